@@ -1,0 +1,130 @@
+"""The records that every floor shares: what is stored, what was started, what a provider said.
+
+Plain frozen data, no pydantic, so that read paths and stores stay light. Used everywhere; imports nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RunState(StrEnum):
+    STARTING = "Starting"  # the intent is durable; the provider may or may not have been asked
+    RUNNING = "Running"  # the provider confirmed the start
+    STOPPING = "Stopping"  # the wish to stop is durable; not yet confirmed gone
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"  # the application failed: counts against backoffLimitPerIndex
+    LOST = "Lost"  # the infrastructure failed: counts against maxInfraRetries
+    STOPPED = "Stopped"  # ended by us; consumes no attempt of either sort
+    REFUSED = "Refused"  # the provider refuses this template; never started
+
+
+LIVE_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One stored object. `spec` and `status` are JSON texts: a reader that needs neither pays for neither."""
+
+    uid: str
+    kind: str
+    name: str
+    generation: int  # counts changes of spec, from 1
+    version: int  # counts every write, for compare-and-swap
+    spec: str
+    status: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    created_at_s: float
+    deleted_at_s: float | None = None  # set = wanted gone; the row stays until all of it is confirmed gone
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind.lower()}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt of a unit. The row is durable before the provider is called.
+
+    name is a pure function of (store, resource uid, index, attempt), so a lost reply can be looked up.
+    sandbox is the name of the run that created the sandbox this run executes in (its own name unless reused).
+    """
+
+    name: str
+    uid: str
+    index: int
+    attempt: int  # from 1
+    state: RunState
+    provider: str
+    sandbox: str
+    template_hash: str
+    params: str  # canonical JSON object
+    params_hash: str
+    created_at_s: float
+    handle: str = ""  # the provider's id
+    started_at_s: float | None = None
+    ended_at_s: float | None = None
+    exit_code: int | None = None
+    reason: str = ""  # Completed, ExitCode:2, Error, Timeout, OOMKilled, ProviderLost, Superseded, ...
+    message: str = ""
+    journal_offset: int = 0  # bytes of the journal that are already ingested
+    sandbox_open: bool = False  # ended, but its sandbox lives on and can take another task
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One `report(step=, **metrics)` value. seq is its position in the run's journal, from 0."""
+
+    seq: int
+    step: int
+    name: str
+    value: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The provider knows the run and it has not ended."""
+
+    run: str
+    handle: str
+    started_at_s: float | None
+    journal_offset: int
+    metrics: tuple[Metric, ...] = ()
+    note: str = ""  # how it runs, for people, such as `namespaces+landlock`
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The work of the run is over, and all processes of it are gone unless sandbox_open."""
+
+    run: str
+    handle: str
+    started_at_s: float | None
+    ended_at_s: float
+    ok: bool
+    infrastructure: bool  # not ok, and not the application's fault
+    reason: str
+    message: str
+    exit_code: int | None
+    journal_offset: int
+    metrics: tuple[Metric, ...] = ()
+    result: str | None = None  # canonical JSON object, within the size cap
+    sandbox_open: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Asked by id, the provider says there is no such run: never had, or lost without an end record.
+
+    Never concluded from a list.
+    """
+
+    run: str
+    seen_at_s: float
+
+
+Observation = Alive | Ended | Gone

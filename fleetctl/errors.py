@@ -1,0 +1,59 @@
+"""The errors that cross a seam. Every floor above `controllers` may raise them; only `cli` prints them.
+
+Three sorts (the user's, the world's, ours); ours are assertions and have no class here.
+"""
+
+from __future__ import annotations
+
+
+class FleetctlError(Exception):
+    """An error with a message written to a person; `hint` is one line to copy, or empty."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(FleetctlError):
+    """The command line or a manifest says something that cannot be meant."""
+
+    exit_code = 2
+
+
+class NotFound(FleetctlError):
+    """No such resource, task or file."""
+
+    exit_code = 4
+
+
+class Conflict(FleetctlError):
+    """The thing changed after it was read."""
+
+    exit_code = 5
+
+
+class Refused(FleetctlError):
+    """The user must change something before this can work. Certain: nothing was started. Never retried."""
+
+    exit_code = 3
+
+
+class Unavailable(FleetctlError):
+    """The world cannot serve this now. Certain: nothing was started. No attempt is consumed.
+
+    retry_after_s: seconds until the next try makes sense; 0.0 leaves it to the caller's backoff.
+    reason: one CamelCase word for a status, such as `NoCapacity` or `RateLimited`.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after_s: float = 0.0, reason: str = "Unavailable", hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+        self.reason = reason
+
+
+class StoreError(FleetctlError):
+    """The store cannot be opened or written: wrong version, foreign, corrupt, full, not local."""

@@ -1,0 +1,142 @@
+"""What a provider is: four verbs for runs, a few for assets, and a contract that the engine plans with.
+
+Called by the engine alone. A provider never sees a plan, a store or another provider. It may raise two
+errors, `Refused` and `Unavailable`; both mean that nothing was started. Anything else leaves the outcome
+unknown, and the engine asks again under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from controllers.model import Observation
+from specs.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a provider promises about itself; tests/contracts holds it to every line."""
+
+    visibility_bound_s: float  # a start is visible by id and in a list at the latest after this
+    list_shows_finished: bool
+    strong_get: bool  # a look-up by id is never stale
+    name_scope: str  # within what a run's name is unique: "store", "live", "account"
+    max_lifetime_s: float | None
+    billing_quantum_s: float
+    calls_per_s: float  # token bucket of our own
+    calls_at_once: int
+    call_deadline_s: float  # no call is waited for longer
+    default_parallelism: int
+    poll_s: float  # the net under push notifications
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """Everything that a start needs. Two orders with the same `run` are the same order."""
+
+    run: str
+    sandbox: str  # equal to `run`: a new sandbox; else the open sandbox to use
+    owner: str  # our store's id; travels in the create request
+    uid: str
+    resource: str  # kind/name, for people
+    index: int
+    attempt: int
+    template: Template
+    template_hash: str
+    params: Mapping[str, object]
+    reusable: bool  # keep the sandbox open for further tasks after this one
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # env name -> value; never stored
+    stop_grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """A run to look at: what the store knows of it."""
+
+    run: str
+    sandbox: str
+    handle: str
+    journal_offset: int
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A sandbox found at the provider that carries our store's tag."""
+
+    sandbox: str
+    handle: str
+    created_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of a run's output; `next_offset` is where to go on."""
+
+    data: bytes
+    next_offset: int
+    eof: bool  # the run has ended and nothing follows
+
+
+Notify = Callable[[str], None]  # called with a run's name when something about it changed
+
+
+class Provider(Protocol):
+    """Runs. Given `notify` when built; it only ever says which run to look at."""
+
+    contract: Contract
+
+    async def start(self, order: RunOrder) -> str:
+        """Begin the work of `order` at most once and return the provider's handle.
+
+        Idempotent by `order.run`: a second call adopts what the first began, whether it lives or has ended.
+        Raises Refused or Unavailable, both certain that nothing began.
+        """
+        ...
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        """What is known of each run, by id. A run missing from the answer means: nothing known now."""
+        ...
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        """End the run and its sandbox: TERM, `grace_s`, then KILL. Returns once asked; `observe` confirms.
+
+        Stopping what is gone or was never there is not an error. Never touches what lacks our tag.
+        """
+        ...
+
+    async def owned(self) -> Sequence[Owned]:
+        """Every live sandbox that carries our store's tag, for the sweep. May lag by the visibility bound."""
+        ...
+
+    def logs(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> AsyncIterator[LogChunk]:
+        """Output from byte `offset`, while it runs and after."""
+        ...
+
+
+class Assets(Protocol):
+    """Volumes and scratch space: things that are not runs."""
+
+    async def ensure_volume(self, name: str) -> None:
+        """Make the volume exist. Idempotent."""
+        ...
+
+    async def remove_volume(self, name: str) -> None:
+        """Delete the volume and all data in it; gone when this returns. Idempotent."""
+        ...
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        """Free what the runs of a resource left behind: work directories, and logs unless kept. Idempotent."""
+        ...
+
+
+class Closing(Protocol):
+    async def close(self) -> None:
+        """Let go of connections. Runs go on."""
+        ...
+
+
+class Backend(Provider, Assets, Closing, Protocol):
+    """What wiring.py builds for one provider name."""

@@ -1,0 +1,114 @@
+"""What a store is, for the one process that writes it. The CLI reads through `stores/reader.py`.
+
+Called by the engine and by `cli`'s controller process. A store never calls a provider and decides nothing.
+tests/contracts/test_store.py is the suite that every store passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One sentence about an object, for people. Equal (uid, reason, message) within a minute are counted, not repeated."""
+
+    uid: str
+    at_s: float
+    kind: str  # Normal | Warning
+    reason: str
+    message: str
+    count: int = 1
+
+
+class ResourceStore(Protocol):
+    """Wishes. spec and status are written by different verbs, so that neither overwrites the other (M2)."""
+
+    def get(self, kind: str, name: str) -> Resource | None:
+        """The living resource of that name; one that is being deleted is not found here."""
+        ...
+
+    def list(self) -> Sequence[Resource]:
+        """All, also those being deleted, oldest first."""
+        ...
+
+    def put(self, resource: Resource, *, expected_version: int | None) -> Resource:
+        """Create (expected_version None) or replace spec, labels, annotations, generation and deleted_at_s.
+
+        Returns the row with its new version; the stored status is kept. Raises Conflict when the living
+        name exists (create) or the stored version is another (replace). `deleted_at_s` is never unset.
+        """
+        ...
+
+    def put_status(self, uid: str, status: str, *, expected_version: int) -> int | None:
+        """Write the status only; the new version, or None when the row has another version or is gone."""
+        ...
+
+    def delete(self, uid: str) -> None:
+        """Drop the row and all that hangs on it: runs, results, metrics, events."""
+        ...
+
+
+class RunStore(Protocol):
+    def begin(self, runs: Sequence[Run]) -> None:
+        """Insert intents. Raises Conflict when a name exists: attempt numbers are never reused."""
+        ...
+
+    def advance(
+        self, run: Run, *, from_states: frozenset[RunState] = LIVE_STATES, result: str | None = None,
+        metrics: Sequence[Metric] = (),
+    ) -> bool:
+        """Replace the row of run.name if its stored state is in from_states; False = stale, nothing written.
+
+        The result and the metrics are written with it or not at all; metrics already there are kept once.
+        """
+        ...
+
+    def of(self, uid: str) -> Iterator[tuple[Run, str | None]]:
+        """Every run of a resource with its result, ordered by (index, attempt). Streams."""
+        ...
+
+    def metrics_of(self, run: str) -> Sequence[Metric]:
+        """What the run reported, by seq."""
+        ...
+
+    def count_live(self) -> int:
+        """How many runs are in LIVE_STATES, over all resources."""
+        ...
+
+
+class EventStore(Protocol):
+    def record(self, events: Sequence[EventRow]) -> None:
+        """Append, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable against power loss."""
+        ...
+
+
+class Store(Protocol):
+    """The writer. Holding it means holding the state directory's lock and the newest epoch."""
+
+    @property
+    def store_id(self) -> str:
+        """Random, made with the store: the owner tag on everything that we create."""
+        ...
+
+    @property
+    def resources(self) -> ResourceStore: ...
+
+    @property
+    def runs(self) -> RunStore: ...
+
+    @property
+    def events(self) -> EventStore: ...
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All writes inside become durable together when the block ends, or none of them.
+
+        One barrier per block (power loss included). Raises StoreError when the disk refuses, when another
+        process has taken a newer epoch, and on nesting. Writes outside a block are an error of ours.
+        """
+        ...
