@@ -1,0 +1,119 @@
+"""BatchJob: many independent tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+
+from specs.common import Execution
+from specs.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
+from specs.template import Template
+
+PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable
+
+
+def _parameter_name(value: str) -> str:
+    if not 0 < len(value) <= PARAMETER_NAME_LENGTH_MAX or "\0" in value or "=" in value:
+        raise ValueError("a parameter's name must be 1 to 256 characters, without `=` and NUL")
+    return value
+
+
+ParameterName = Annotated[str, AfterValidator(_parameter_name)]
+
+
+class FromFile(Spec):
+    """Rows of a file, read when the manifest is applied."""
+
+    path: NonEmptyText = Field(description="A .jsonl or .csv file, relative to the manifest's own.")
+    chunk: PositiveCount | None = Field(
+        default=None, description="Rows per task, given as `rows`; default: a task a row."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+class Tasks(Spec):
+    """The parameters of each task: exactly one of the fields. A stored one never has `fromFile`."""
+
+    items: tuple[dict[ParameterName, JsonValue], ...] | None = Field(
+        default=None, min_length=1, description="One mapping of parameters a task."
+    )
+    matrix: dict[ParameterName, Annotated[tuple[JsonValue, ...], Field(min_length=1)]] | None = (
+        Field(
+            default=None,
+            min_length=1,
+            description="A task for every combination; the last varies fastest.",
+        )
+    )
+    completions: PositiveCount | None = Field(
+        default=None, description="That many tasks, told apart by their index alone."
+    )
+    from_file: FromFile | None = Field(default=None, description="A task for every row of a file.")
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Tasks:
+        given = (self.items, self.matrix, self.completions, self.from_file)
+        if sum(it is not None for it in given) != 1:
+            raise ValueError(
+                "`tasks` needs exactly one of `items`, `matrix`, `fromFile` and `completions`"
+            )
+        if self.matrix is not None and self.count() > COUNT_MAX:
+            raise ValueError(
+                f"the matrix has {self.count():,} combinations; the limit is {COUNT_MAX:,}"
+            )
+        return self
+
+    def count(self) -> int:
+        if self.items is not None:
+            return len(self.items)
+        if self.matrix is not None:
+            return prod(len(values) for values in self.matrix.values())
+        assert self.completions is not None, "the loader turns fromFile into items"
+        return self.completions
+
+    def params(self, index: int) -> Mapping[str, JsonValue]:
+        """The parameters of task `index`, from 0; computed without making the other ones."""
+        assert 0 <= index < self.count()
+        if self.items is not None:
+            return self.items[index]
+        if self.matrix is None:
+            return {}
+        chosen: dict[str, JsonValue] = {}
+        for name, values in reversed(self.matrix.items()):
+            index, position = divmod(index, len(values))
+            chosen[name] = values[position]
+        return {name: chosen[name] for name in self.matrix}
+
+
+class BatchJobSpec(Execution):
+    """Many independent tasks with one template."""
+
+    template: Template = Field(description="What each task runs and in what sandbox.")
+    completions: PositiveCount | None = Field(
+        default=None, description="Number of tasks that differ by index alone; default 1."
+    )
+    completion_mode: Literal["Indexed"] = Field(
+        default="Indexed", description="Tasks have indexes from 0; the only mode, and the default."
+    )
+    tasks: Tasks | None = Field(default=None, description="Parameters of each task; default none.")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> BatchJobSpec:
+        if self.template.work is None:
+            raise ValueError("a template needs exactly one of `python`, `command` and `script`")
+        if self.tasks is not None and self.completions is not None:
+            raise ValueError("`tasks` already says how many there are; leave `completions` out")
+        return self
+
+    def count(self) -> int:
+        """Number of tasks; their indexes are 0 to count - 1."""
+        return self.tasks.count() if self.tasks is not None else self.completions or 1
+
+    def params(self, index: int) -> Mapping[str, JsonValue]:
+        return self.tasks.params(index) if self.tasks is not None else {}

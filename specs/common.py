@@ -1,0 +1,161 @@
+"""What kinds share: names and labels, where work may run, and the fields of every running kind."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from specs.policies import (
+    Backoff,
+    FailurePolicy,
+    FailureRule,
+    Retry,
+    SandboxPolicy,
+    SuccessPolicy,
+    SuccessRule,
+)
+from specs.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
+
+__all__ = [
+    "Backoff",
+    "Candidate",
+    "Execution",
+    "FailurePolicy",
+    "FailureRule",
+    "Metadata",
+    "Placement",
+    "Retry",
+    "SandboxPolicy",
+    "SuccessPolicy",
+    "SuccessRule",
+]
+
+DEFAULT_PROVIDER = "local"
+ANNOTATIONS_BYTES_MAX = 256 * 1024  # the limit that Kubernetes has
+
+_LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL_FORM = (
+    "at most 63 letters, digits, `-`, `_` and `.`, and begin and end with a letter or digit"
+)
+
+
+def _label_key(value: str) -> str:
+    prefix, slash, word = value.rpartition("/")
+    if not _LABEL_WORD.fullmatch(word) or (slash and not _LABEL_PREFIX.fullmatch(prefix)):
+        raise ValueError(f"a label's name must be {_LABEL_FORM}, perhaps after `a.domain/`")
+    return value
+
+
+def _label_value(value: str) -> str:
+    if value and not _LABEL_WORD.fullmatch(value):
+        raise ValueError(f"a label's value must be empty, or {_LABEL_FORM}")
+    return value
+
+
+def _annotations(value: dict[str, str]) -> dict[str, str]:
+    if sum(len(key) + len(text) for key, text in value.items()) > ANNOTATIONS_BYTES_MAX:
+        raise ValueError("all annotations together must be at most 256 KiB")
+    return value
+
+
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+
+
+class Metadata(Spec):
+    """Who a resource is."""
+
+    name: Name = Field(description="Unique among the resources of its kind.")
+    labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, description="For selecting with `-l`; default none."
+    )
+    annotations: Annotated[dict[LabelKey, Text], AfterValidator(_annotations)] = Field(
+        default_factory=dict, description="Notes that nothing selects by; default none."
+    )
+    namespace: Name = Field(default="default", description="Always `default` for now.")
+
+
+class Candidate(Spec):
+    """One place where work may run."""
+
+    provider: Name = Field(description="Name of a provider, such as `local`.")
+
+
+class Placement(Spec):
+    """Where work may run: one of `provider`, `ordered` and `anyOf`."""
+
+    provider: Name | None = Field(default=None, description="The only place; default `local`.")
+    ordered: tuple[Candidate, ...] | None = Field(
+        default=None, min_length=1, max_length=20, description="Places to try, best first."
+    )
+    any_of: tuple[Candidate, ...] | None = Field(
+        default=None, min_length=1, max_length=20, description="Places of which any will do."
+    )
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The places in the order to try them; never empty."""
+        return (
+            self.ordered or self.any_of or (Candidate(provider=self.provider or DEFAULT_PROVIDER),)
+        )
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Placement:
+        if sum(it is not None for it in (self.provider, self.ordered, self.any_of)) > 1:
+            raise ValueError("a placement needs exactly one of `provider`, `ordered` and `anyOf`")
+        names = [candidate.provider for candidate in self.candidates]
+        if len(set(names)) < len(names):
+            raise ValueError("a placement names each provider once")
+        return self
+
+
+class Execution(Spec):
+    """The fields that BatchJob, Sweep and TrainingRun share, named and meant as in batch/v1 Job."""
+
+    parallelism: Count | None = Field(
+        default=None, description="Runs at the same time; 0 pauses; default: the provider's."
+    )
+    suspend: Bool = Field(
+        default=False, description="Whether to stop the runs and start none; default false."
+    )
+    active_deadline_seconds: PositiveDuration | None = Field(
+        default=None, description="Seconds or `2h` for the whole, then it fails; default: no limit."
+    )
+    ttl_seconds_after_finished: Duration | None = Field(
+        default=None, description="Seconds or `7d` until a finished one is freed; default: never."
+    )
+    backoff_limit_per_index: Count = Field(
+        default=0, description="Failures of one unit that are retried; default 0."
+    )
+    backoff_limit: Count | None = Field(
+        default=None,
+        description="Failures of all units together that are retried; default: no limit.",
+    )
+    max_infra_retries: Count = Field(
+        default=5, description="Attempts of one unit that the infrastructure may lose; default 5."
+    )
+    max_failed_indexes: Count | None = Field(
+        default=None, description="Failed units above which the whole fails; default: run them all."
+    )
+    retry: Retry = Field(default_factory=Retry, description="The wait between attempts.")
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
+        default=0, description="Fixes everything random, such as drawn points; default 0."
+    )
+    placement: Placement = Field(
+        default_factory=Placement, description="Where the work may run; default `local`."
+    )
+    rollout: Literal["Replace", "FinishRunning"] = Field(
+        default="Replace", description="What a changed template does to live runs; default Replace."
+    )
+    success_policy: SuccessPolicy | None = Field(
+        default=None, description="When the whole succeeds early; default: when all units did."
+    )
+    failure_policy: FailurePolicy | None = Field(
+        default=None, description="What failures lead to; default: they count."
+    )
+    sandbox: SandboxPolicy = Field(
+        default_factory=SandboxPolicy, description="How many tasks a sandbox runs; default one."
+    )

@@ -1,0 +1,65 @@
+"""The registry of kinds: one line a kind.
+
+Models are imported when first asked for, so that names stay cheap.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specs.scalars import Spec
+
+API_VERSION = "fleetctl.dev/v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    name: str
+    plural: str
+    short: tuple[str, ...]
+    model: str  # module:class
+
+    @property
+    def spec(self) -> type[Spec]:
+        """The pydantic model of its `spec`; importing pydantic begins here."""
+        module, _, name = self.model.partition(":")
+        found: type[Spec] = getattr(import_module(module), name)
+        return found
+
+
+KINDS: dict[str, Kind] = {
+    "BatchJob": Kind("BatchJob", "batchjobs", ("job", "jobs"), "specs.batchjob:BatchJobSpec"),
+    "Sweep": Kind("Sweep", "sweeps", ("sw",), "specs.sweep:SweepSpec"),
+    "TrainingRun": Kind(
+        "TrainingRun", "trainingruns", ("tr",), "specs.trainingrun:TrainingRunSpec"
+    ),
+    "Volume": Kind("Volume", "volumes", ("vol",), "specs.volume:VolumeSpec"),
+    "Secret": Kind("Secret", "secrets", (), "specs.secret:SecretSpec"),
+}
+
+
+def find_kind(word: str) -> Kind | None:
+    """The kind that a person means by `BatchJob`, `batchjobs` or `job`, in any case."""
+    lower = word.lower()
+    for kind in KINDS.values():
+        if lower in (kind.name.lower(), kind.plural, *kind.short):
+            return kind
+    return None
+
+
+def dump_spec(spec: Spec) -> str:
+    """The JSON text that a store keeps; defaults are left out. `parse_spec` reads it back.
+
+    Keys keep their order: it decides which task of a matrix has which index.
+    """
+    data = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def parse_spec(kind: str, text: str) -> Spec:
+    """Raises pydantic's ValidationError when a newer or foreign program wrote the text."""
+    return KINDS[kind].spec.model_validate_json(text)

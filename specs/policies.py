@@ -1,0 +1,133 @@
+"""Rules about failing, retrying and being done, named as in the Kubernetes Job and JobSet."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from specs.quantities import parse_indexes
+from specs.scalars import Float, Int, NonEmptyText, PositiveCount, PositiveDuration, Spec
+
+
+def _indexes(value: str) -> str:
+    parse_indexes(value)
+    return value
+
+
+IndexSet = Annotated[str, AfterValidator(_indexes)]
+
+
+class Backoff(Spec):
+    """Waiting before the next attempt of a unit that failed; doubles by default."""
+
+    initial_s: PositiveDuration = Field(
+        default=1.0, alias="initial", description="Seconds or `5s` before attempt 2; default 1."
+    )
+    max_s: PositiveDuration = Field(
+        default=300.0, alias="max", description="Seconds or `5m`, the longest wait; default 300."
+    )
+    factor: Float = Field(default=2.0, ge=1, le=100, description="Growth per failure; default 2.")
+
+    @model_validator(mode="after")
+    def _rises(self) -> Backoff:
+        if self.max_s < self.initial_s:
+            raise ValueError("`max` must be at least `initial`")
+        return self
+
+
+class Retry(Spec):
+    """How attempts follow each other. How many there are is `backoffLimitPerIndex`."""
+
+    backoff: Backoff = Field(default_factory=Backoff, description="The wait between attempts.")
+
+
+class SuccessRule(Spec):
+    """Met when both conditions that are set hold."""
+
+    succeeded_count: PositiveCount | None = Field(
+        default=None, description="Enough units succeeded; default: no such condition."
+    )
+    succeeded_indexes: IndexSet | None = Field(
+        default=None, description="Units such as `0-2,5` succeeded; default: no such condition."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> SuccessRule:
+        if self.succeeded_count is None and self.succeeded_indexes is None:
+            raise ValueError("a rule needs `succeededCount` or `succeededIndexes`")
+        return self
+
+
+class SuccessPolicy(Spec):
+    """When the whole counts as succeeded although units are left."""
+
+    rules: tuple[SuccessRule, ...] = Field(
+        min_length=1, max_length=20, description="The first rule that is met ends the whole."
+    )
+
+
+class ExitCodes(Spec):
+    """A condition on the exit code of an attempt."""
+
+    operator: Literal["In", "NotIn"] = Field(
+        description="Whether the code must be among the values."
+    )
+    values: tuple[Annotated[Int, Field(ge=0, le=255)], ...] = Field(
+        min_length=1, max_length=255, description="Exit codes from 0 to 255; `In` cannot hold 0."
+    )
+
+    @model_validator(mode="after")
+    def _is_about_failures(self) -> ExitCodes:
+        if self.operator == "In" and 0 in self.values:
+            raise ValueError(
+                "`values` cannot hold 0 with `In`: an attempt that exits with 0 succeeded"
+            )
+        return self
+
+
+class FailureRule(Spec):
+    """What a failed attempt leads to, when it matches."""
+
+    name: NonEmptyText | None = Field(
+        default=None, max_length=63, description="For messages; default: the rule's position."
+    )
+    action: Literal["FailJob", "FailIndex", "Ignore", "Count"] = Field(
+        description="FailJob ends all, FailIndex the unit, Ignore retries uncounted, Count retries."
+    )
+    on_exit_codes: ExitCodes | None = Field(
+        default=None, description="Match by exit code; default: any."
+    )
+    on_reasons: tuple[NonEmptyText, ...] = Field(
+        default=(), description="Match by reason such as `OOMKilled` or `Timeout`; default: any."
+    )
+
+    @model_validator(mode="after")
+    def _matches_something(self) -> FailureRule:
+        if self.on_exit_codes is None and not self.on_reasons:
+            raise ValueError("a rule needs `onExitCodes` or `onReasons`")
+        return self
+
+
+class FailurePolicy(Spec):
+    """Rules for failed attempts; an attempt that none matches counts against the limits."""
+
+    rules: tuple[FailureRule, ...] = Field(
+        min_length=1, max_length=20, description="Tried in order; the first that matches decides."
+    )
+
+
+class SandboxPolicy(Spec):
+    """How long a sandbox lives."""
+
+    reuse: PositiveCount | Literal["all"] = Field(
+        default=1, description="Tasks that one sandbox runs in turn, or `all`; default 1."
+    )
+
+    @field_validator("reuse", mode="before")
+    @classmethod
+    def _is_a_count_or_all(cls, value: Any) -> Any:
+        # One message in place of one for each side of the union.
+        if value != "all" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ValueError("it must be a number from 1, or `all`")
+        return value

@@ -1,0 +1,31 @@
+"""Secret: where values are found when a run starts. The values themselves are never part of it."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from specs.scalars import EnvName, NonEmptyText, Spec
+
+
+class SecretSpec(Spec):
+    """Names of environment variables and where each value comes from."""
+
+    from_env: tuple[EnvName, ...] = Field(
+        default=(), description="Variables of the controller's own environment; default none."
+    )
+    from_file: dict[EnvName, NonEmptyText] = Field(
+        default_factory=dict,
+        description="Variable to file, relative to the manifest's directory; default none.",
+    )
+    from_provider: NonEmptyText | None = Field(
+        default=None, description="Name of a secret that the provider keeps; default none."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> SecretSpec:
+        if not self.from_env and not self.from_file and self.from_provider is None:
+            raise ValueError("a secret needs `fromEnv`, `fromFile` or `fromProvider`")
+        for name in self.from_env:
+            if name in self.from_file or self.from_env.count(name) > 1:
+                raise ValueError(f"the variable `{name}` is given twice")
+        return self

@@ -1,0 +1,234 @@
+"""The block that says what one unit runs and in what sandbox; the same in every running kind.
+
+Read by providers (through RunOrder) and by controllers. Secrets are here by name, never by value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator, model_serializer, model_validator
+
+from specs.scalars import (
+    Bool,
+    Cpu,
+    Duration,
+    EnvName,
+    Name,
+    NonEmptyText,
+    PositiveCount,
+    PositiveDuration,
+    SandboxPath,
+    Size,
+    Spec,
+    Text,
+)
+
+WORK_FIELDS = ("python", "command", "script")
+
+_GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62})(?::(?P<count>[0-9]{1,4}))?")
+GPU_FORM = "a text such as `A100:4`, `A100` for one, or `any:1`"
+_PYTHON_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
+
+
+class Gpu(Spec):
+    """GPUs of one sort, written `NAME:COUNT`."""
+
+    name: NonEmptyText = Field(description="Model such as `A100`, or `any`.")
+    count: PositiveCount = Field(default=1, description="How many; default 1.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            if isinstance(value, dict | cls):
+                return value
+            raise ValueError(f"it must be {GPU_FORM}")
+        match = _GPU.fullmatch(value)
+        if match is None:
+            raise ValueError(f"it must be {GPU_FORM}")
+        return {"name": match["name"], "count": int(match["count"] or 1)}
+
+    @model_serializer
+    def _to_text(self) -> str:
+        return f"{self.name}:{self.count}"
+
+
+class Resources(Spec):
+    """What one sandbox may use."""
+
+    cpu: Cpu | None = Field(
+        default=None, description="Cores; `500m` is half a core; default: no limit."
+    )
+    memory: Size | None = Field(default=None, description="Bytes or `4Gi`; default: no limit.")
+    disk: Size | None = Field(default=None, description="Bytes or `50Gi`; default: no limit.")
+    gpu: Gpu | None = Field(
+        default=None, description="`NAME:COUNT` such as `A100:4`; default none."
+    )
+
+
+class Image(Spec):
+    """The software of a sandbox: a registry reference, or what to install."""
+
+    registry: NonEmptyText | None = Field(
+        default=None,
+        description="Reference of an image in a registry; default: a plain Python image.",
+    )
+    python: NonEmptyText | None = Field(
+        default=None, description="Python version such as `3.12`; default: the provider's own."
+    )
+    pip: tuple[NonEmptyText, ...] = Field(
+        default=(), description="Python requirements to install, as pip reads them; default none."
+    )
+    apt: tuple[NonEmptyText, ...] = Field(default=(), description="System packages; default none.")
+    run: tuple[NonEmptyText, ...] = Field(
+        default=(), description="Shell commands that finish the image, in order; default none."
+    )
+    env: dict[EnvName, Text] = Field(
+        default_factory=dict,
+        description="Environment variables baked into the image; default none.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"registry": value} if isinstance(value, str) else value
+
+    @field_validator("python")
+    @classmethod
+    def _is_a_version(cls, value: str | None) -> str | None:
+        if value is not None and not _PYTHON_VERSION.fullmatch(value):
+            raise ValueError('a Python version must be a text such as `"3.12"`')
+        return value
+
+
+class GitSource(Spec):
+    """Code from a git repository, fetched when a sandbox starts."""
+
+    url: NonEmptyText = Field(description="Where to clone from.")
+    ref: NonEmptyText | None = Field(
+        default=None, description="Branch, tag or commit; default: the remote's default branch."
+    )
+    submodules: Bool = Field(
+        default=False, description="Whether to fetch submodules; default false."
+    )
+
+
+class Source(Spec):
+    """Code that the task works on: exactly one of `git` and `path`."""
+
+    git: GitSource | None = Field(default=None, description="A git repository.")
+    path: NonEmptyText | None = Field(
+        default=None, description="A directory on this machine, relative to the manifest's own."
+    )
+    exclude: tuple[NonEmptyText, ...] = Field(
+        default=(),
+        description="Patterns in the manner of .gitignore, at every depth; default none.",
+    )
+    mount_path: SandboxPath | None = Field(
+        default=None,
+        description="Absolute path inside the sandbox; default: the provider's choice.",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> Source:
+        if (self.git is None) == (self.path is None):
+            raise ValueError("a source needs exactly one of `git` and `path`")
+        return self
+
+
+class VolumeMount(Spec):
+    """A Volume's place inside the sandbox."""
+
+    name: Name = Field(description="Name of a Volume object; one that does not exist is made.")
+    mount_path: SandboxPath = Field(description="Absolute path inside the sandbox.")
+    links: tuple[SandboxPath, ...] = Field(
+        default=(), description="Further absolute paths that lead to the mount path; default none."
+    )
+    read_only: Bool = Field(default=False, description="Whether writes are refused; default false.")
+
+
+class Template(Spec):
+    """What one unit runs: at most one of `python`, `command` and `script`."""
+
+    python: NonEmptyText | None = Field(
+        default=None,
+        description="Python source; parameters are its variables, `SUBMIT` its result.",
+    )
+    command: tuple[Text, ...] | None = Field(
+        default=None, min_length=1, description="A program and its arguments; no shell reads it."
+    )
+    script: NonEmptyText | None = Field(default=None, description="Text that a POSIX shell runs.")
+    image: Image | None = Field(
+        default=None,
+        description="What to install, or a registry reference; default: the provider's own.",
+    )
+    source: Source | None = Field(
+        default=None, description="Code to put into the sandbox; default none."
+    )
+    resources: Resources = Field(
+        default_factory=Resources, description="What one sandbox may use; default: no limit."
+    )
+    env: dict[EnvName, Text] = Field(
+        default_factory=dict,
+        description="Environment variables; a list of {name, value} is read as well; default none.",
+    )
+    secrets: tuple[Name, ...] = Field(
+        default=(), description="Names of Secret objects whose values join the environment."
+    )
+    volumes: tuple[VolumeMount, ...] = Field(
+        default=(), description="Volumes to mount; default none."
+    )
+    timeout_seconds: PositiveDuration | None = Field(
+        default=None, description="Seconds or `5m` that one attempt may take; default: no limit."
+    )
+    termination_grace_period_seconds: Duration = Field(
+        default=10.0, description="Seconds between the request to end and the kill; default 10."
+    )
+    workdir: NonEmptyText | None = Field(
+        default=None, description="Directory that the task starts in; default: the source's."
+    )
+
+    @property
+    def work(self) -> str | None:
+        """Which of WORK_FIELDS is set; None where another block holds the work."""
+        return next((name for name in WORK_FIELDS if getattr(self, name) is not None), None)
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _env_from_list(cls, value: Any) -> Any:
+        return _env_of_list(value) if isinstance(value, list) else value
+
+    @field_validator("volumes")
+    @classmethod
+    def _mounts_are_apart(cls, value: tuple[VolumeMount, ...]) -> tuple[VolumeMount, ...]:
+        paths = [path for mount in value for path in (mount.mount_path, *mount.links)]
+        for path in paths:
+            if paths.count(path) > 1:
+                raise ValueError(
+                    f"two volumes or links lead to `{path}`; each path must be used once"
+                )
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_work(self) -> Template:
+        if sum(getattr(self, name) is not None for name in WORK_FIELDS) > 1:
+            raise ValueError("a template needs exactly one of `python`, `command` and `script`")
+        return self
+
+
+def _env_of_list(entries: list[Any]) -> dict[str, Any]:
+    env: dict[str, Any] = {}
+    for entry in entries:
+        if not isinstance(entry, Mapping) or "name" not in entry:
+            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
+        if "valueFrom" in entry:
+            raise ValueError("`valueFrom` is not read; name a Secret object in `secrets` instead")
+        if set(entry) != {"name", "value"}:
+            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
+        if entry["name"] in env:
+            raise ValueError(f"the variable `{entry['name']}` is given twice")
+        env[entry["name"]] = entry["value"]
+    return env

@@ -1,0 +1,19 @@
+"""Volume: a directory that outlives sandboxes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specs.scalars import Name, Size, Spec
+
+
+class VolumeSpec(Spec):
+    """Storage that templates mount by name."""
+
+    provider: Name = Field(default="local", description="Provider that keeps it; default `local`.")
+    size: Size | None = Field(default=None, description="Bytes or `100Gi`; default: no limit.")
+    deletion_policy: Literal["Retain", "Delete"] = Field(
+        default="Retain", description="What deleting the object does to its data; default Retain."
+    )
