@@ -1,7 +1,7 @@
 """What a store is, for the one process that writes it. The CLI reads through `stores/reader.py`.
 
-Called by the engine and by `cli`'s controller process. A store never calls a provider and decides nothing.
-tests/contracts/test_store.py is the suite that every store passes.
+Called by the engine and by `cli`'s controller process. A store never calls a provider and decides
+nothing. tests/contracts/test_store.py is the suite that every store passes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,24 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.errors import StoreError
+
+EVENTS_PER_OBJECT_MAX = 1000
+EVENT_REPEAT_S = 60.0  # equal events closer than this are counted, not repeated
+EVENT_MESSAGE_CHARS_MAX = 2048
+
+
+class DiskFull(StoreError):  # noqa: N818 - named as in fleetctl/errors.py
+    """The disk has no room: nothing of the transaction was written. Later ones work once there is
+    room.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One sentence about an object, for people. Equal (uid, reason, message) within a minute are counted, not repeated."""
+    """One sentence about an object, for people. Equal (uid, reason, message) within a minute are
+    counted, not repeated.
+    """
 
     uid: str
     at_s: float
@@ -27,7 +40,9 @@ class EventRow:
 
 
 class ResourceStore(Protocol):
-    """Wishes. spec and status are written by different verbs, so that neither overwrites the other (M2)."""
+    """Wishes. spec and status are written by different verbs, so that neither overwrites the other
+    (M2).
+    """
 
     def get(self, kind: str, name: str) -> Resource | None:
         """The living resource of that name; one that is being deleted is not found here."""
@@ -38,19 +53,31 @@ class ResourceStore(Protocol):
         ...
 
     def put(self, resource: Resource, *, expected_version: int | None) -> Resource:
-        """Create (expected_version None) or replace spec, labels, annotations, generation and deleted_at_s.
+        """Create (expected_version None) or replace spec, labels, annotations, generation and
+        deleted_at_s.
 
-        Returns the row with its new version; the stored status is kept. Raises Conflict when the living
-        name exists (create) or the stored version is another (replace). `deleted_at_s` is never unset.
+        Returns the row with its new version; the stored status is kept. Raises Conflict when the
+        living name exists (create) or the stored version is another (replace). `deleted_at_s` is
+        never unset.
         """
         ...
 
     def put_status(self, uid: str, status: str, *, expected_version: int) -> int | None:
-        """Write the status only; the new version, or None when the row has another version or is gone."""
+        """Write the status only; the new version, or None when the row has another version or is
+        gone.
+        """
         ...
 
     def delete(self, uid: str) -> None:
-        """Drop the row and all that hangs on it: runs, results, metrics, events."""
+        """Drop the row and all that hangs on it: runs, results, metrics, events. Idempotent."""
+        ...
+
+    def watch(self, after: int) -> tuple[int, Sequence[str]]:
+        """The store-wide change counter, and the uids of the resources that changed after `after`.
+
+        Rises with every put, put_status and delete and never falls, across openings too. A dropped
+        resource is not named: it only moves the counter.
+        """
         ...
 
 
@@ -60,12 +87,18 @@ class RunStore(Protocol):
         ...
 
     def advance(
-        self, run: Run, *, from_states: frozenset[RunState] = LIVE_STATES, result: str | None = None,
+        self,
+        run: Run,
+        *,
+        from_states: frozenset[RunState] = LIVE_STATES,
+        result: str | None = None,
         metrics: Sequence[Metric] = (),
     ) -> bool:
-        """Replace the row of run.name if its stored state is in from_states; False = stale, nothing written.
+        """Replace the row of run.name if its stored state is in from_states; False = stale, nothing
+        written.
 
-        The result and the metrics are written with it or not at all; metrics already there are kept once.
+        The result and the metrics are written with it or not at all; metrics already there are kept
+        once.
         """
         ...
 
@@ -84,7 +117,9 @@ class RunStore(Protocol):
 
 class EventStore(Protocol):
     def record(self, events: Sequence[EventRow]) -> None:
-        """Append, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable against power loss."""
+        """Append, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable against
+        power loss.
+        """
         ...
 
 
@@ -108,7 +143,8 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[None]:
         """All writes inside become durable together when the block ends, or none of them.
 
-        One barrier per block (power loss included). Raises StoreError when the disk refuses, when another
-        process has taken a newer epoch, and on nesting. Writes outside a block are an error of ours.
+        One barrier per block (power loss included). Raises StoreError when the disk refuses, when
+        another process has taken a newer epoch, and on nesting. Writes outside a block are an error
+        of ours.
         """
         ...

@@ -1,0 +1,33 @@
+"""Where fleetctl keeps its state, and the name of every file below it. Read by all floors above;
+creates nothing.
+
+Imports stay tiny: the CLI's read paths come through here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+STORE = "store"  # the directory that one controller locks
+STATE_DB = "store/state.db"
+EVENTS_DB = "store/events.db"
+LOCK = "store/lock"
+BALLAST = "store/ballast"  # given up when the disk is full, so that stops can still be recorded
+STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed
+SOCKET = "controller.sock"
+LOG = "controller.log"
+CONTROLLER = "controller.json"
+LOCAL = "local"  # sandboxes, volumes and environments of the provider `local`
+
+
+def home() -> Path:
+    """`$FLEETCTL_HOME`, `$XDG_STATE_HOME/fleetctl` or `~/.local/state/fleetctl`; absolute."""
+    if chosen := os.environ.get("FLEETCTL_HOME"):
+        return Path(chosen).expanduser().absolute()
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG rules say that a relative value is to be ignored.
+    base = Path(state)
+    if not base.is_absolute():
+        base = Path.home() / ".local" / "state"
+    return base / "fleetctl"

@@ -1,0 +1,173 @@
+"""The embedded store: two SQLite files in a locked directory, or the same in memory for tests.
+
+Built by wiring.py, held by one controller process. One connection writes state.db and checkpoints
+it; readers come in through `reader.py`. Never calls a provider and decides nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from fleetctl import home as places
+from fleetctl.clock import Clock
+from fleetctl.stores import sqlite_open as opening
+from fleetctl.stores import statedir
+from fleetctl.stores.base import DiskFull, Store
+from fleetctl.stores.sqlite_errors import explain
+from fleetctl.stores.sqlite_events import SqliteEvents, drop_orphans
+from fleetctl.stores.sqlite_resources import SqliteResources
+from fleetctl.stores.sqlite_runs import SqliteRuns
+from fleetctl.stores.sqlite_session import Files, Hook, Hooks, Session, superseded
+
+
+class SqliteStore:
+    """See base.Store. `close` lets go of the lock; dropping the object without it is a crash, and
+    harmless.
+    """
+
+    def __init__(self, session: Session, lock: statedir.Lock | None = None) -> None:
+        self._session = session
+        self._lock = lock
+        self._resources = SqliteResources(session)
+        self._runs = SqliteRuns(session)
+        self._events = SqliteEvents(session)
+
+    @property
+    def store_id(self) -> str:
+        return self._session.identity.store_id
+
+    @property
+    def epoch(self) -> int:
+        """Which opening of the store this is; rises by at least one each time."""
+        return self._session.identity.epoch
+
+    @property
+    def resources(self) -> SqliteResources:
+        return self._resources
+
+    @property
+    def runs(self) -> SqliteRuns:
+        return self._runs
+
+    @property
+    def events(self) -> SqliteEvents:
+        return self._events
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return self._session.transaction()
+
+    def close(self) -> None:
+        self._session.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def open_store(
+    home: Path,
+    clock: Clock,
+    *,
+    before_commit: Hook | None = None,
+    after_commit: Hook | None = None,
+) -> SqliteStore:
+    """Open or found the store below `home` and become its one writer. Raises StoreError, having
+    written nothing.
+
+    The hooks run around every commit; see sqlite_session.Session.
+    """
+    statedir.prepare(home)
+    lock = statedir.lock(home)
+    try:
+        session = _open_session(home, clock, Hooks(before_commit, after_commit))
+    except BaseException:
+        lock.release()
+        raise
+    return SqliteStore(session, lock)
+
+
+def _open_session(home: Path, clock: Clock, hooks: Hooks) -> Session:
+    path, ballast = home / places.STATE_DB, statedir.Ballast(home)
+    found, marker = opening.inspect(path), statedir.read_marker(home)
+    opening.check_marker(home, found, marker)
+    opening.check_events(home / places.EVENTS_DB)
+    at_least = marker.epoch if marker else 0
+    try:
+        state, identity = _open_state(path, clock, founded=found is not None, at_least=at_least)
+    except DiskFull:
+        # The epoch needs a page, and a controller that cannot start cannot stop anything either.
+        ballast.drop(now_s=clock.now_s())
+        state, identity = _open_state(path, clock, founded=found is not None, at_least=at_least)
+    try:
+        statedir.write_marker(home, statedir.Marker(identity.store_id, identity.epoch))
+        events = _open_events(home / places.EVENTS_DB, state)
+    except BaseException:
+        state.close()
+        raise
+    ballast.refill(now_s=clock.now_s())
+    return Session(Files(state, events, path, ballast), identity, clock, hooks)
+
+
+def _open_state(
+    path: Path, clock: Clock, *, founded: bool, at_least: int
+) -> tuple[sqlite3.Connection, opening.Identity]:
+    state = opening.connect(path, synchronous="FULL")
+    try:
+        if not founded:
+            opening.found_state(state, now_s=clock.now_s())
+        return state, opening.take_epoch(state, at_least=at_least)
+    except sqlite3.Error as error:
+        state.close()
+        raise explain(error, path) from error
+
+
+def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
+    events = opening.connect(path, synchronous="NORMAL")
+    try:
+        if events.execute("PRAGMA user_version").fetchone()[0] == 0:
+            opening.found_events(events)
+        drop_orphans(events, {uid for (uid,) in state.execute("SELECT uid FROM resources")})
+    except sqlite3.Error as error:
+        events.close()
+        raise explain(error, path) from error
+    return events
+
+
+class MemoryDatabase:
+    """What survives a simulated crash: the committed rows of a store that lives in memory."""
+
+    def __init__(self) -> None:
+        self.state = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.events = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.founded = False
+        self.writer: Session | None = None
+
+
+def open_memory_store(
+    clock: Clock,
+    database: MemoryDatabase | None = None,
+    *,
+    before_commit: Hook | None = None,
+    after_commit: Hook | None = None,
+) -> SqliteStore:
+    """A store without files. Opening a `database` again is a crash and a restart of its writer:
+    what was not committed is lost, and the store that was opened before may not write any more.
+    """
+    database = database or MemoryDatabase()
+    if database.writer is not None:
+        database.writer.end(superseded("memory"))
+    for connection in (database.state, database.events):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    if not database.founded:
+        opening.found_state(database.state, now_s=clock.now_s())
+        opening.found_events(database.events)
+        database.founded = True
+    identity = opening.take_epoch(database.state, at_least=0)
+    files = Files(database.state, database.events, "memory")
+    database.writer = Session(files, identity, clock, Hooks(before_commit, after_commit))
+    return SqliteStore(database.writer)
+
+
+_: type[Store] = SqliteStore

@@ -1,0 +1,66 @@
+"""Says in our words what SQLite means. Called by whatever touches a database file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from fleetctl.errors import StoreError
+from fleetctl.stores.base import DiskFull
+
+# SQLite grows its shared memory by writing; on a full disk that fails with this code, not with
+# FULL.
+_SHARED_MEMORY_SIZE = 0x130A
+_FATAL = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 for what the Python module raises by itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    extended = getattr(error, "sqlite_errorcode", 0)
+    return primary_code(error) == sqlite3.SQLITE_FULL or extended == _SHARED_MEMORY_SIZE
+
+
+def is_fatal(error: sqlite3.Error) -> bool:
+    """After this nothing more may be written: what the disk holds is unknown until the store is
+    reopened.
+    """
+    return primary_code(error) in _FATAL and not is_full(error)
+
+
+def explain(error: sqlite3.Error, path: Path | str) -> StoreError:
+    """The StoreError to raise `from error`."""
+    if is_full(error):
+        return DiskFull(
+            f"the disk that holds `{path}` is full; nothing was written",
+            hint="free some space; work goes on by itself once there is room",
+        )
+    match primary_code(error):
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return damaged(path, str(error))
+        case sqlite3.SQLITE_BUSY:
+            return StoreError(
+                f"another program has locked `{path}`",
+                hint="close whatever else has the file open, such as a database browser",
+            )
+        case sqlite3.SQLITE_IOERR:
+            return StoreError(
+                f"the disk failed under `{path}`; no more writes until the store is reopened",
+                hint="look for disk errors in the system log, then restart with `fleetctl up`",
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return StoreError(
+                f"`{path}` cannot be opened for writing",
+                hint="check the owner and the permissions of the file and of its directory",
+            )
+    return StoreError(f"the store `{path}` could not carry out a request")
+
+
+def damaged(path: Path | str, finding: str) -> StoreError:
+    return StoreError(
+        f"`{path}` is damaged: {finding}",
+        hint="put back a copy from a backup; nothing was written to the file",
+    )

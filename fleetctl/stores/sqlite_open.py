@@ -1,0 +1,201 @@
+"""Opens, checks and founds the database files. Called by `sqlite.open_store`; knows no verb.
+
+The order matters: everything that can refuse looks first, read-only; only then is a byte written.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl import home as places
+from fleetctl.errors import StoreError
+from fleetctl.stores import queries
+from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
+from fleetctl.stores.sqlite_errors import damaged, explain, primary_code
+from fleetctl.stores.statedir import Marker
+
+# Beyond this a full check would make the start slow; the tables that everything hangs on are still
+# checked.
+CHECK_WHOLE_BYTES_MAX = 64 << 20
+BUSY_TIMEOUT_S = 5.0
+_CACHE_KIB = 16 * 1024
+_LOG_BYTES_MAX = 64 << 20  # the write-ahead log is cut back to this after a long reader let it grow
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the one row of table `store` says."""
+
+    store_id: str
+    epoch: int
+    changes: int
+
+
+def inspect(path: Path) -> Identity | None:
+    """Look at a state.db without changing it. None: there is none, or its founding never finished.
+
+    Raises StoreError when it is newer than this program, not ours, or damaged.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    try:
+        state = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S)
+        try:
+            if not _is_ours(state, path):
+                return None
+            if finding := _damage(state, path, tables=("store", "resources")):
+                raise damaged(path, finding)
+            found = state.execute(queries.named("state.sql")["identity"]).fetchone()
+        finally:
+            state.close()
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    if found is None:
+        raise damaged(path, "it does not say which store it is")
+    return Identity(*found)
+
+
+def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
+    """False for a file without a schema. Raises StoreError for another program's or a newer one."""
+    application = database.execute("PRAGMA application_id").fetchone()[0]
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if tables == 0 and application == 0:
+        return False
+    if application != APPLICATION_ID:
+        raise StoreError(
+            f"`{path}` is a database of another program",
+            hint="set FLEETCTL_HOME to a directory of its own",
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"`{path}` has schema version `{version}`; "
+            f"this fleetctl knows versions up to `{SCHEMA_VERSION}`",
+            hint="use the newer fleetctl that wrote it; nothing was changed",
+        )
+    return True
+
+
+def _damage(database: sqlite3.Connection, path: Path, *, tables: tuple[str, ...]) -> str | None:
+    """What SQLite finds wrong: in all pages, or only in `tables` when the file is large."""
+    whole = path.stat().st_size < CHECK_WHOLE_BYTES_MAX
+    try:
+        for scope in ("",) if whole else tuple(f"('{table}')" for table in tables):
+            finding: str = database.execute(f"PRAGMA quick_check{scope}").fetchone()[0]
+            if finding != "ok":
+                return finding.replace("\n", " ")
+    except sqlite3.DatabaseError as error:
+        if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        return str(error)
+    return None
+
+
+def check_marker(home: Path, identity: Identity | None, marker: Marker | None) -> None:
+    """A store that went away, or that is not the one that was here, is a person's decision, not
+    ours.
+    """
+    if marker is None:
+        return
+    path, note = home / places.STATE_DB, home / places.STORE_MARKER
+    if identity is None:
+        raise StoreError(
+            f"`{path}` is gone, and `{note}` says that store `{marker.store_id}` was here",
+            hint=f"put the store back from a backup, or remove `{note}` to begin a new one; "
+            "what the old one started may still run",
+        )
+    if identity.store_id != marker.store_id:
+        raise StoreError(
+            f"`{path}` is store `{identity.store_id}`, "
+            f"and `{note}` says that store `{marker.store_id}` was here",
+            hint=f"put the right store back, or remove `{note}` to take this one",
+        )
+
+
+def connect(path: Path, *, synchronous: str) -> sqlite3.Connection:
+    """The one connection that writes and checkpoints this file. Raises StoreError."""
+    try:
+        # SQLite gives the log and the shared memory the mode of the file, so the file comes first.
+        path.touch(mode=0o600)
+        database = sqlite3.connect(
+            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    try:
+        # Only works on an empty file: lets a store give back space after large deletions.
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        database.execute("PRAGMA journal_mode = WAL").fetchone()
+        database.execute(f"PRAGMA synchronous = {synchronous}")
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        database.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES_MAX}")
+        # Some builds overwrite freed pages with zeros, which doubles the writes; no secret is ever
+        # stored.
+        database.execute("PRAGMA secure_delete = OFF")
+    except sqlite3.Error as error:
+        database.close()
+        raise explain(error, path) from error
+    return database
+
+
+def found_state(state: sqlite3.Connection, *, now_s: float) -> None:
+    """Lay down the schema and a fresh store id, all or nothing."""
+    first = queries.named("state.sql")["found_store"]
+    _found(state, "state_schema.sql", (first, (uuid.uuid4().hex, now_s)))
+
+
+def found_events(events: sqlite3.Connection) -> None:
+    _found(events, "events_schema.sql", None)
+
+
+def _found(
+    database: sqlite3.Connection, schema: str, first: tuple[str, tuple[object, ...]] | None
+) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    for statement in queries.statements(schema):
+        database.execute(statement)
+    if first is not None:
+        database.execute(*first)
+    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database.execute("COMMIT")
+
+
+def take_epoch(state: sqlite3.Connection, *, at_least: int) -> Identity:
+    """Become the newest writer: every earlier one is refused from here on."""
+    state.execute("BEGIN IMMEDIATE")
+    store_id, epoch, changes = state.execute(queries.named("state.sql")["identity"]).fetchone()
+    fresh = max(epoch, at_least) + 1
+    state.execute(queries.named("state.sql")["take_epoch"], (fresh,))
+    state.execute("COMMIT")
+    return Identity(store_id, fresh, changes)
+
+
+def check_events(path: Path) -> None:
+    """Raises StoreError for a newer or foreign events.db; a damaged one is set aside, for it is
+    only history.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        events = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S)
+        try:
+            finding = _damage(events, path, tables=()) if _is_ours(events, path) else None
+        finally:
+            events.close()
+    except sqlite3.Error as error:
+        if primary_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise explain(error, path) from error
+        finding = str(error)
+    if finding is None:
+        return
+    path.replace(path.with_name(path.name + ".damaged"))
+    for tail in ("-wal", "-shm"):
+        path.with_name(path.name + tail).unlink(missing_ok=True)
+    log.warning("the history of events was damaged and begins anew", extra={"path": str(path)})

@@ -1,0 +1,131 @@
+-- What the writer asks of state.db. A parameter order is the column order unless a comment says
+-- otherwise.
+
+-- name: fence
+-- Asked first in every transaction: has another process opened the store after us?
+SELECT epoch FROM store;
+
+-- name: identity
+SELECT store_id, epoch, changes FROM store;
+
+-- name: found_store
+INSERT INTO store (id, store_id, epoch, changes, created_at_s) VALUES (1, ?, 0, 0, ?);
+
+-- name: take_epoch
+UPDATE store SET epoch = ?;
+
+-- name: keep_changes
+UPDATE store SET changes = ?;
+
+-- name: get_resource
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s
+FROM resources JOIN specs USING (rid)
+WHERE kind = ? AND name = ? AND deleted_at_s IS NULL;
+
+-- name: list_resources
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s
+FROM resources JOIN specs USING (rid)
+ORDER BY resources.rid;
+
+-- name: insert_resource
+INSERT INTO resources (uid, kind, name, generation, version, change, created_at_s, deleted_at_s,
+    labels, annotations, status)
+VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_spec
+INSERT INTO specs (rid, spec) VALUES (?, ?);
+
+-- name: stored_resource
+-- What a replacement needs to know of the row that it replaces.
+SELECT rid, version, status, created_at_s, deleted_at_s FROM resources WHERE uid = ?;
+
+-- name: replace_resource
+UPDATE resources SET generation = ?, version = ?, change = ?, deleted_at_s = ?, labels = ?,
+    annotations = ?
+WHERE rid = ?;
+
+-- name: replace_spec
+-- Comparing megabytes is cheaper than writing them to the log again.
+UPDATE specs SET spec = ?1 WHERE rid = ?2 AND spec <> ?1;
+
+-- name: put_status
+UPDATE resources SET status = ?, version = version + 1, change = ? WHERE uid = ? AND version = ?;
+
+-- name: changed_resources
+SELECT uid FROM resources WHERE change > ? ORDER BY change;
+
+-- name: rid_of
+SELECT rid FROM resources WHERE uid = ?;
+
+-- name: drop_metrics
+DELETE FROM metrics WHERE run_id IN (SELECT run_id FROM runs WHERE rid = ?);
+
+-- name: drop_results
+DELETE FROM results WHERE run_id IN (SELECT run_id FROM runs WHERE rid = ?);
+
+-- name: drop_runs
+DELETE FROM runs WHERE rid = ?;
+
+-- name: drop_spec
+DELETE FROM specs WHERE rid = ?;
+
+-- name: drop_resource
+DELETE FROM resources WHERE rid = ?;
+
+-- name: list_uids
+SELECT uid FROM resources;
+
+-- name: word_id
+SELECT word_id FROM words WHERE word = ?;
+
+-- name: insert_word
+INSERT OR IGNORE INTO words (word) VALUES (?);
+
+-- name: insert_run
+INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
+    sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
+    message, params_hash, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: advance_run
+-- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
+UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
+    journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
+    message = ?, params_hash = ?, params = ?
+WHERE name = ? AND (1 << state) & ?;
+
+-- name: run_id
+SELECT run_id FROM runs WHERE name = ?;
+
+-- name: keep_result
+INSERT OR REPLACE INTO results (run_id, result) VALUES (?, ?);
+
+-- name: keep_metric
+INSERT OR IGNORE INTO metrics (run_id, seq, step, name, value, at_s) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: runs_page
+-- The next page after (idx, attempt): pages, not one long cursor, so that writes may go on between
+-- them.
+SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
+    created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
+    sandbox_open, result
+FROM runs
+    JOIN words AS provider ON provider.word_id = runs.provider
+    JOIN words AS template ON template.word_id = runs.template_hash
+    LEFT JOIN results USING (run_id)
+WHERE rid = ? AND (idx, attempt) > (?, ?)
+ORDER BY idx, attempt
+LIMIT ?;
+
+-- name: metrics_of
+SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
+WHERE runs.name = ? ORDER BY seq;
+
+-- name: count_live
+SELECT count(*) FROM runs WHERE state <= 2;
+
+-- name: drop_run
+-- Takes back an intent of the same transaction, when a later one of its batch cannot be.
+DELETE FROM runs WHERE name = ?;

@@ -1,0 +1,80 @@
+-- state.db: the truth. Every change is durable when its transaction ends (WAL, synchronous=FULL).
+-- Plain types on purpose: nothing here needs an SQLite newer than 3.33.
+
+-- One row: who we are, who may write, and how many changes of resources there have been.
+CREATE TABLE store (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    store_id TEXT NOT NULL,        -- random; the owner tag on everything that we create
+    epoch INTEGER NOT NULL,        -- rises with every opening; a writer of an older one is refused
+    changes INTEGER NOT NULL,      -- resources.change comes from here; never decreases
+    created_at_s REAL NOT NULL
+);
+
+CREATE TABLE resources (
+    rid INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: runs point here
+    uid TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    change INTEGER NOT NULL,
+    created_at_s REAL NOT NULL,
+    deleted_at_s REAL,             -- set = wanted gone
+    labels TEXT NOT NULL,          -- JSON object
+    annotations TEXT NOT NULL,     -- JSON object
+    status TEXT NOT NULL           -- JSON object, small; a spec can have megabytes and lives apart
+);
+-- A name is free again as soon as its resource is being deleted.
+CREATE UNIQUE INDEX resources_living ON resources (kind, name) WHERE deleted_at_s IS NULL;
+CREATE INDEX resources_change ON resources (change);
+
+CREATE TABLE specs (
+    rid INTEGER PRIMARY KEY,
+    spec TEXT NOT NULL
+);
+
+-- Texts that many runs share: provider names and template hashes.
+CREATE TABLE words (
+    word_id INTEGER PRIMARY KEY,
+    word TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE runs (
+    run_id INTEGER PRIMARY KEY,
+    rid INTEGER NOT NULL,
+    idx INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    state INTEGER NOT NULL,        -- position in codes.STATES
+    provider INTEGER NOT NULL,     -- words
+    template_hash INTEGER NOT NULL,-- words
+    sandbox_open INTEGER NOT NULL,
+    exit_code INTEGER,
+    journal_offset INTEGER NOT NULL,
+    created_at_s REAL NOT NULL,
+    started_at_s REAL,
+    ended_at_s REAL,
+    name TEXT NOT NULL UNIQUE,
+    sandbox TEXT,                  -- NULL = the same as name
+    handle TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    message TEXT NOT NULL,
+    params_hash TEXT NOT NULL,
+    params TEXT NOT NULL           -- last: the one that can be long
+);
+CREATE UNIQUE INDEX runs_attempt ON runs (rid, idx, attempt);
+CREATE INDEX runs_live ON runs (rid) WHERE state <= 2;
+
+CREATE TABLE results (
+    run_id INTEGER PRIMARY KEY,
+    result TEXT NOT NULL           -- canonical JSON object
+);
+
+CREATE TABLE metrics (
+    run_id INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    value REAL,                    -- NULL = not a number
+    at_s REAL NOT NULL,
+    PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;

@@ -1,0 +1,406 @@
+"""What every store does, run over each of them. A new store adds one line to `WORLDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from controllers.model import Metric, Resource, Run, RunState
+from fleetctl.errors import Conflict, NotFound, StoreError
+from fleetctl.stores.base import EventRow
+from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_store, open_store
+
+
+class FixedClock:
+    def now_s(self) -> float:
+        return 1_000.0
+
+
+@dataclass
+class World:
+    """A store, and the power to crash and reopen it."""
+
+    open: Callable[..., SqliteStore]
+    store: SqliteStore
+
+    def crash(self, **hooks: Callable[[], None]) -> SqliteStore:
+        """Abandon the writer as a killed process does, and open what it left behind."""
+        self.store = self.open(**hooks)
+        return self.store
+
+
+def _on_disk(tmp_path: Path) -> Iterator[World]:
+    opened: list[SqliteStore] = []
+
+    def reopen(**hooks: Callable[[], None]) -> SqliteStore:
+        while opened:
+            opened.pop().close()
+        opened.append(open_store(tmp_path / "home", FixedClock(), **hooks))
+        return opened[0]
+
+    yield World(reopen, reopen())
+    opened.pop().close()
+
+
+def _in_memory(tmp_path: Path) -> Iterator[World]:
+    database = MemoryDatabase()
+
+    def reopen(**hooks: Callable[[], None]) -> SqliteStore:
+        return open_memory_store(FixedClock(), database, **hooks)
+
+    yield World(reopen, reopen())
+
+
+WORLDS = {"sqlite": _on_disk, "memory": _in_memory}
+
+
+@pytest.fixture(params=sorted(WORLDS))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    yield from WORLDS[request.param](tmp_path)
+
+
+@pytest.fixture
+def store(world: World) -> SqliteStore:
+    return world.store
+
+
+def job(uid: str = "u1", name: str = "chunks", **changes: object) -> Resource:
+    made = Resource(uid, "BatchJob", name, 1, 0, '{"a":1}', "{}", {"team": "rlm"}, {"n": "1"}, 5.0)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def run(index: int = 0, attempt: int = 1, uid: str = "u1", **changes: object) -> Run:
+    name = f"fl-{uid}-{index}-{attempt}"
+    made = Run(
+        name, uid, index, attempt, RunState.STARTING, "local", name, "hash", '{"x":1}', "p", 6.0
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def put(store: SqliteStore, resource: Resource) -> Resource:
+    with store.transaction():
+        return store.resources.put(resource, expected_version=None)
+
+
+def begin(store: SqliteStore, *runs: Run) -> None:
+    with store.transaction():
+        store.runs.begin(runs)
+
+
+# Resources
+
+
+def test_a_created_resource_reads_back_equal_with_version_one(store: SqliteStore) -> None:
+    created = put(store, job())
+    assert created == job(version=1)
+    assert store.resources.get("BatchJob", "chunks") == created
+    assert list(store.resources.list()) == [created]
+
+
+def test_a_living_name_is_taken_and_the_first_stays_as_it_was(store: SqliteStore) -> None:
+    put(store, job())
+    with pytest.raises(Conflict, match="batchjob/chunks exists already"):
+        put(store, job(uid="u2", spec='{"other":1}'))
+    assert [found.uid for found in store.resources.list()] == ["u1"]
+
+
+def test_the_same_name_of_another_kind_is_free(store: SqliteStore) -> None:
+    put(store, job())
+    put(store, job(uid="u2", kind="Sweep"))
+    assert [found.kind for found in store.resources.list()] == ["BatchJob", "Sweep"]
+
+
+def test_a_replacement_keeps_the_status_and_raises_the_version(store: SqliteStore) -> None:
+    put(store, job())
+    with store.transaction():
+        assert store.resources.put_status("u1", '{"phase":"Running"}', expected_version=1) == 2
+        wish = job(spec='{"a":2}', generation=2, status="ignored", labels={}, annotations={})
+        replaced = store.resources.put(wish, expected_version=2)
+    assert replaced == replace(wish, version=3, status='{"phase":"Running"}')
+    assert store.resources.get("BatchJob", "chunks") == replaced
+
+
+def test_a_replacement_of_an_older_version_is_a_conflict_and_changes_nothing(
+    store: SqliteStore,
+) -> None:
+    first = put(store, job())
+    with pytest.raises(Conflict, match="changed after you read it"), store.transaction():
+        store.resources.put(job(spec="{}"), expected_version=7)
+    assert store.resources.get("BatchJob", "chunks") == first
+
+
+def test_a_replacement_of_a_dropped_resource_is_a_conflict(store: SqliteStore) -> None:
+    with pytest.raises(Conflict), store.transaction():
+        store.resources.put(job(), expected_version=1)
+    assert list(store.resources.list()) == []
+
+
+def test_a_status_for_an_older_version_is_not_written(store: SqliteStore) -> None:
+    first = put(store, job())
+    with store.transaction():
+        assert store.resources.put_status("u1", '{"x":1}', expected_version=9) is None
+        assert store.resources.put_status("gone", '{"x":1}', expected_version=1) is None
+    assert store.resources.get("BatchJob", "chunks") == first
+
+
+def test_a_name_is_free_while_its_last_holder_is_being_deleted(store: SqliteStore) -> None:
+    first = put(store, job())
+    with store.transaction():
+        store.resources.put(replace(first, deleted_at_s=9.0), expected_version=1)
+    assert store.resources.get("BatchJob", "chunks") is None
+    put(store, job(uid="u2"))
+    found = store.resources.get("BatchJob", "chunks")
+    assert found is not None and found.uid == "u2"
+    assert [r.uid for r in store.resources.list()] == ["u1", "u2"]
+
+
+def test_the_wish_to_delete_is_never_unset(store: SqliteStore) -> None:
+    put(store, job())
+    with store.transaction():
+        store.resources.put(job(deleted_at_s=9.0), expected_version=1)
+        store.resources.put(job(deleted_at_s=None), expected_version=2)
+        store.resources.put(job(deleted_at_s=11.0), expected_version=3)
+    assert [r.deleted_at_s for r in store.resources.list()] == [9.0]
+
+
+def test_delete_drops_all_that_hangs_on_the_resource_and_nothing_else(store: SqliteStore) -> None:
+    for uid in ("u1", "u2"):
+        put(store, job(uid=uid, name=uid))
+        begin(store, run(uid=uid))
+        with store.transaction():
+            store.runs.advance(run(uid=uid), result="{}", metrics=[Metric(0, 0, "loss", 1.0, 7.0)])
+    with store.transaction():
+        store.resources.delete("u1")
+        store.resources.delete("u1")
+        store.resources.delete("never was")
+    assert [r.uid for r in store.resources.list()] == ["u2"]
+    assert list(store.runs.of("u1")) == []
+    assert list(store.runs.metrics_of("fl-u1-0-1")) == []
+    assert store.runs.count_live() == 1
+    assert [result for _, result in store.runs.of("u2")] == ["{}"]
+    assert len(store.runs.metrics_of("fl-u2-0-1")) == 1
+
+
+def test_watch_names_what_changed_after_a_point_and_the_counter_survives_a_restart(
+    world: World,
+) -> None:
+    store = world.store
+    start, _ = store.resources.watch(0)
+    put(store, job())
+    put(store, job(uid="u2", name="b"))
+    middle, changed = store.resources.watch(start)
+    assert list(changed) == ["u1", "u2"]
+    with store.transaction():
+        store.resources.put_status("u1", '{"x":1}', expected_version=1)
+    assert list(store.resources.watch(middle)[1]) == ["u1"]
+    with store.transaction():
+        store.resources.delete("u1")
+    end, changed = store.resources.watch(middle)
+    assert end > middle and list(changed) == []
+    store = world.crash()
+    assert store.resources.watch(middle) == (end, [])
+
+
+def test_a_spec_of_ten_megabytes_reads_back_equal(store: SqliteStore) -> None:
+    put(store, job(spec="x" * 10_000_000))
+    found = store.resources.get("BatchJob", "chunks")
+    assert found is not None and found.spec == "x" * 10_000_000
+
+
+# Runs
+
+
+def test_runs_read_back_equal_in_the_order_of_index_and_attempt(store: SqliteStore) -> None:
+    put(store, job())
+    full = run(
+        2, 1, state=RunState.LOST, provider="modal", sandbox="fl-u1-0-1", handle="sb-1",
+        started_at_s=7.5, ended_at_s=8.25, exit_code=-9, reason="ProviderLost", message="gone",
+        journal_offset=2**40, sandbox_open=True,
+    )  # fmt: skip
+    begin(store, full, run(0, 2), run(0, 1))
+    assert [r for r, _ in store.runs.of("u1")] == [run(0, 1), run(0, 2), full]
+    assert list(store.runs.of("nobody")) == []
+
+
+def test_an_attempt_is_never_begun_twice_and_the_batch_of_the_second_is_refused_whole(
+    store: SqliteStore,
+) -> None:
+    put(store, job())
+    begin(store, run(0))
+    with store.transaction():
+        with pytest.raises(Conflict, match="fl-u1-0-1"):
+            store.runs.begin([run(1), run(0)])
+        with pytest.raises(Conflict):
+            store.runs.begin([run(0, name="another name")])
+    assert [r.index for r, _ in store.runs.of("u1")] == [0]
+
+
+def test_a_run_of_a_dropped_resource_cannot_begin(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    with store.transaction():
+        store.resources.delete("u1")
+    with pytest.raises(NotFound):
+        begin(store, run(1))
+    assert store.runs.count_live() == 0
+
+
+@pytest.mark.parametrize("stored", list(RunState))
+@pytest.mark.parametrize("allowed", list(RunState))
+def test_advance_writes_only_from_the_states_that_it_names(
+    store: SqliteStore, stored: RunState, allowed: RunState
+) -> None:
+    put(store, job())
+    begin(store, run(0, state=stored))
+    wish = run(0, state=RunState.STOPPED, reason="x")
+    metrics = [Metric(0, 0, "loss", 1.0, 7.0)]
+    with store.transaction():
+        done = store.runs.advance(
+            wish, from_states=frozenset({allowed}), result="{}", metrics=metrics
+        )
+    assert done == (stored == allowed)
+    expected = (wish, "{}") if done else (run(0, state=stored), None)
+    assert list(store.runs.of("u1")) == [expected]
+    assert list(store.runs.metrics_of(wish.name)) == (metrics if done else [])
+
+
+def test_advance_of_an_unknown_run_writes_nothing(store: SqliteStore) -> None:
+    put(store, job())
+    with store.transaction():
+        assert store.runs.advance(run(3), result="{}") is False
+    assert list(store.runs.of("u1")) == []
+
+
+def test_metrics_that_arrive_twice_are_kept_once(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    first, second = Metric(0, 1, "loss", 0.5, 7.0), Metric(1, 2, "loss", float("inf"), 8.0)
+    with store.transaction():
+        store.runs.advance(run(0), metrics=[first])
+    with store.transaction():
+        store.runs.advance(run(0), metrics=[replace(first, value=99.0), second])
+    assert list(store.runs.metrics_of(run(0).name)) == [first, second]
+
+
+def test_a_metric_that_is_not_a_number_stays_one(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    with store.transaction():
+        store.runs.advance(run(0), metrics=[Metric(0, 1, "loss", float("nan"), 7.0)])
+    [metric] = store.runs.metrics_of(run(0).name)
+    assert metric.value != metric.value
+
+
+def test_a_result_outlives_later_writes_of_its_run(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    ended = run(0, state=RunState.SUCCEEDED, sandbox_open=True)
+    with store.transaction():
+        store.runs.advance(ended, result='{"n":1}')
+        store.runs.advance(
+            replace(ended, sandbox_open=False), from_states=frozenset({RunState.SUCCEEDED})
+        )
+    assert list(store.runs.of("u1")) == [(replace(ended, sandbox_open=False), '{"n":1}')]
+
+
+def test_live_runs_are_counted_over_all_resources(store: SqliteStore) -> None:
+    for uid in ("u1", "u2"):
+        put(store, job(uid=uid, name=uid))
+        begin(store, *(run(i, uid=uid, state=state) for i, state in enumerate(RunState)))
+    assert store.runs.count_live() == 6
+
+
+def test_runs_stream_in_pages_and_writes_may_go_on_between(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, *(run(i) for i in range(2500)))
+    seen = []
+    for r, _ in store.runs.of("u1"):
+        if r.index % 1000 == 0:
+            with store.transaction():
+                store.runs.advance(replace(r, state=RunState.RUNNING))
+        seen.append(r.index)
+    assert seen == list(range(2500))
+
+
+# Transactions
+
+
+def test_a_block_that_raises_leaves_no_trace(store: SqliteStore) -> None:
+    put(store, job())
+    start = store.resources.watch(0)
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        store.resources.put(job(uid="u2", name="b"), expected_version=None)
+        store.resources.put_status("u1", '{"x":1}', expected_version=1)
+        store.runs.begin([run(0, provider="new word")])
+        raise ZeroDivisionError
+    assert store.resources.watch(0) == start
+    assert [r.version for r in store.resources.list()] == [1]
+    # What the failed block had looked up must not be taken for stored.
+    begin(store, run(0, provider="new word"))
+    assert [r.provider for r, _ in store.runs.of("u1")] == ["new word"]
+
+
+def test_a_crash_before_the_commit_loses_all_of_the_block(world: World) -> None:
+    put(world.store, job())
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    store = world.crash(before_commit=crash)
+    with pytest.raises(KeyboardInterrupt):
+        begin(store, run(0), run(1))
+    store = world.crash()
+    assert list(store.runs.of("u1")) == []
+    assert [r.uid for r in store.resources.list()] == ["u1"]
+
+
+def test_a_crash_after_the_commit_loses_nothing_of_the_block(world: World) -> None:
+    put(world.store, job())
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    store = world.crash(after_commit=crash)
+    with pytest.raises(KeyboardInterrupt):
+        begin(store, run(0), run(1))
+    assert [r.index for r, _ in world.crash().runs.of("u1")] == [0, 1]
+
+
+def test_an_older_writer_is_fenced_off(world: World) -> None:
+    old = world.store
+    put(old, job())
+    new = world.crash()
+    with pytest.raises(StoreError), old.transaction():
+        old.runs.begin([run(0)])
+    assert list(new.runs.of("u1")) == []
+    assert new.epoch > old.epoch
+
+
+def test_a_transaction_inside_a_transaction_is_refused_and_the_outer_one_undone(
+    store: SqliteStore,
+) -> None:
+    with pytest.raises(StoreError, match="inside another"), store.transaction():
+        store.resources.put(job(), expected_version=None)
+        with store.transaction():
+            pass
+    assert list(store.resources.list()) == []
+    put(store, job())
+
+
+def test_a_write_outside_of_a_transaction_is_an_error_of_ours(store: SqliteStore) -> None:
+    with pytest.raises(AssertionError):
+        store.resources.put(job(), expected_version=None)
+    with pytest.raises(AssertionError):
+        store.runs.begin([run(0)])
+    with pytest.raises(AssertionError):
+        store.events.record([EventRow("u1", 1.0, "Normal", "Started", "x")])
+    assert list(store.resources.list()) == []
+
+
+def test_a_store_keeps_its_id_over_restarts_and_no_two_stores_share_one(world: World) -> None:
+    first = world.store.store_id
+    assert world.crash().store_id == first
+    assert open_memory_store(FixedClock()).store_id != first
