@@ -1,0 +1,258 @@
+"""The CLI's view of the store: read-only, without a controller, and empty where there is no store
+yet.
+
+Called by read verbs, whose whole process has some tens of milliseconds. So this file imports no
+model, no dataclass and nothing outside the standard library; rows are named tuples. It never
+writes, never checkpoints and never holds up the writer.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleetctl import home as places
+from fleetctl.errors import StoreError
+from fleetctl.stores import queries
+from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION, STATES
+
+_WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
+EVENTS_MAX = 100_000
+
+
+class ResourceRow(NamedTuple):
+    uid: str
+    kind: str
+    name: str
+    generation: int
+    version: int
+    created_at_s: float
+    deleted_at_s: float | None
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    status: str  # JSON object
+    spec: str | None = None  # JSON object; None where a list did not read it
+
+
+class RunRow(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants of a row
+    attempt: int
+    state: str  # a RunState's value
+    name: str
+    provider: str
+    sandbox: str
+    handle: str
+    created_at_s: float
+    started_at_s: float | None
+    ended_at_s: float | None
+    exit_code: int | None
+    reason: str
+    message: str
+    sandbox_open: bool
+    params: str  # JSON object
+
+
+class TaskRow(NamedTuple):
+    """One index as people see it: its newest run, and how many runs there were."""
+
+    run: RunRow
+    attempts: int
+    result: str | None  # JSON object
+
+
+class MetricRow(NamedTuple):
+    seq: int
+    step: int
+    name: str
+    value: float | None  # None = not a number
+    at_s: float
+
+
+class EventLine(NamedTuple):
+    uid: str
+    at_s: float
+    kind: str
+    reason: str
+    message: str
+    count: int  # type: ignore[assignment]  # hides tuple.count
+
+
+class Reader:
+    """Owns up to two read-only connections, opened when first needed. Raises StoreError throughout
+    when the files are damaged, foreign or newer than this program.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._open: dict[str, sqlite3.Connection] = {}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def resources(self, kind: str | None = None) -> list[ResourceRow]:
+        """All of a kind, or all, oldest first, without their specs; also those being deleted."""
+        return [_resource(row) for row in self._rows(places.STATE_DB, "resources", (kind,))]
+
+    def resource(self, kind: str, name: str) -> ResourceRow | None:
+        """One, with its spec: the living one of that name, else one that is being deleted."""
+        for row in self._rows(places.STATE_DB, "resource", (kind, name)):
+            return _resource(row)
+        return None
+
+    def runs(
+        self, uid: str, *, states: Collection[str] | None = None, index: int | None = None
+    ) -> Iterator[RunRow]:
+        """Every attempt, by index and attempt; streams."""
+        wanted = (uid, index, _mask(states))
+        return (_run(row) for row in self._rows(places.STATE_DB, "runs", wanted))
+
+    def tasks(
+        self,
+        uid: str,
+        *,
+        states: Collection[str] | None = None,
+        index: int | None = None,
+        results: bool = False,
+    ) -> Iterator[TaskRow]:
+        """The newest attempt of each index whose state is in `states`; streams.
+
+        Results are read only when asked for: they can be long.
+        """
+        query = "runs_and_results" if results else "runs"
+        rows = self._rows(places.STATE_DB, query, (uid, index, _mask(None)))
+        wanted = _mask(states)
+        for _, group in groupby(rows, key=lambda row: row[0]):
+            *older, newest = group
+            if (1 << newest[2]) & wanted:
+                result = newest[15] if results else None
+                yield TaskRow(_run(newest[:15]), len(older) + 1, result)
+
+    def run(self, name: str) -> RunRow | None:
+        for row in self._rows(places.STATE_DB, "run", (name,)):
+            return _run(row)
+        return None
+
+    def metrics(self, run: str) -> Iterator[MetricRow]:
+        """What a run reported, in its order; streams."""
+        return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
+
+    def live_runs(self) -> dict[str, int]:
+        """How many runs hold a sandbox now, by resource uid; uids without one are absent."""
+        return dict(self._rows(places.STATE_DB, "live_runs", ()))
+
+    def events(self, uid: str | None = None, *, limit: int = EVENTS_MAX) -> list[EventLine]:
+        """The newest `limit` events of one object, or of all; oldest first."""
+        query = "events" if uid is None else "events_of"
+        wanted = (limit,) if uid is None else (uid, limit)
+        rows = list(map(EventLine._make, self._rows(places.EVENTS_DB, query, wanted)))
+        rows.reverse()
+        return rows
+
+    def data_version(self) -> tuple[int, int]:
+        """Differs from this Reader's last answer when either file changed. Takes microseconds."""
+        state, events = (
+            self._rows_of(file, "PRAGMA data_version", ())
+            for file in (places.STATE_DB, places.EVENTS_DB)
+        )
+        return next(iter(state), (-1,))[0], next(iter(events), (-1,))[0]
+
+    def _rows(
+        self, file: str, query: str, parameters: tuple[object, ...]
+    ) -> Iterator[tuple[Any, ...]]:
+        return self._rows_of(file, queries.named("reader.sql")[query], parameters)
+
+    def _rows_of(
+        self, file: str, sql: str, parameters: tuple[object, ...]
+    ) -> Iterator[tuple[Any, ...]]:
+        path = self._home / file
+        try:
+            connection = self._connection(file, path)
+            if connection is not None:
+                yield from connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            # Imported here: it brings in the models, which reading does without.
+            from fleetctl.stores.sqlite_errors import explain
+
+            raise explain(error, path) from error
+
+    def _connection(self, file: str, path: Path) -> sqlite3.Connection | None:
+        """None while there is no store, or while its writer is about to found it."""
+        if file not in self._open:
+            if not path.exists():
+                return None
+            connection = _connect(path)
+            if not _readable(connection, path):
+                connection.close()
+                return None
+            self._open[file] = connection
+        return self._open[file]
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    uri = f"{path.as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        # A read-only disk has no place for shared memory; with no log there is nothing to share.
+        connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+    return connection
+
+
+def _readable(connection: sqlite3.Connection, path: Path) -> bool:
+    """False for a file without a schema. Raises StoreError for a foreign or newer one."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application == 0 and version == 0:
+        return False
+    if application != APPLICATION_ID:
+        raise StoreError(
+            f"`{path}` is a database of another program",
+            hint="set FLEETCTL_HOME to the state directory of fleetctl",
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"`{path}` has schema version `{version}`; "
+            f"this fleetctl reads versions up to `{SCHEMA_VERSION}`",
+            hint="use the newer fleetctl that wrote it",
+        )
+    return True
+
+
+def _mask(states: Iterable[str] | None) -> int:
+    if states is None:
+        return (1 << len(STATES)) - 1
+    return sum(1 << STATES.index(state) for state in set(states))
+
+
+def _resource(row: tuple[Any, ...]) -> ResourceRow:
+    *columns, labels, annotations, status, spec = row
+    return ResourceRow._make((*columns, _texts(labels), _texts(annotations), status, spec))
+
+
+def _texts(stored: str) -> dict[str, str]:
+    found: dict[str, str] = {} if stored == "{}" else json.loads(stored)
+    return found
+
+
+def _run(row: tuple[Any, ...]) -> RunRow:
+    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, params = row
+    sandbox = name if sandbox is None else sandbox
+    begun = (index, attempt, STATES[state], name, provider, sandbox)
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params))

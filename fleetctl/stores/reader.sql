@@ -1,0 +1,50 @@
+-- What the CLI asks of the files that the writer keeps. Nothing here touches a spec unless it must.
+
+-- name: resources
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
+    status, NULL
+FROM resources WHERE ?1 IS NULL OR kind = ?1 ORDER BY rid;
+
+-- name: resource
+-- The living one, else the newest of those being deleted.
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
+    status, spec
+FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ?
+ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
+
+-- name: runs
+-- Parameters: uid, index or NULL, a bit for every state that is wanted.
+SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
+    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, params
+FROM resources CROSS JOIN runs USING (rid)
+    JOIN words AS provider ON provider.word_id = runs.provider
+WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
+ORDER BY idx, attempt;
+
+-- name: runs_and_results
+-- As `runs`, with the result.
+SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
+    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, params, result
+FROM resources CROSS JOIN runs USING (rid)
+    JOIN words AS provider ON provider.word_id = runs.provider
+    LEFT JOIN results USING (run_id)
+WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
+ORDER BY idx, attempt;
+
+-- name: run
+SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
+    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, params
+FROM runs JOIN words AS provider ON provider.word_id = runs.provider WHERE runs.name = ?;
+
+-- name: metrics
+SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
+WHERE runs.name = ? ORDER BY seq;
+
+-- name: live_runs
+SELECT uid, count(*) FROM runs JOIN resources USING (rid) WHERE state <= 2 GROUP BY rid;
+
+-- name: events_of
+SELECT uid, at_s, kind, reason, message, count FROM events WHERE uid = ? ORDER BY seq DESC LIMIT ?;
+
+-- name: events
+SELECT uid, at_s, kind, reason, message, count FROM events ORDER BY at_s DESC, seq DESC LIMIT ?;
