@@ -55,6 +55,9 @@ class Tasks(Spec):
         default=None, description="That many tasks, told apart by their index alone."
     )
     from_file: FromFile | None = Field(default=None, description="A task for every row of a file.")
+    chunk: PositiveCount | None = Field(
+        default=None, description="Rows per task, beside `fromFile`; default: a task a row."
+    )
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Tasks:
@@ -63,6 +66,8 @@ class Tasks(Spec):
             raise ValueError(
                 "`tasks` needs exactly one of `items`, `matrix`, `fromFile` and `completions`"
             )
+        if self.chunk is not None and self.from_file is None:
+            raise ValueError("`chunk` goes with `fromFile` alone")
         if self.matrix is not None and self.count() > COUNT_MAX:
             raise ValueError(
                 f"the matrix has {self.count():,} combinations; the limit is {COUNT_MAX:,}"

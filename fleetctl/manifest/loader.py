@@ -1,0 +1,236 @@
+"""Texts to manifests: read strictly, include what they name, check against the models.
+
+A file that is right is walked once. One with something wrong is walked again, for positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fleetctl.manifest.credentials import warnings
+from fleetctl.manifest.documents import Document
+from fleetctl.manifest.includes import Included, include
+from fleetctl.manifest.messages import Finding, findings, suggestion
+from fleetctl.manifest.problems import ManifestErrors, Path, Problem, path_text, value_text
+from fleetctl.manifest.strict_yaml import DOCUMENTS_MAX, Root, read
+from fleetctl.manifest.unsupported import not_yet
+from fleetctl.manifest.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
+from fleetctl.manifest.yaml_errors import Position
+from specs.common import Metadata
+from specs.kinds import API_VERSION, KINDS
+from specs.scalars import Spec
+
+M = TypeVar("M", bound=BaseModel)
+
+ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
+
+# `get -o yaml` shows these; editing its output and applying it again must work.
+_WRITTEN_BY_US = ("status",)
+_METADATA_WRITTEN_BY_US = frozenset(
+    {
+        "uid",
+        "generation",
+        "version",
+        "createdAt",
+        "creationTimestamp",
+        "deletedAt",
+        "deletionTimestamp",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A checked wish. line: where its document begins. warnings: sentences for a person."""
+
+    kind: str
+    name: str
+    metadata: Metadata
+    spec: Spec
+    path: str
+    line: int
+    warnings: tuple[str, ...] = ()
+
+
+def load(documents: Sequence[Document]) -> list[Manifest]:
+    """All manifests, in order. Raises ManifestErrors with all that is wrong in any of them."""
+    manifests: list[Manifest] = []
+    problems: list[Problem] = []
+    for document in documents:
+        found, wrong = _load_document(document)
+        manifests.extend(found)
+        problems.extend(wrong)
+    problems.extend(_declared_twice(manifests))
+    if len(manifests) > DOCUMENTS_MAX:
+        problems.append(
+            Problem(
+                documents[0].path, 0, 0, f"at most {DOCUMENTS_MAX:,} manifests are applied at once"
+            )
+        )
+    if not manifests and not problems:
+        path = documents[0].path if documents else "-"
+        problems.append(Problem(path, 0, 0, "there is no manifest here"))
+    if problems:
+        raise ManifestErrors(problems)
+    return manifests
+
+
+@dataclass(slots=True)
+class _Checked:
+    """One document after its checks; manifest is None when anything is wrong."""
+
+    root: Root
+    included: Included
+    findings: list[Finding]
+    manifest: Manifest | None = None
+
+
+def _load_document(document: Document) -> tuple[list[Manifest], list[Problem]]:
+    if document.refused:
+        return [], [Problem(document.path, 0, 0, document.refused, document.hint)]
+    reading = read(document.path, document.text)
+    checked = [_check(root, document) for root in reading.roots]
+    problems = list(reading.problems)
+    wanted = frozenset(
+        path for it in checked for finding in it.findings for path in _up(finding.path)
+    )
+    if any(it.findings for it in checked):
+        marked = read(document.path, document.text, wanted=wanted).roots
+        for it, root in zip(checked, marked, strict=True):
+            problems.extend(_located(it, root, document.path))
+    problems.sort(key=lambda it: (it.line, it.column))
+    for it in checked:
+        problems.extend(it.included.problems)
+    return [it.manifest for it in checked if it.manifest is not None], problems
+
+
+def _check(root: Root, document: Document) -> _Checked:
+    data = root.value
+    if not isinstance(data, dict):
+        said = f"the document is {value_text(data)}; it must be a mapping of {listed(ENVELOPE)}"
+        return _Checked(root, Included(), [Finding((), (), said)])
+    if "kind" not in data and "method" in data and "parameters" in data:
+        said = "this is a W&B sweep configuration, not a manifest"
+        return _Checked(root, Included(), [Finding((), (), said, _WRAP_HINT)])
+    included = include(data, document)
+    found = [*_envelope(data), *included.findings]
+    metadata = _model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
+    spec = _spec(data, found)
+    if metadata is not None and spec is not None:
+        found.extend(not_yet(metadata, spec))
+    checked = _Checked(root, included, [it for it in found if not _is_noise(it, root)])
+    if not found and not root.broken and not included.problems:
+        assert metadata is not None and spec is not None
+        checked.manifest = Manifest(
+            kind=data["kind"],
+            name=metadata.name,
+            metadata=metadata,
+            spec=spec,
+            path=document.path,
+            line=root.position[0],
+            warnings=tuple(warnings(spec, f"{document.path}:{root.position[0]}")),
+        )
+    return checked
+
+
+_WRAP_HINT = "write a Sweep whose spec says `searchFrom: {file: ...}` and name this file there"
+
+
+def _envelope(data: dict[str, Any]) -> Iterator[Finding]:
+    for key in data:
+        if key not in ENVELOPE and key not in _WRITTEN_BY_US:
+            yield Finding(
+                (key,), (key,), " is no known field", suggestion(key, list(ENVELOPE)), at_key=True
+            )
+    version = data.get("apiVersion")
+    if version != API_VERSION:
+        yield _wrong(data, "apiVersion", f"it must be `{API_VERSION}`")
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind in KINDS:
+        if kind not in KINDS:
+            yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}")
+    elif kind in NOT_YET_KINDS:
+        yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not carried out yet")
+    else:
+        yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", _kind_hint(kind))
+
+
+def _kind_hint(kind: str) -> str:
+    hint = SYNONYMOUS_KINDS.get(kind.lower())
+    return f"did you mean `{hint}`?" if hint else suggestion(kind, list(KINDS))
+
+
+def _wrong(data: dict[str, Any], key: str, right: str, hint: str = "") -> Finding:
+    if key not in data:
+        return Finding((), (key,), f" is missing; {right}", hint)
+    return Finding((key,), (key,), f" is {value_text(data[key])}; {right}", hint)
+
+
+def _own_metadata(metadata: Any) -> Any:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, dict):
+        return metadata
+    return {key: it for key, it in metadata.items() if key not in _METADATA_WRITTEN_BY_US}
+
+
+def _spec(data: dict[str, Any], found: list[Finding]) -> Spec | None:
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        return None
+    spec = data.get("spec")
+    return _model(KINDS[kind].spec, {} if spec is None else spec, ("spec",), found)
+
+
+def _model(model: type[M], data: Any, prefix: Path, found: list[Finding]) -> M | None:
+    try:
+        return model.model_validate(data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found.extend(findings(error, model, data, prefix))
+        return None
+
+
+def _is_noise(finding: Finding, root: Root) -> bool:
+    """True below a value that was already refused as it was read."""
+    return any(finding.path[: len(path)] == path for path in root.broken)
+
+
+def _up(path: Path) -> Iterator[Path]:
+    return (path[:depth] for depth in range(1, len(path) + 1))
+
+
+def _located(checked: _Checked, marked: Root, file: str) -> Iterator[Problem]:
+    moved = checked.included.moved
+    for finding in checked.findings:
+        path, subject, at, root = finding.path, finding.subject, file, marked
+        prefix = next((it for it in moved if path[: len(it)] == it), None)
+        if prefix is not None:
+            path, subject = path[len(prefix) :], subject[len(prefix) :]
+            at = moved[prefix].path
+            (root,) = read(at, moved[prefix].text, wanted=frozenset(_up(path))).roots
+        line, column = _position(root, path, at_key=finding.at_key)
+        yield Problem(at, line, column, path_text(subject) + finding.said, finding.hint)
+
+
+def _position(root: Root, path: Path, *, at_key: bool) -> Position:
+    """Where the value stands; for a key, or a value that is a collection, where its key stands."""
+    for depth in range(len(path), 0, -1):
+        here = path[:depth]
+        if here in root.keys and (at_key or depth < len(path) or here in root.collections):
+            return root.keys[here]
+        if here in root.values:
+            return root.values[here]
+    return root.position
+
+
+def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[Problem]:
+    first: dict[tuple[str, str], Manifest] = {}
+    for it in manifests:
+        other = first.setdefault((it.kind, it.name), it)
+        if other is not it:
+            said = f"{it.kind.lower()}/{it.name} is declared twice"
+            yield Problem(it.path, it.line, 1, f"{said}, first at {other.path}:{other.line}")

@@ -1,0 +1,134 @@
+"""Rows of a .jsonl or .csv file, each the parameters of a task. Called by includes.py."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fleetctl.manifest.plain import INT_MAX, INT_MIN
+from fleetctl.manifest.problems import shortened
+
+ROWS_MAX = 1_000_000
+ROWS_BYTES_MAX = 64 * 1024 * 1024  # a stored wish is read as a whole
+
+Row = dict[str, Any]
+
+
+class RowError(Exception):
+    """Line `line` of the file cannot be used."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read_rows(path: str) -> list[Row]:
+    """Every row of the file.
+
+    Raises OSError when it cannot be read, ValueError when the file as a whole will not do, RowError
+    when one line will not.
+    """
+    reader = _READERS.get(Path(path).suffix.lower())
+    if reader is None:
+        raise ValueError("a file of rows must end in .jsonl or .csv")
+    rows: list[Row] = []
+    for row in reader(_text(path)):
+        rows.append(row)
+        if len(rows) > ROWS_MAX:
+            raise ValueError(f"it holds more than {ROWS_MAX:,} rows")
+    if not rows:
+        raise ValueError("it holds no rows")
+    return rows
+
+
+def _text(path: str) -> str:
+    with Path(path).open("rb") as stream:
+        data = stream.read(ROWS_BYTES_MAX + 1)
+    if len(data) > ROWS_BYTES_MAX:
+        raise ValueError(f"it is larger than {ROWS_BYTES_MAX // 1024**2} MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RowError(line, "the line is not UTF-8") from error
+
+
+def _json_lines(text: str) -> Iterator[Row]:
+    # Not splitlines(): a JSON text may hold U+2028 and its like unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = _DECODER.decode(line)
+        except RecursionError as error:
+            raise RowError(number, "the line is nested too deeply") from error
+        except json.JSONDecodeError as error:
+            raise RowError(
+                number, f"column {error.colno} is not JSON: {error.msg.lower()}"
+            ) from error
+        except ValueError as error:
+            raise RowError(number, str(error)) from error
+        if not isinstance(row, dict):
+            raise RowError(number, "the line must be a JSON object")
+        yield row
+
+
+def _comma_separated(text: str) -> Iterator[Row]:
+    """Every field is a text: whether `007` is a number is the task's business."""
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(lines, [])
+        for name in header:
+            if header.count(name) > 1:
+                raise RowError(1, f"two columns have the name `{shortened(name)}`")
+        for fields in lines:
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                raise RowError(
+                    lines.line_num, f"the row has {len(fields)} fields for {len(header)} columns"
+                )
+            yield dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise RowError(lines.line_num, f"the row is not CSV: {error}") from error
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"`{shortened(twice)}` is given twice")
+    return row
+
+
+def _whole(text: str) -> int:
+    value = int(text) if len(text) <= 20 else None
+    if value is None or not INT_MIN <= value <= INT_MAX:
+        raise ValueError("a whole number must fit into 64 bits")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("a number must be finite")
+    return value
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"`{text}` is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant
+)
+_READERS: dict[str, Callable[[str], Iterator[Row]]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".csv": _comma_separated,
+}

@@ -1,0 +1,56 @@
+"""What is declared well and not carried out yet: refused here, so that no wish is silently ignored.
+
+Called by loader.py with specs that their models accepted. A line goes when its feature comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path
+from specs.common import Metadata
+from specs.scalars import Spec
+from specs.secret import SecretSpec
+from specs.sweep import SweepSpec
+from specs.trainingrun import TrainingRunSpec
+
+_NOT_YET = " is not carried out yet"
+
+
+def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
+    if metadata.namespace != "default":
+        yield _finding(("metadata", "namespace"), "leave it out: all resources live in `default`")
+    match spec:
+        case SweepSpec():
+            yield from _sweep(spec)
+        case TrainingRunSpec():
+            yield from _training(spec)
+        case SecretSpec(from_provider=str()):
+            yield _finding(("spec", "fromProvider"), "use `fromEnv` or `fromFile`")
+
+
+def _sweep(spec: SweepSpec) -> Iterator[Finding]:
+    search, at = spec.search, ("spec", "search")
+    if search.method in ("bayes", "custom"):
+        said = f" is `{search.method}`; only `grid` and `random` are carried out yet"
+        yield Finding((*at, "method"), (*at, "method"), said, "use `random` with `run_cap`")
+    if search.early_terminate is not None:
+        yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
+    if spec.backend == "wandb":
+        yield _finding(("spec", "backend"), "use `builtin`; it reads the same search", "`wandb`")
+    for name in ("job", "image_uri", "scheduler", "metrics"):
+        if getattr(search, name) is not None:
+            yield _finding((*at, name), "leave it out")
+
+
+def _training(spec: TrainingRunSpec) -> Iterator[Finding]:
+    if spec.nodes > 1:
+        said = f" is `{spec.nodes}`; more than one node is not carried out yet"
+        yield Finding(("spec", "nodes"), ("spec", "nodes"), said, "use `nodes: 1`")
+    if spec.ray:
+        yield _finding(("spec", "ray"), "start Ray inside `script`: `ray start --head`")
+
+
+def _finding(path: Path, hint: str, value: str = "") -> Finding:
+    return Finding(path, path, (f" is {value}, which" if value else "") + _NOT_YET, hint)

@@ -1,0 +1,157 @@
+"""Field names that people bring from elsewhere, and fields of ours that are not carried out yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+# What a thing is called in other tools' files. The first name that exists at the place is meant.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "accelerator": ("gpu",),
+    "accelerators": ("gpu",),
+    "activeDeadline": ("activeDeadlineSeconds",),
+    "algorithm": ("search", "method"),
+    "args": ("command",),
+    "backoff_limit": ("backoffLimitPerIndex",),
+    "base": ("registry",),
+    "branch": ("ref",),
+    "build": ("run",),
+    "cmd": ("command",),
+    "code": ("python", "source"),
+    "commands": ("script",),
+    "commit": ("ref",),
+    "concurrency": ("parallelism",),
+    "container": ("image",),
+    "containers": ("template",),
+    "context": ("path",),
+    "count": ("trials", "completions"),
+    "cpus": ("cpu",),
+    "data": ("fromEnv", "items"),
+    "deadline": ("activeDeadlineSeconds",),
+    "dependencies": ("pip",),
+    "disk_size": ("disk",),
+    "docker": ("image",),
+    "dockerImage": ("image",),
+    "entrypoint": ("command",),
+    "envFrom": ("secrets",),
+    "environment": ("env",),
+    "envs": ("env",),
+    "exec": ("command",),
+    "from": ("registry",),
+    "git_url": ("url",),
+    "goal": ("metric",),
+    "gpus": ("gpu",),
+    "gracePeriodSeconds": ("terminationGracePeriodSeconds",),
+    "hyperparameters": ("parameters",),
+    "id": ("name",),
+    "idleTimeoutSeconds": ("timeoutSeconds",),
+    "ignore": ("exclude",),
+    "inputs": ("items",),
+    "instances": ("nodes", "parallelism"),
+    "localDir": ("path",),
+    "maxFailedTrialCount": ("maxFailedIndexes",),
+    "maxFailedTrials": ("maxFailedIndexes",),
+    "maxParallelism": ("parallelism",),
+    "maxRetries": ("backoffLimitPerIndex", "maxRestarts"),
+    "maxTrialCount": ("trials",),
+    "maxTrials": ("trials",),
+    "maxWorkers": ("parallelism",),
+    "mem": ("memory",),
+    "mount": ("mountPath",),
+    "mounts": ("volumes",),
+    "numNodes": ("nodes",),
+    "numTrials": ("trials",),
+    "numWorkers": ("parallelism", "nodes"),
+    "objective": ("metric",),
+    "packages": ("apt", "pip"),
+    "parallelTrialCount": ("parallelism",),
+    "parallelTrials": ("parallelism",),
+    "params": ("parameters", "items"),
+    "pip_packages": ("pip",),
+    "podFailurePolicy": ("failurePolicy",),
+    "podTemplate": ("template",),
+    "ram": ("memory",),
+    "remote": ("url",),
+    "replicas": ("parallelism", "nodes"),
+    "repo": ("url", "git"),
+    "repository": ("url", "git"),
+    "requirements": ("pip",),
+    "restartPolicy": ("backoffLimitPerIndex", "maxRestarts"),
+    "retries": ("backoffLimitPerIndex", "maxRestarts"),
+    "revision": ("ref",),
+    "run": ("script",),
+    "runCap": ("run_cap",),
+    "runsPerWorker": ("trialsPerWorker",),
+    "searchSpace": ("parameters", "search"),
+    "secretRef": ("secrets",),
+    "setup": ("run", "stages"),
+    "shell": ("script",),
+    "size": ("disk",),
+    "steps": ("stages",),
+    "storage": ("disk", "size"),
+    "sweep": ("search",),
+    "tag": ("ref",),
+    "time_limit": ("timeoutSeconds",),
+    "timeout": ("timeoutSeconds",),
+    "timeoutMinutes": ("timeoutSeconds",),
+    "trialTemplate": ("template",),
+    "ttl": ("ttlSecondsAfterFinished",),
+    "volumeMounts": ("volumes",),
+    "work_dir": ("workdir",),
+    "workers": ("parallelism", "nodes"),
+    "workingDir": ("workdir",),
+    "working_dir": ("workdir",),
+}
+
+# Known by design and refused, so that nothing a person relies on is silently left out.
+NOT_YET_FIELDS = frozenset(
+    {
+        "artifacts", "budget", "cache", "elastic", "function", "maxPricePerHour", "metrics",
+        "notify", "numProcPerNode", "pool", "priority", "queueName", "region", "repeats",
+        "restartScope", "results", "resume", "runtime", "spillOver", "spotPolicy", "stopWhen",
+    }
+)  # fmt: skip
+NOT_YET_KINDS = frozenset({"Budget", "Function", "Pool", "Provider", "Queue", "Source"})
+
+SYNONYMOUS_KINDS = {
+    "job": "BatchJob",
+    "cronjob": "BatchJob",
+    "workflow": "BatchJob",
+    "experiment": "Sweep",
+    "trainjob": "TrainingRun",
+    "training": "TrainingRun",
+    "pytorchjob": "TrainingRun",
+    "rayjob": "TrainingRun",
+    "persistentvolumeclaim": "Volume",
+}
+
+# Two of three letters equal: `paralelism`, `memmory`, but not `image` for `name`.
+_SIMILAR = 0.75
+
+
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """The known name that `word` most likely stands for; None when none is near."""
+    names = list(known)
+    by_letters = {_letters(name): name for name in names}
+    if _letters(word) in by_letters:
+        return by_letters[_letters(word)]
+    for name in _SYNONYMS_BY_LETTERS.get(_letters(word), ()):
+        if name in names:
+            return name
+    near = get_close_matches(_letters(word), by_letters, n=1, cutoff=_SIMILAR)
+    return by_letters[near[0]] if near else None
+
+
+def listed(names: Iterable[str], *, last: str = "and") -> str:
+    """`a`, `b` and `c`."""
+    quoted = [f"`{name}`" for name in names]
+    if len(quoted) < 2:
+        return "".join(quoted)
+    return ", ".join(quoted[:-1]) + f" {last} {quoted[-1]}"
+
+
+def _letters(word: str) -> str:
+    return word.replace("_", "").replace("-", "").lower()[:63]
+
+
+_SYNONYMS_BY_LETTERS = {_letters(word): names for word, names in SYNONYMS.items()}

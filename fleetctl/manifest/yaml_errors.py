@@ -1,0 +1,67 @@
+"""What the YAML parser could not read, said for a person. Called by strict_yaml.py."""
+
+from __future__ import annotations
+
+from yaml import MarkedYAMLError
+from yaml.reader import ReaderError
+
+Position = tuple[int, int]
+
+_INDENTATION = "the line does not fit the block that begins at {begin}; check its indentation"
+_UNCLOSED_QUOTE = "the quoted text that begins at {begin} is not closed"
+_MESSAGES = {
+    "mapping values are not allowed in this context": (
+        "`:` and a space cannot stand here; quote the text, or check the indentation"
+    ),
+    "did not find expected key": _INDENTATION,
+    "did not find expected '-' indicator": _INDENTATION,
+    "did not find expected <block end>": _INDENTATION,
+    "did not find expected ',' or ']'": "the list that begins at {begin} lacks `,` or `]` here",
+    "did not find expected ',' or '}'": "the mapping that begins at {begin} lacks `,` or `}}` here",
+    "found unexpected end of stream": _UNCLOSED_QUOTE,
+    "found unexpected document indicator": _UNCLOSED_QUOTE,
+    "found unknown escape character": (
+        "the backslash begins no known escape; put a text with backslashes into single quotes"
+    ),
+    "found invalid Unicode character escape code": "the escape stands for no character",
+    "did not find expected <document start>": "a further document must begin with `---`",
+    "could not find expected ':'": "the key that begins at {begin} lacks `: ` and a value",
+    "did not find expected node content": "a value is expected here",
+    "block sequence entries are not allowed in this context": "a list cannot begin with `- ` here",
+    "found incompatible YAML document": "only YAML 1.1 and 1.2 are read",
+    "found a tab character where an indentation space is expected": (
+        "the line is indented with a tab; YAML indents with spaces"
+    ),
+}
+
+
+def syntax_problem(text: str, error: MarkedYAMLError) -> tuple[Position, str]:
+    """Position and message; a problem without an entry above keeps the parser's own words."""
+    mark = error.problem_mark or error.context_mark
+    at = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    problem = str(error.problem or error.context)
+    if problem == "found character that cannot start any token":
+        return at, _bad_beginning(text, at)
+    begin = error.context_mark or mark
+    where = f"{begin.line + 1}:{begin.column + 1}" if begin is not None else "the top"
+    message = _MESSAGES.get(problem)
+    return at, message.format(begin=where) if message else f"not valid YAML: {problem}"
+
+
+def reader_problem(text: str, error: ReaderError) -> tuple[Position, str]:
+    """A character that YAML forbids. The parser counts in bytes of UTF-8 here."""
+    before = text.encode()[: error.position].decode(errors="replace")
+    line = before.count("\n") + 1
+    column = len(before) - (before.rfind("\n") + 1) + 1
+    code = error.character if isinstance(error.character, int) else ord(error.character)
+    return (line, column), (
+        f"U+{code:04X} is a control character; write it as an escape in double quotes"
+    )
+
+
+def _bad_beginning(text: str, at: Position) -> str:
+    line = text.splitlines()[at[0] - 1] if text else ""
+    character = line[at[1] - 1 : at[1]]
+    if character == "\t":
+        return "the line is indented with a tab; YAML indents with spaces"
+    return f"a text cannot begin with `{character}`; quote it"
