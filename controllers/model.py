@@ -1,6 +1,7 @@
 """The records that every floor shares: what is stored, what was started, what a provider said.
 
-Plain frozen data, no pydantic, so that read paths and stores stay light. Used everywhere; imports nothing.
+Plain frozen data, no pydantic, so that read paths and stores stay light. Used everywhere; imports
+nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LIVE_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING}
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One stored object. `spec` and `status` are JSON texts: a reader that needs neither pays for neither."""
+    """One stored object. `spec` and `status` are JSON texts: a reader that needs neither pays for
+    neither.
+    """
 
     uid: str
     kind: str
@@ -37,7 +40,9 @@ class Resource:
     labels: dict[str, str]
     annotations: dict[str, str]
     created_at_s: float
-    deleted_at_s: float | None = None  # set = wanted gone; the row stays until all of it is confirmed gone
+    deleted_at_s: float | None = (
+        None  # set = wanted gone; the row stays until all of it is confirmed gone
+    )
 
     @property
     def key(self) -> str:
@@ -48,8 +53,10 @@ class Resource:
 class Run:
     """One attempt of a unit. The row is durable before the provider is called.
 
-    name is a pure function of (store, resource uid, index, attempt), so a lost reply can be looked up.
-    sandbox is the name of the run that created the sandbox this run executes in (its own name unless reused).
+    name is a pure function of (store, resource uid, index, attempt), so a lost reply can be looked
+    up.
+    sandbox is the name of the run that created the sandbox this run executes in (its own name
+    unless reused).
     """
 
     name: str
@@ -67,7 +74,9 @@ class Run:
     started_at_s: float | None = None
     ended_at_s: float | None = None
     exit_code: int | None = None
-    reason: str = ""  # Completed, ExitCode:2, Error, Timeout, OOMKilled, ProviderLost, Superseded, ...
+    reason: str = (
+        ""  # Completed, ExitCode:2, Error, Timeout, OOMKilled, ProviderLost, Superseded, ...
+    )
     message: str = ""
     journal_offset: int = 0  # bytes of the journal that are already ingested
     sandbox_open: bool = False  # ended, but its sandbox lives on and can take another task
@@ -118,7 +127,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Asked by id, the provider says there is no such run: never had, or lost without an end record.
+    """Asked by id, the provider says there is no such run: never had, or lost without an end
+    record.
 
     Never concluded from a list.
     """

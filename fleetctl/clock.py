@@ -1,4 +1,6 @@
-"""The one place that reads the time. Called by the engine, the stores and the CLI; never by controllers."""
+"""The one place that reads the time. Called by the engine, the stores and the CLI; never by
+controllers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The errors that cross a seam. Every floor above `controllers` may raise them; only `cli` prints them.
+"""The errors that cross a seam. Every floor above `controllers` may raise them; only `cli` prints
+them.
 
 Three sorts (the user's, the world's, ours); ours are assertions and have no class here.
 """
@@ -35,7 +36,9 @@ class Conflict(FleetctlError):
 
 
 class Refused(FleetctlError):
-    """The user must change something before this can work. Certain: nothing was started. Never retried."""
+    """The user must change something before this can work. Certain: nothing was started. Never
+    retried.
+    """
 
     exit_code = 3
 
@@ -48,7 +51,12 @@ class Unavailable(FleetctlError):
     """
 
     def __init__(
-        self, message: str, *, retry_after_s: float = 0.0, reason: str = "Unavailable", hint: str = ""
+        self,
+        message: str,
+        *,
+        retry_after_s: float = 0.0,
+        reason: str = "Unavailable",
+        hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s

@@ -1,7 +1,10 @@
-"""What a provider is: four verbs for runs, a few for assets, and a contract that the engine plans with.
+"""What a provider is: four verbs for runs, a few for assets, and a contract that the engine plans
+with.
 
-Called by the engine alone. A provider never sees a plan, a store or another provider. It may raise two
-errors, `Refused` and `Unavailable`; both mean that nothing was started. Anything else leaves the outcome
+Called by the engine alone. A provider never sees a plan, a store or another provider. It may raise
+two
+errors, `Refused` and `Unavailable`; both mean that nothing was started. Anything else leaves the
+outcome
 unknown, and the engine asks again under the same name.
 """
 
@@ -47,7 +50,9 @@ class RunOrder:
     template_hash: str
     params: Mapping[str, object]
     reusable: bool  # keep the sandbox open for further tasks after this one
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # env name -> value; never stored
+    secrets: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # env name -> value; never stored
     stop_grace_s: float = 10.0
 
 
@@ -91,27 +96,33 @@ class Provider(Protocol):
     async def start(self, order: RunOrder) -> str:
         """Begin the work of `order` at most once and return the provider's handle.
 
-        Idempotent by `order.run`: a second call adopts what the first began, whether it lives or has ended.
+        Idempotent by `order.run`: a second call adopts what the first began, whether it lives or
+        has ended.
         Raises Refused or Unavailable, both certain that nothing began.
         """
         ...
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        """What is known of each run, by id. A run missing from the answer means: nothing known now."""
+        """What is known of each run, by id. A run not in the answer: nothing is known now."""
         ...
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        """End the run and its sandbox: TERM, `grace_s`, then KILL. Returns once asked; `observe` confirms.
+        """End the run and its sandbox: TERM, `grace_s`, then KILL. Returns once asked; `observe`
+        confirms.
 
         Stopping what is gone or was never there is not an error. Never touches what lacks our tag.
         """
         ...
 
     async def owned(self) -> Sequence[Owned]:
-        """Every live sandbox that carries our store's tag, for the sweep. May lag by the visibility bound."""
+        """Every live sandbox that carries our store's tag, for the sweep. May lag by the visibility
+        bound.
+        """
         ...
 
-    def logs(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> AsyncIterator[LogChunk]:
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogChunk]:
         """Output from byte `offset`, while it runs and after."""
         ...
 
@@ -128,7 +139,9 @@ class Assets(Protocol):
         ...
 
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
-        """Free what the runs of a resource left behind: work directories, and logs unless kept. Idempotent."""
+        """Free what the runs of a resource left behind: work directories, and logs unless kept.
+        Idempotent.
+        """
         ...
 
 

@@ -19,7 +19,7 @@ EVENT_REPEAT_S = 60.0  # equal events closer than this are counted, not repeated
 EVENT_MESSAGE_CHARS_MAX = 2048
 
 
-class DiskFull(StoreError):  # noqa: N818 - named as in fleetctl/errors.py
+class DiskFull(StoreError):
     """The disk has no room: nothing of the transaction was written. Later ones work once there is
     room.
     """
@@ -139,6 +139,10 @@ class Store(Protocol):
 
     @property
     def events(self) -> EventStore: ...
+
+    def close(self) -> None:
+        """Let go of the lock. Idempotent."""
+        ...
 
     def transaction(self) -> AbstractContextManager[None]:
         """All writes inside become durable together when the block ends, or none of them.

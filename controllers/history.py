@@ -1,0 +1,293 @@
+"""What has happened to the units of one resource, kept incrementally: each ended run costs O(log),
+a pass O(live + changed).
+
+Built by replaying the run rows in (index, attempt) order, then fed by the engine as runs begin and
+end; both
+go through the same three verbs, so a restart is no second code path. Pure: holds no clock and no
+I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from controllers.intervals import IntervalSet
+from controllers.model import LIVE_STATES, Run, RunState
+from controllers.retry import FailureAction, Limits, due_at_s, failure_action, spent
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A unit that has had attempts and is neither finished nor given up."""
+
+    attempts: int = 0
+    app_failures: int = 0
+    infra_failures: int = 0
+    due_at_s: float = 0.0
+    last: Run | None = None  # the last ended attempt, for reasons
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSandbox:
+    """A sandbox that exists. `last` is the run that it executes or executed last."""
+
+    name: str
+    provider: str
+    template_hash: str
+    used: int
+    last: Run
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A row read back. superseded: its params or template are no longer the wish, so its outcome
+    says nothing.
+    """
+
+    run: Run
+    score: float | None = None
+    superseded: bool = False
+
+
+class History:
+    """Facts about one resource under its present spec. Read by controllers; written by the engine
+    alone.
+    """
+
+    __slots__ = (
+        "_due",
+        "failed",
+        "failed_job",
+        "failures",
+        "first_result_at_s",
+        "highest",
+        "infra_failures",
+        "last_failure",
+        "limits",
+        "live",
+        "live_by_index",
+        "lowest",
+        "note",
+        "params_of",
+        "refused",
+        "retries",
+        "sandboxes",
+        "scores",
+        "started",
+        "succeeded",
+        "taken",
+        "unfinished",
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.succeeded = IntervalSet()
+        self.failed = IntervalSet()
+        self.taken = IntervalSet()  # every index that is not fresh
+        self.live: dict[str, Run] = {}
+        self.live_by_index: dict[int, str] = {}
+        self.unfinished: dict[int, Unfinished] = {}
+        self._due: list[
+            tuple[float, int]
+        ] = []  # sorted; the units that wait for their next attempt
+        self.sandboxes: dict[str, OpenSandbox] = {}
+        self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
+        self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
+        self.highest: tuple[float, int] | None = None  # (-score, index)
+        self.params_of: dict[str, int] = {}  # kinds that allocate indexes: params hash -> index
+        self.failures = 0  # application failures, over all units
+        self.infra_failures = 0
+        self.retries = 0
+        self.started = 0
+        self.first_result_at_s: float | None = None
+        self.failed_job: Run | None = None  # a failure whose rule says FailJob
+        self.refused: Run | None = None
+        self.last_failure: Run | None = None
+        self.note = ""
+
+    # -- facts -------------------------------------------------------------------------------------
+
+    def began(self, run: Run) -> None:
+        """An intent is durable, or a live row was read back."""
+        assert run.state in LIVE_STATES, run
+        assert run.index not in self.live_by_index, f"two live runs of index {run.index}"
+        unit = self.unfinished.setdefault(run.index, Unfinished())
+        self._forget_due(run.index, unit)
+        self.retries += run.attempt > 1
+        self.started += 1
+        unit.attempts = max(unit.attempts, run.attempt)
+        self.live[run.name] = run
+        self.live_by_index[run.index] = run.name
+        self.taken.add(run.index)
+        self.params_of.setdefault(run.params_hash, run.index)
+        self._enter_sandbox(run)
+
+    def changed(self, run: Run) -> None:
+        """A live run is still live, with a newer record."""
+        assert run.name in self.live and run.state in LIVE_STATES, run
+        self.live[run.name] = run
+
+    def ended(self, run: Run, *, score: float | None = None) -> None:
+        """A live run reached its end: the unit is finished, given up, or due again."""
+        del self.live[run.name], self.live_by_index[run.index]
+        self._leave_sandbox(run)
+        unit = self.unfinished[run.index]
+        unit.last = run
+        if run.state is RunState.SUCCEEDED:
+            self._succeed(run, score)
+            return
+        if run.state in (RunState.FAILED, RunState.LOST):
+            self._count_failure(run, unit)
+        self._settle(run, unit)
+
+    def replay(self, rows: Iterable[Replayed]) -> None:
+        """Take in all rows, in (index, attempt) order. Only for an empty history."""
+        extra_uses: Counter[str] = Counter()
+        open_runs: list[Run] = []
+        for _, group in groupby(rows, key=lambda row: row.run.index):
+            unit_rows = list(group)
+            self._replay_unit(unit_rows)
+            for row in unit_rows:
+                if row.run.sandbox != row.run.name:
+                    extra_uses[row.run.sandbox] += 1
+                if row.run.sandbox_open or row.run.state in LIVE_STATES:
+                    open_runs.append(row.run)
+        for run in open_runs:
+            busy = run.state in LIVE_STATES
+            if not busy and run.sandbox in self.sandboxes:
+                continue  # a live run in it says more
+            self.sandboxes[run.sandbox] = OpenSandbox(
+                run.sandbox, run.provider, run.template_hash, 1 + extra_uses[run.sandbox], run, busy
+            )
+
+    def sandbox_closed(self, sandbox: str) -> None:
+        """Confirmed gone."""
+        self.sandboxes.pop(sandbox, None)
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def due(self, now_s: float) -> Iterator[int]:
+        """Units whose next attempt may start now, the longest due first."""
+        for due_s, index in self._due:
+            if due_s > now_s:
+                return
+            yield index
+
+    def next_due_at_s(self, now_s: float) -> float | None:
+        """When the next unit comes due after now_s; None when none waits."""
+        at = bisect_left(self._due, (now_s, 1 << 62))
+        return self._due[at][0] if at < len(self._due) else None
+
+    def backing_off(self, now_s: float) -> tuple[tuple[float, int], ...]:
+        """The first few units that wait for their next attempt, as (due_at_s, index)."""
+        at = bisect_left(self._due, (now_s, 1 << 62))
+        return tuple(self._due[at : at + 3])
+
+    def fresh(self, start: int, end: int) -> Iterator[int]:
+        """Indexes in [start, end) that never had an attempt, ascending, lazily."""
+        return self.taken.gaps(start, end)
+
+    def next_attempt(self, index: int) -> int:
+        unit = self.unfinished.get(index)
+        return unit.attempts + 1 if unit else 1
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _replay_unit(self, rows: list[Replayed]) -> None:
+        last = rows[-1].run
+        index, live = last.index, last.state in LIVE_STATES
+        self.taken.add(index)
+        self.started += len(rows)
+        self.retries += len(rows) - 1
+        unit = self.unfinished[index] = Unfinished(attempts=last.attempt)
+        ended = rows[:-1] if live else rows
+        # An attempt under an older wish cuts off all that came before it: the latest attempt
+        # counts.
+        cut = max((at for at, row in enumerate(ended) if row.superseded), default=-1)
+        current = ended[cut + 1 :]
+        for row in current:
+            self.params_of.setdefault(row.run.params_hash, index)
+            unit.last = row.run
+            if row.run.state is RunState.SUCCEEDED:
+                self._succeed(row.run, row.score)
+                return
+            if row.run.state in (RunState.FAILED, RunState.LOST):
+                self._count_failure(row.run, unit)
+        if live:
+            self.params_of.setdefault(last.params_hash, index)
+            self.live[last.name] = last
+            self.live_by_index[index] = last.name
+        elif unit.last is None:
+            self._requeue(index, unit, 0.0)
+        else:
+            self._settle(unit.last, unit)
+
+    def _succeed(self, run: Run, score: float | None) -> None:
+        added = self.succeeded.add(run.index)
+        assert added, f"index {run.index} succeeded twice"
+        if score is not None:
+            self.scores[run.index] = score
+            self.lowest = min(self.lowest or (score, run.index), (score, run.index))
+            self.highest = min(self.highest or (-score, run.index), (-score, run.index))
+        at_s = run.ended_at_s or run.created_at_s
+        if self.first_result_at_s is None or at_s < self.first_result_at_s:
+            self.first_result_at_s = at_s
+        del self.unfinished[run.index]
+
+    def _count_failure(self, run: Run, unit: Unfinished) -> None:
+        self.last_failure = run
+        ignored = failure_action(self.limits, run) is FailureAction.IGNORE
+        if run.state is RunState.LOST or ignored:
+            # An ignored failure is capped like a lost run, so that it cannot repeat for ever.
+            unit.infra_failures += 1
+            self.infra_failures += 1
+        else:
+            unit.app_failures += 1
+            self.failures += 1
+
+    def _settle(self, run: Run, unit: Unfinished) -> None:
+        """After its last ended attempt, a unit without success is given up or due again."""
+        if run.state is RunState.REFUSED:
+            self.refused = run
+        if run.state in (RunState.STOPPED, RunState.REFUSED):
+            self._requeue(run.index, unit, 0.0)
+            return
+        action = failure_action(self.limits, run)
+        app_failure = run.state is RunState.FAILED
+        if app_failure and action is FailureAction.FAIL_JOB:
+            self.failed_job = run
+        over = app_failure and action in (FailureAction.FAIL_INDEX, FailureAction.FAIL_JOB)
+        if over or spent(
+            self.limits, app_failures=unit.app_failures, infra_failures=unit.infra_failures
+        ):
+            self.failed.add(run.index)
+            del self.unfinished[run.index]
+            return
+        self._requeue(run.index, unit, due_at_s(self.limits, run, app_failures=unit.app_failures))
+
+    def _requeue(self, index: int, unit: Unfinished, at_s: float) -> None:
+        self._forget_due(index, unit)
+        unit.due_at_s = at_s
+        insort(self._due, (at_s, index))
+
+    def _forget_due(self, index: int, unit: Unfinished) -> None:
+        at = bisect_left(self._due, (unit.due_at_s, index))
+        if at < len(self._due) and self._due[at] == (unit.due_at_s, index):
+            del self._due[at]
+
+    def _enter_sandbox(self, run: Run) -> None:
+        known = self.sandboxes.get(run.sandbox)
+        used = known.used + 1 if known is not None else 1
+        self.sandboxes[run.sandbox] = OpenSandbox(
+            run.sandbox, run.provider, run.template_hash, used, run, True
+        )
+
+    def _leave_sandbox(self, run: Run) -> None:
+        known = self.sandboxes.pop(run.sandbox)
+        if run.sandbox_open:
+            self.sandboxes[run.sandbox] = replace(known, last=run, busy=False)

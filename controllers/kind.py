@@ -1,0 +1,180 @@
+"""What a kind is to the reconciler: what units it wants, which it would stop, and when it is over.
+
+One file a kind answers these questions; everything else (retry, backoff, parallelism, deadline,
+suspend, deletion,
+TTL, status) is in reconcile.py, once for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from controllers.history import History
+from controllers.model import Run
+from controllers.plan import Rollout
+from controllers.retry import FailureAction, FailureRule, Limits
+
+if TYPE_CHECKING:
+    from specs.common import Execution
+    from specs.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One piece of wanted work: a task, a trial or a stage."""
+
+    index: int
+    params: Mapping[str, object]
+    params_hash: str
+    template_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Let the run go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopNow:
+    """End the run; `reason` is one CamelCase word."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The whole is over. waits_for_live: running units may end by themselves first."""
+
+    succeeded: bool
+    reason: str
+    message: str
+    waits_for_live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What all running kinds share, read once from the spec. None = no limit; seconds."""
+
+    parallelism: int | None
+    suspend: bool
+    active_deadline_s: float | None
+    ttl_s: float | None
+    reuse: int | None  # tasks one sandbox may run in turn; None = no limit
+    rollout: Rollout
+    providers: tuple[str, ...]  # in order of preference
+    grace_s: float
+
+
+class Controller(Protocol):
+    """A kind's decisions over one spec. Made anew when the spec changes."""
+
+    policy: Policy
+    limits: Limits
+    template_hash: str  # of the template that all units share; empty where they differ
+
+    @property
+    def total(self) -> int | None:
+        """Units wanted; None while it is not known."""
+        ...
+
+    def unit(self, index: int) -> Unit | None:
+        """The unit as it is wanted now; None when it is no longer wanted."""
+        ...
+
+    def template(self, index: int) -> Template:
+        """What to run for a wanted unit."""
+        ...
+
+    def next(self, history: History) -> Iterator[Unit]:
+        """Units that never had an attempt and should start now, lazily, first to start first."""
+        ...
+
+    def verdict(self, history: History) -> Verdict | None:
+        """Is the whole over? None = not yet."""
+        ...
+
+    def summary(self, history: History) -> dict[str, object]:
+        """Status of this kind alone, such as a sweep's best trial. JSON."""
+        ...
+
+
+@runtime_checkable
+class Scoring(Protocol):
+    """An optional question: kinds that compare their units by a number answer it."""
+
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:
+        """The unit's value from its result (JSON object) or the last values it reported."""
+        ...
+
+
+def keep(controller: Controller, run: Run) -> Keep | StopNow:
+    """Should this live run go on under the present spec? The same for every kind."""
+    unit = controller.unit(run.index)
+    if unit is None:
+        return StopNow("NoLongerWanted")
+    if unit.params_hash != run.params_hash:
+        return StopNow("Superseded")
+    if unit.template_hash != run.template_hash and controller.policy.rollout is Rollout.REPLACE:
+        return StopNow("Superseded")
+    return Keep()
+
+
+def superseded(controller: Controller, run: Run) -> bool:
+    """True when an ended run's outcome says nothing of the present wish.
+
+    A finished unit is kept when only the template changed: what is done is not done again. A
+    refusal speaks of
+    its template alone, and failures of an older template do not count against the new one.
+    """
+    unit = controller.unit(run.index)
+    if unit is None or unit.params_hash != run.params_hash:
+        return True
+    return unit.template_hash != run.template_hash and run.state.value != "Succeeded"
+
+
+def policy_of(spec: Execution, *, reuse: int = 1, grace_s: float = 0.0) -> Policy:
+    """The shared part of a running kind's spec as plain data; reuse and grace_s where the kind asks
+    for more.
+    """
+    box = spec.sandbox.reuse
+    template: Template | None = getattr(spec, "template", None)
+    return Policy(
+        parallelism=spec.parallelism,
+        suspend=spec.suspend,
+        active_deadline_s=spec.active_deadline_seconds,
+        ttl_s=spec.ttl_seconds_after_finished,
+        reuse=None if box == "all" else max(box, reuse),
+        rollout=Rollout(spec.rollout),
+        providers=tuple(candidate.provider for candidate in spec.placement.candidates),
+        grace_s=max(template.termination_grace_period_seconds if template else 10.0, grace_s),
+    )
+
+
+def limits_of(spec: Execution, *, backoff_limit_per_index: int | None = None) -> Limits:
+    """The retry limits of a running kind's spec as plain data."""
+    rules = spec.failure_policy.rules if spec.failure_policy else ()
+    backoff = spec.retry.backoff
+    return Limits(
+        backoff_limit_per_index=(
+            spec.backoff_limit_per_index
+            if backoff_limit_per_index is None
+            else backoff_limit_per_index
+        ),
+        max_infra_retries=spec.max_infra_retries,
+        backoff_initial_s=backoff.initial_s,
+        backoff_max_s=backoff.max_s,
+        backoff_factor=backoff.factor,
+        rules=tuple(
+            FailureRule(
+                name=rule.name or "",
+                action=FailureAction(rule.action),
+                exit_codes=frozenset(rule.on_exit_codes.values) if rule.on_exit_codes else None,
+                negated=bool(rule.on_exit_codes and rule.on_exit_codes.operator == "NotIn"),
+                reasons=frozenset(rule.on_reasons),
+            )
+            for rule in rules
+        ),
+        seed=spec.seed,
+    )

@@ -1,0 +1,55 @@
+"""Checks that a plan keeps the promises before it is carried out. A finding is a bug of ours: the
+engine
+drops the plan, says so and leaves the object as it is, rather than act on a wrong decision."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from controllers.history import History
+from controllers.plan import CloseSandbox, Drop, Plan, Start, Stop
+
+
+def lint(plan: Plan, history: History, *, parallelism: int | None) -> list[str]:
+    """Sentences that say what is wrong; empty when all is sound. parallelism None = no limit."""
+    starts = [action for action in plan.actions if isinstance(action, Start)]
+    return [
+        *_starts(starts, history, parallelism),
+        *_stops(plan, history),
+        *_drops(plan, history),
+    ]
+
+
+def _starts(starts: list[Start], history: History, parallelism: int | None) -> Iterator[str]:
+    new = sum(1 for start in starts if start.sandbox is None)
+    idle = sum(1 for box in history.sandboxes.values() if not box.busy)
+    if parallelism is not None and starts and len(history.live) + idle + new > parallelism:
+        held = f"{len(history.live)} live, {idle} idle and {new} new"
+        yield f"{held} exceed parallelism {parallelism}"
+    for index, count in Counter(start.index for start in starts).items():
+        if count > 1:
+            yield f"index {index} would start {count} times"
+    for start in starts:
+        if start.index in history.live_by_index:
+            yield f"index {start.index} is live and would start again"
+        if start.index in history.succeeded:
+            yield f"index {start.index} succeeded and would start again"
+        if start.attempt != history.next_attempt(start.index):
+            yield f"index {start.index} would reuse attempt {start.attempt}"
+        if start.sandbox is not None and start.sandbox not in history.sandboxes:
+            yield f"index {start.index} would use the unknown sandbox {start.sandbox}"
+
+
+def _stops(plan: Plan, history: History) -> Iterator[str]:
+    for action in plan.actions:
+        if isinstance(action, Stop) and action.run not in history.live:
+            yield f"{action.run} is not live and would be stopped"
+        if isinstance(action, CloseSandbox) and action.sandbox not in history.sandboxes:
+            yield f"sandbox {action.sandbox} is not ours and would be closed"
+
+
+def _drops(plan: Plan, history: History) -> Iterator[str]:
+    drops = any(isinstance(action, Drop) for action in plan.actions)
+    if drops and (history.live or history.sandboxes):
+        yield "the object would be dropped while runs of it are live"

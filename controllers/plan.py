@@ -1,0 +1,116 @@
+"""What a pass decides: actions, each with its reason, and the status to write.
+
+Made by reconcile.py, checked by lint.py, carried out by the engine. A plan is data and explains
+itself,
+also when it does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    READY = "Ready"  # a volume or a secret that can be used
+    DELETING = "Deleting"
+
+
+TERMINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+
+
+class Rollout(StrEnum):
+    REPLACE = "Replace"
+    FINISH_RUNNING = "FinishRunning"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin attempt `attempt` of unit `index`: in the open sandbox `sandbox`, or in a new one when
+    it is None.
+    """
+
+    index: int
+    attempt: int
+    params: Mapping[str, object]
+    params_hash: str
+    template_hash: str
+    provider: str
+    reusable: bool
+    sandbox: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End a live run. `reason` becomes the run's reason once it is confirmed gone."""
+
+    run: str
+    reason: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSandbox:
+    """End an idle sandbox; last_run is the run that it executed last."""
+
+    sandbox: str
+    last_run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureVolume:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVolume:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreeScratch:
+    """Free what runs left at their providers. With keep_logs False also the logs."""
+
+    uid: str
+    keep_logs: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Remove the resource's row: all that it owned is confirmed gone."""
+
+    uid: str
+    reason: str
+
+
+Action = Start | Stop | CloseSandbox | EnsureVolume | RemoveVolume | FreeScratch | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """actions in the order to carry out; wake_at_s is when the pass must be made again at the
+    latest.
+    """
+
+    actions: tuple[Action, ...]
+    phase: Phase
+    reason: str
+    message: str = ""
+    waiting_on: tuple[str, ...] = ()
+    wake_at_s: float | None = None
+    extra: Mapping[str, object] = field(
+        default_factory=dict
+    )  # kind-specific status, such as a best trial

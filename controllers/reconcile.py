@@ -1,0 +1,344 @@
+"""The pass: from a wish, its history and the time to a plan. Pure; the engine calls it and carries
+the plan out.
+
+Rules are tried in order and the first that applies decides (RULES). What is the same for all
+running kinds
+lives here: deletion, the end, suspend, deadline, parallelism, retries, sandboxes that are used
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from controllers.history import History, OpenSandbox
+from controllers.kind import Controller, Keep, Policy, StopNow, Unit, Verdict, keep
+from controllers.model import Run, RunState
+from controllers.plan import (
+    TERMINAL_PHASES,
+    Action,
+    CloseSandbox,
+    Drop,
+    FreeScratch,
+    Phase,
+    Plan,
+    Start,
+    Stop,
+)
+
+# A pass that starts more than this at once would hold up the other objects; the next pass goes on
+# at once.
+STARTS_PER_PASS_MAX = 256
+WAITING_SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a start that is wished for has not happened yet: the provider's own words."""
+
+    reason: str
+    message: str
+    retry_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One resource as the pass sees it. `prior` is the status that was written last, and None
+    before the first.
+    """
+
+    uid: str
+    generation: int
+    deleted: bool
+    controller: Controller
+    providers: Mapping[str, int]  # name -> default parallelism, of those that are built in
+    prior: Prior
+    waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
+    swept: bool = False  # all that its runs left at providers, logs too, is freed
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What earlier passes decided for good."""
+
+    phase: Phase | None = None
+    generation: int = 0
+    active_since_s: float | None = None  # start of the present activity: deadline counts from here
+    completed_at_s: float | None = None
+    scratch_freed: bool = False
+
+
+Rule = Callable[[Wish, History, float], Plan | None]
+
+
+def reconcile(wish: Wish, history: History, now_s: float) -> Plan:
+    """One pass. Costs O(live + due + started now), whatever the number of tasks."""
+    for rule in RULES:
+        plan = rule(wish, history, now_s)
+        if plan is not None:
+            return plan
+    raise AssertionError("the last rule always decides")
+
+
+def _delete(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
+    if not wish.deleted:
+        return None
+    policy = wish.controller.policy
+    actions = [*_stop_all(history, "Deleted", policy), *_close_all(history, "Deleted")]
+    if not history.live and not history.sandboxes:
+        actions = [
+            Drop(wish.uid, "deleted, and nothing of it is left")
+            if wish.swept
+            else FreeScratch(wish.uid, False, "deleted")
+        ]
+    return Plan(tuple(actions), Phase.DELETING, "Deleted", waiting_on=_stopping(history))
+
+
+def _finished(wish: Wish, history: History, now_s: float) -> Plan | None:
+    """Terminal is terminal until the spec changes (I9)."""
+    prior, policy = wish.prior, wish.controller.policy
+    if prior.phase not in TERMINAL_PHASES or prior.generation != wish.generation:
+        return None
+    if history.live or history.sandboxes:
+        actions: tuple[Action, ...] = (
+            *_stop_all(history, "Finished", policy),
+            *_close_all(history, "Finished"),
+        )
+        return Plan(actions, prior.phase, "")
+    if policy.ttl_s is None or prior.scratch_freed or prior.completed_at_s is None:
+        return Plan((), prior.phase, "")
+    free_at_s = prior.completed_at_s + policy.ttl_s
+    if now_s < free_at_s:
+        return Plan((), prior.phase, "", wake_at_s=free_at_s)
+    return Plan(
+        (FreeScratch(wish.uid, True, "ttlSecondsAfterFinished has passed"),), prior.phase, ""
+    )
+
+
+def _end(wish: Wish, history: History, now_s: float) -> Plan | None:
+    """The whole is over: by its verdict, its deadline or a refusal."""
+    verdict = _verdict(wish, history, now_s)
+    if verdict is None:
+        return None
+    phase = Phase.SUCCEEDED if verdict.succeeded else Phase.FAILED
+    summary = wish.controller.summary(history)
+    if history.live or history.sandboxes:
+        policy = wish.controller.policy
+        stops = [] if verdict.waits_for_live else _stop_all(history, verdict.reason, policy)
+        actions = (*stops, *_close_all(history, verdict.reason))
+        rest = "waiting for" if verdict.waits_for_live else "stopping"
+        text = f"{verdict.message}; {rest} what still runs"
+        waiting = _stopping(history)
+        return Plan(actions, Phase.RUNNING, "Finishing", text, waiting_on=waiting, extra=summary)
+    return Plan((), phase, verdict.reason, verdict.message, extra=summary)
+
+
+def _verdict(wish: Wish, history: History, now_s: float) -> Verdict | None:
+    if history.refused is not None:
+        return Verdict(False, "Refused", history.refused.message)
+    deadline_at_s = _deadline_at_s(wish)
+    if deadline_at_s is not None and now_s >= deadline_at_s:
+        limit_s = wish.controller.policy.active_deadline_s
+        return Verdict(False, "DeadlineExceeded", f"activeDeadlineSeconds {limit_s:g} has passed")
+    return wish.controller.verdict(history)
+
+
+def _deadline_at_s(wish: Wish) -> float | None:
+    limit_s, since_s = wish.controller.policy.active_deadline_s, wish.prior.active_since_s
+    return None if limit_s is None or since_s is None else since_s + limit_s
+
+
+def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
+    policy = wish.controller.policy
+    if not policy.suspend:
+        return None
+    actions = (*_stop_all(history, "Suspended", policy), *_close_all(history, "Suspended"))
+    return Plan(
+        actions,
+        Phase.SUSPENDED,
+        "Suspended",
+        "spec.suspend is true",
+        waiting_on=_stopping(history),
+        extra=wish.controller.summary(history),
+    )
+
+
+def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
+    """Stop what should not go on, start what should, and say what is waited for."""
+    controller, policy = wish.controller, wish.controller.policy
+    provider = next((name for name in policy.providers if name in wish.providers), None)
+    if provider is None:
+        wanted = ", ".join(policy.providers)
+        text = f"no provider of this placement is built in: {wanted}"
+        return Plan((), Phase.PENDING, "NoProvider", text)
+    parallelism = policy.parallelism if policy.parallelism is not None else wish.providers[provider]
+    stops = tuple(_unwanted(controller, history, parallelism))
+    closes, idle = _sort_sandboxes(controller, history, provider)
+    # A stopping run and an idle sandbox still hold their machine, so they count against
+    # parallelism.
+    held = len(history.live) + len(closes) + len(idle)
+    starts: list[Start] = []
+    for unit, reason in _wanted(controller, history, now_s):
+        reuse = idle[-1] if idle else None
+        if len(starts) == STARTS_PER_PASS_MAX or (reuse is None and held >= parallelism):
+            break
+        if len(history.live) + len(starts) >= parallelism:
+            break
+        starts.append(_start(unit, provider, history, reuse, policy, reason))
+        if reuse is None:
+            held += 1
+        else:
+            idle.pop()
+    if not starts and not history.live:
+        # Nothing is left that an idle sandbox could take now; backing-off units get a new one
+        # later.
+        closes += tuple(CloseSandbox(box.name, box.last.name, "no task to give it") for box in idle)
+    more = len(starts) == STARTS_PER_PASS_MAX
+    wake_at_s = now_s if more else _wake_at_s(wish, history, now_s)
+    return _running(wish, history, (*stops, *closes, *starts), wake_at_s, now_s)
+
+
+def _unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
+    """Runs that the spec does not want now, then those above parallelism, the youngest first."""
+    grace_s = controller.policy.grace_s
+    going_on: list[Run] = []
+    for run in history.live.values():
+        if run.state is RunState.STOPPING:
+            continue
+        answer = keep(controller, run)
+        match answer:
+            case StopNow(reason=reason):
+                yield Stop(run.name, reason, grace_s)
+            case Keep():
+                going_on.append(run)
+    for run in going_on[::-1][: max(0, len(going_on) - parallelism)]:
+        yield Stop(run.name, "ScaledDown", grace_s)
+
+
+def _sort_sandboxes(
+    controller: Controller, history: History, provider: str
+) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
+    """Idle sandboxes: those to close, and those that can take another task."""
+    closes: list[CloseSandbox] = []
+    idle: list[OpenSandbox] = []
+    reuse = controller.policy.reuse
+    for box in history.sandboxes.values():
+        if box.busy:
+            continue
+        fits = box.template_hash == controller.template_hash and box.provider == provider
+        if fits and (reuse is None or box.used < reuse):
+            idle.append(box)
+        else:
+            closes.append(CloseSandbox(box.name, box.last.name, "used up or out of date"))
+    return tuple(closes), idle
+
+
+def _wanted(controller: Controller, history: History, now_s: float) -> Iterator[tuple[Unit, str]]:
+    """Units to start now: those due for another attempt, then fresh ones."""
+    for index in history.due(now_s):
+        unit = controller.unit(index)
+        if unit is not None:
+            yield unit, "its next attempt is due"
+    for unit in controller.next(history):
+        yield unit, "it has not run yet"
+
+
+def _start(
+    unit: Unit,
+    provider: str,
+    history: History,
+    reuse: OpenSandbox | None,
+    policy: Policy,
+    reason: str,
+) -> Start:
+    used = reuse.used + 1 if reuse else 1
+    return Start(
+        index=unit.index,
+        attempt=history.next_attempt(unit.index),
+        params=unit.params,
+        params_hash=unit.params_hash,
+        template_hash=unit.template_hash,
+        provider=provider,
+        reusable=policy.reuse is None or used < policy.reuse,
+        sandbox=reuse.name if reuse else None,
+        reason=reason,
+    )
+
+
+def _running(
+    wish: Wish, history: History, actions: tuple[Action, ...], wake_at_s: float | None, now_s: float
+) -> Plan:
+    waiting = tuple(_waiting(wish, history, now_s))
+    moving = any(run.name not in wish.waits for run in history.live.values())
+    moving = moving or any(isinstance(action, Start) for action in actions)
+    begun = len(history.succeeded) + len(history.failed) > 0
+    first = next(iter(wish.waits.values()), None)
+    if first is not None and not moving:
+        reason, message = first.reason, first.message
+    elif waiting and not moving:
+        reason, message = "Waiting", waiting[0]
+    else:
+        reason, message = "InProgress", ""
+    ever = begun or wish.prior.phase is Phase.RUNNING
+    ever = ever or any(run.state is not RunState.STARTING for run in history.live.values())
+    phase = Phase.RUNNING if ever else Phase.PENDING
+    summary = wish.controller.summary(history)
+    return Plan(actions, phase, reason, message, waiting, wake_at_s, summary)
+
+
+def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
+    """Sentences: what is waited for, and why. A few; never one a task."""
+    shown = 0
+    for name, wait in wish.waits.items():
+        run = history.live.get(name)
+        if run is not None and shown < WAITING_SHOWN_MAX:
+            shown += 1
+            yield f"task {run.index}: {wait.message}"
+    for due_s, index in history.backing_off(now_s):
+        unit = history.unfinished.get(index)
+        why = unit.last.reason if unit and unit.last else "a failure"
+        yield f"task {index}: backing off for {due_s - now_s:.0f} s after {why}"
+    if wish.controller.policy.parallelism == 0:
+        yield "spec.parallelism is 0"
+    yield from _stopping(history)[:1]
+
+
+def _wake_at_s(wish: Wish, history: History, now_s: float) -> float | None:
+    times = (
+        history.next_due_at_s(now_s),
+        _deadline_at_s(wish),
+        # A wait whose time has come is being acted on; waking for it again would spin.
+        min((it.retry_at_s for it in wish.waits.values() if it.retry_at_s > now_s), default=None),
+    )
+    return min((at_s for at_s in times if at_s is not None), default=None)
+
+
+def _stop_all(history: History, reason: str, policy: Policy) -> list[Action]:
+    return [
+        Stop(run.name, reason, policy.grace_s)
+        for run in history.live.values()
+        if run.state is not RunState.STOPPING
+    ]
+
+
+def _close_all(history: History, reason: str) -> list[Action]:
+    return [
+        CloseSandbox(box.name, box.last.name, reason)
+        for box in history.sandboxes.values()
+        if not box.busy
+    ]
+
+
+def _stopping(history: History) -> tuple[str, ...]:
+    count = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
+    return (f"{count} runs are being stopped",) if count else ()
+
+
+RULES: tuple[Rule, ...] = (
+    _delete,  # a deleted object wants nothing but to be gone
+    _finished,  # terminal is terminal until the spec changes
+    _end,  # an object that is over starts nothing more, also when suspended
+    _suspend,
+    _advance,
+)

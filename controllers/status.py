@@ -1,0 +1,117 @@
+"""The status of a resource as JSON, from a plan and its history. Pure; written by the engine, read
+by the CLI.
+
+Counts come from the history alone, so every committed status adds up (I10).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from controllers.history import History
+from controllers.model import RunState
+from controllers.plan import TERMINAL_PHASES, Phase, Plan
+from controllers.reconcile import Prior, Wish
+
+# Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
+STATUS_INTERVALS_MAX = 1000
+
+Status = dict[str, object]
+
+
+def prior_of(status: Mapping[str, object]) -> Prior:
+    """What earlier passes decided for good, read back from the status that they wrote."""
+    phase = status.get("phase")
+    return Prior(
+        phase=Phase(phase) if isinstance(phase, str) and phase else None,
+        generation=_int(status.get("observedGeneration")),
+        active_since_s=_number(status.get("activeSince")),
+        completed_at_s=_number(status.get("completionTime")),
+        scratch_freed=status.get("scratchFreed") is True,
+    )
+
+
+def status_of(
+    plan: Plan, wish: Wish, history: History, before: Mapping[str, object], now_s: float
+) -> Status:
+    """The whole status of a running kind. Times are seconds since the epoch, UTC."""
+    over = plan.phase in TERMINAL_PHASES
+    suspended = plan.phase is Phase.SUSPENDED
+    same = before.get("observedGeneration") == wish.generation
+    states = Counter(run.state for run in history.live.values())
+    status: Status = {
+        "phase": plan.phase.value,
+        "reason": plan.reason,
+        "message": plan.message,
+        "observedGeneration": wish.generation,
+        "total": wish.controller.total,
+        "active": len(history.live),
+        "starting": states[RunState.STARTING],
+        "stopping": states[RunState.STOPPING],
+        "succeeded": len(history.succeeded),
+        "failed": len(history.failed),
+        "cached": 0,
+        "retries": history.retries,
+        "infraFailures": history.infra_failures,
+        "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
+        "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
+        "startTime": before.get("startTime") or (now_s if history.started else None),
+        "activeSince": None
+        if suspended
+        else ((before.get("activeSince") if same or not over else None) or now_s),
+        "completionTime": ((before.get("completionTime") if same else None) or now_s)
+        if over
+        else None,
+        "firstResultTime": history.first_result_at_s,
+        "waitingOn": list(plan.waiting_on),
+        "where": dict(Counter(run.provider for run in history.live.values())),
+        "isolation": history.note or before.get("isolation", ""),
+        "scratchFreed": False,
+        "conditions": _conditions(plan, before, now_s),
+    }
+    if history.last_failure is not None:
+        run = history.last_failure
+        status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
+    status.update(plan.extra)
+    return status
+
+
+def _conditions(plan: Plan, before: Mapping[str, object], now_s: float) -> list[dict[str, object]]:
+    """Kubernetes Job's conditions, so that `wait --for=condition=Complete` means what people
+    expect.
+    """
+    old = {
+        item["type"]: item
+        for item in before.get("conditions") or ()  # type: ignore[attr-defined]
+        if isinstance(item, dict)
+    }
+    out = []
+    for name, phase in (
+        ("Complete", Phase.SUCCEEDED),
+        ("Failed", Phase.FAILED),
+        ("Suspended", Phase.SUSPENDED),
+    ):
+        value = "True" if plan.phase is phase else "False"
+        if value == "False" and name not in old:
+            continue
+        known = old.get(name)
+        since = known["lastTransitionTime"] if known and known["status"] == value else now_s
+        out.append(
+            {
+                "type": name,
+                "status": value,
+                "reason": plan.reason if value == "True" else "",
+                "message": plan.message if value == "True" else "",
+                "lastTransitionTime": since,
+            }
+        )
+    return out
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0

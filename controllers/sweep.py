@@ -1,0 +1,190 @@
+"""Sweep: a search over parameters; each trial is a unit. Called by reconcile.py through
+controllers/kind.py; pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from controllers.history import History
+from controllers.kind import Unit, Verdict, limits_of, policy_of
+from controllers.search import command_line, points, random_point
+from specs.hashing import params_hash, template_hash
+from specs.template import Template
+
+if TYPE_CHECKING:
+    from specs.sweep import SweepSpec
+
+# A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
+GRID_POINTS_MAX = 100_000
+# What W&B runs when a sweep has a program and no command.
+DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
+
+
+class Sweep:
+    """A trial's identity is its parameters: a grid that grows keeps the trials it had, under their
+    old indexes.
+
+    allocated: params hash -> index of the trials that have runs already.
+    """
+
+    def __init__(self, spec: SweepSpec, allocated: Mapping[str, int]) -> None:
+        self.spec = spec
+        self.policy = policy_of(spec, reuse=spec.trials_per_worker)
+        self.limits = limits_of(spec)
+        self._template = spec.template or Template()
+        command = spec.search.command or DEFAULT_COMMAND
+        self._command = command if self._template.work is None else None
+        wished = self._template.model_copy(
+            update={"command": (*command, spec.search.program or "")}
+        )
+        self.template_hash = template_hash(
+            wished if self._command else self._template, spec.placement
+        )
+        self._grid = spec.search.method == "grid"
+        self._points: dict[int, Mapping[str, object]] = {}
+        self._fresh_from = 0
+        if self._grid:
+            self._allocate(allocated)
+        limit = spec.trial_limit
+        grid_end = self._fresh_from + sum(1 for index in self._points if index >= self._fresh_from)
+        self._end = grid_end if self._grid else limit
+        known = len(self._points)
+        self.total: int | None = min(known, limit or known) if self._grid else limit
+
+    def unit(self, index: int) -> Unit | None:
+        if self._grid:
+            params = self._points.get(index)
+            if params is None:
+                return None
+        elif index < 0 or (self._end is not None and index >= self._end):
+            return None
+        else:
+            params = random_point(self.spec.search, self.spec.seed, index)
+        return Unit(index, params, params_hash(params), self.template_hash)
+
+    def template(self, index: int) -> Template:
+        """The template; where the search brings the command, with that trial's own arguments."""
+        unit = self.unit(index)
+        assert unit is not None
+        if self._command is None:
+            return self._template
+        argv = command_line(
+            self._command, self.spec.search.program or "", unit.params, self._template.env
+        )
+        return self._template.model_copy(update={"command": tuple(argv)})
+
+    def next(self, history: History) -> Iterator[Unit]:
+        if self._reached(history):
+            return
+        end = self._end if self._end is not None else 1 << 62
+        room = (self.total or end) - len(history.taken)
+        for index in history.fresh(self._fresh_from, end):
+            if room <= 0:
+                return
+            room -= 1
+            unit = self.unit(index)
+            assert unit is not None
+            yield unit
+
+    def verdict(self, history: History) -> Verdict | None:
+        done, failed = len(history.succeeded), len(history.failed)
+        allowed = self.spec.max_failed_indexes
+        if history.failed_job is not None:
+            run = history.failed_job
+            return Verdict(False, "FailureRule", f"trial {run.index} ended with {run.reason}")
+        if allowed is not None and failed > allowed:
+            text = f"{failed} trials failed, more than maxFailedIndexes {allowed}"
+            return Verdict(False, "MaxFailedIndexesExceeded", text)
+        if self._reached(history):
+            target = self.spec.search.metric.target if self.spec.search.metric else None
+            return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
+        if self.total is None or done + failed < self.total:
+            return None
+        if failed and allowed is None:
+            return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
+        if not done and self.total:
+            return Verdict(False, "FailedTrials", f"all {failed} trials failed")
+        return self._finished(history)
+
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:
+        """The metric of a trial: from its result, else the last value that it reported."""
+        metric = self.spec.search.metric
+        if metric is None:
+            return None
+        value: object = None
+        if result is not None:
+            value = _lookup(json.loads(result), metric.name)
+        if not _finite(value):
+            value = metrics.get(metric.name)
+        return float(value) if _finite(value) else None  # type: ignore[arg-type]
+
+    def summary(self, history: History) -> dict[str, object]:
+        metric = self.spec.search.metric
+        best = self._best(history)
+        out: dict[str, object] = {"method": self.spec.search.method}
+        if metric is not None:
+            out["metric"] = {"name": metric.name, "goal": metric.goal}
+        if best is not None and metric is not None:
+            unit = self.unit(best)
+            out["best"] = {
+                "index": best,
+                "params": dict(unit.params) if unit else {},
+                "metric": {"name": metric.name, "value": history.scores[best]},
+            }
+        return out
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _allocate(self, allocated: Mapping[str, int]) -> None:
+        self._fresh_from = max(allocated.values(), default=-1) + 1
+        free = self._fresh_from
+        for params in points(self.spec.search, self.spec.seed):
+            assert len(self._points) < GRID_POINTS_MAX, "the loader limits the grid"
+            index = allocated.get(params_hash(params))
+            if index is None:
+                index, free = free, free + 1
+            self._points[index] = params
+
+    def _finished(self, history: History) -> Verdict:
+        done, failed = len(history.succeeded), len(history.failed)
+        if self.spec.search.metric is not None and not history.scores:
+            name = self.spec.search.metric.name
+            text = f"no trial reported the metric `{name}`; its result or report() must have it"
+            return Verdict(False, "MetricMissing", text)
+        text = f"{done} of {self.total} trials succeeded" + (f", {failed} failed" if failed else "")
+        return Verdict(True, "Completed", text)
+
+    def _best(self, history: History) -> int | None:
+        """Index of the best trial, the earliest of equals."""
+        metric = self.spec.search.metric
+        maximize = metric is not None and metric.goal == "maximize"
+        best = history.highest if maximize else history.lowest
+        return best[1] if best else None
+
+    def _reached(self, history: History) -> bool:
+        metric = self.spec.search.metric
+        best = self._best(history) if metric is not None and metric.target is not None else None
+        if best is None or metric is None or metric.target is None:
+            return False
+        value = history.scores[best]
+        return value >= metric.target if metric.goal == "maximize" else value <= metric.target
+
+
+def _lookup(result: object, name: str) -> object:
+    """`name` as a field of the result, or else as a dotted path into it."""
+    if not isinstance(result, dict):
+        return None
+    if name in result:
+        return result[name]
+    value: object = result
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,76 @@
+"""TrainingRun: stages in order; a failed stage starts again from its checkpoint. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from controllers.history import History
+from controllers.kind import Unit, Verdict, limits_of, policy_of
+from specs.hashing import params_hash, template_hash
+
+if TYPE_CHECKING:
+    from specs.template import Template
+    from specs.trainingrun import TrainingRunSpec
+
+
+class TrainingRun:
+    """Unit k is stage k; it starts when stage k-1 has succeeded. maxRestarts counts per stage."""
+
+    def __init__(self, spec: TrainingRunSpec) -> None:
+        self.spec = spec
+        checkpoint = spec.checkpoint
+        self.policy = policy_of(
+            spec, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
+        )
+        self.limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
+        self._templates = [
+            self._with_checkpoint(spec.template_of(at)) for at in range(spec.count())
+        ]
+        self._hashes = [template_hash(template, spec.placement) for template in self._templates]
+        self.template_hash = ""
+        self._names = [stage.name for stage in spec.stages] or ["main"]
+        self.total = len(self._templates)
+
+    def unit(self, index: int) -> Unit | None:
+        if not 0 <= index < self.total:
+            return None
+        params = {"stage": self._names[index]}
+        return Unit(index, params, params_hash(params), self._hashes[index])
+
+    def template(self, index: int) -> Template:
+        return self._templates[index]
+
+    def _with_checkpoint(self, template: Template) -> Template:
+        """The stage learns from its environment where to save and from where to go on."""
+        checkpoint = self.spec.checkpoint
+        if checkpoint is None:
+            return template
+        told = {"FLEETCTL_CHECKPOINT": checkpoint.path, "FLEETCTL_RESUME": checkpoint.resume}
+        return template.model_copy(update={"env": {**told, **template.env}})
+
+    def next(self, history: History) -> Iterator[Unit]:
+        index = len(history.succeeded)
+        in_order = all(earlier in history.succeeded for earlier in range(index))
+        if index < self.total and in_order and index not in history.taken:
+            unit = self.unit(index)
+            assert unit is not None
+            yield unit
+
+    def verdict(self, history: History) -> Verdict | None:
+        if history.failed:
+            index = next(iter(history.failed))
+            run = history.last_failure
+            why = f" with {run.reason}" if run is not None and run.index == index else ""
+            text = (
+                f"stage {self._names[index]} failed{why}; maxRestarts is {self.spec.max_restarts}"
+            )
+            return Verdict(False, "StageFailed", text)
+        if len(history.succeeded) == self.total:
+            return Verdict(True, "Completed", f"all {self.total} stages succeeded")
+        return None
+
+    def summary(self, history: History) -> dict[str, object]:
+        current = len(history.succeeded)
+        stage = self._names[current] if current < self.total else ""
+        return {"stage": stage, "restarts": history.retries}

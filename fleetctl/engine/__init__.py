@@ -1,0 +1,1 @@
+"""The machine that carries plans out: queue, loop, effects, observation, the socket for wishes."""

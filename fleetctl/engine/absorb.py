@@ -1,0 +1,268 @@
+"""Facts become records: the only place where a run's record changes because of what the world said.
+
+Called by the loop inside its transaction; writes each changed run once at the end of the turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from controllers.model import LIVE_STATES, Alive, Ended, Gone, Metric, Observation, Run, RunState
+from controllers.outcome import outcome
+from controllers.reconcile import Wait
+from fleetctl.engine.facts import (
+    AssetReplied,
+    Fact,
+    Observed,
+    StartRefused,
+    StartReplied,
+    StartUnknown,
+    StartWaits,
+    StopReplied,
+)
+from fleetctl.engine.track import Call, Track, last_values, score_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+log = logging.getLogger("fleetctl.engine")
+
+
+class Absorber:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._changed: dict[str, Run] = {}
+        self._metrics: dict[str, list[Metric]] = {}
+        self._results: dict[str, str | None] = {}
+        self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
+
+    def absorb(self, facts: Iterable[Fact], now_s: float) -> set[str]:
+        """The uids that must be looked at because of these facts."""
+        touched: set[str] = set()
+        for fact in facts:
+            if isinstance(fact, Observed):
+                touched.update(self._observed(fact))
+            elif isinstance(fact, AssetReplied):
+                touched.update(self._asset(fact, now_s))
+            else:
+                touched.update(self._call(fact, now_s))
+        return touched
+
+    def write(self) -> None:
+        """Every run that changed in this turn, once, with its metrics and result."""
+        runs = self._engine.store.runs
+        for run in self._changed.values():
+            fresh = runs.advance(
+                run,
+                result=self._results.get(run.name),
+                metrics=self._metrics.get(run.name, ()),
+            )
+            assert fresh, f"run {run.name} was not live in the store"
+        for run in self._closed.values():
+            runs.advance(run, from_states=frozenset({run.state}))
+        self.forget()
+
+    def forget(self) -> None:
+        self._changed.clear()
+        self._metrics.clear()
+        self._results.clear()
+        self._closed.clear()
+
+    def changed(self, run: Run) -> None:
+        """A pass changed a live run's record (a stop became the wish)."""
+        self._changed[run.name] = run
+
+    def sandbox_taken(self, last: Run) -> None:
+        """The next run carries the sandbox on, so the row of the last one lets go of it."""
+        self._closed[last.name] = replace(last, sandbox_open=False)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        fact: StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied,
+        now_s: float,
+    ) -> Iterable[str]:
+        engine = self._engine
+        track = self._track(fact.run)
+        if track is None or track.history is None:
+            return ()
+        run = track.history.live.get(fact.run)
+        call = track.calls.setdefault(fact.run, Call())
+        call.busy = ""
+        track.waits.pop(fact.run, None)
+        if not isinstance(fact, StopReplied):
+            call.appeared_at_s = now_s
+        match fact:
+            case StartReplied():
+                call.tries = 0
+                call.retry_at_s = 0.0
+                if run is not None:
+                    self._started(track, run, fact.handle, now_s)
+            case StartRefused():
+                if run is not None:
+                    self._refused(track, run, fact.message, now_s)
+            case StartWaits():
+                call.retry_at_s = fact.retry_at_s
+                track.waits[fact.run] = Wait(fact.reason, fact.message, fact.retry_at_s)
+                engine.queue.add(track.resource.uid, fact.retry_at_s)
+                engine.say(track.resource.uid, fact.reason, fact.message, kind="Warning")
+            case StartUnknown():
+                call.tries += 1
+                call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
+                track.waits[fact.run] = Wait("StartUnknown", fact.message, call.retry_at_s)
+                engine.queue.add(track.resource.uid, call.retry_at_s)
+                engine.say(track.resource.uid, "StartUnknown", fact.message, kind="Warning")
+            case StopReplied():
+                self._stop_replied(track, fact, call, now_s)
+            case _:
+                assert_never(fact)
+        return (track.resource.uid,)
+
+    def _started(self, track: Track, run: Run, handle: str, now_s: float) -> None:
+        state = RunState.RUNNING if run.state is RunState.STARTING else run.state
+        started_at_s = run.started_at_s if run.started_at_s is not None else now_s
+        self._keep(track, replace(run, state=state, handle=handle, started_at_s=started_at_s))
+
+    def _refused(self, track: Track, run: Run, message: str, now_s: float) -> None:
+        if run.state is RunState.STOPPING:
+            ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
+        else:
+            ended = replace(
+                run, state=RunState.REFUSED, reason="Refused", message=message, ended_at_s=now_s
+            )
+            self._engine.say(track.resource.uid, "Refused", message, kind="Warning")
+        self._end(track, ended, None)
+
+    def _stop_replied(self, track: Track, fact: StopReplied, call: Call, now_s: float) -> None:
+        engine = self._engine
+        call.tries += 1
+        if fact.message:
+            call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
+            text = f"stop of {fact.run} failed: {fact.message}"
+            engine.say(track.resource.uid, "StopFailed", text, kind="Warning")
+        else:
+            assert track.controller is not None
+            wait_s = track.controller.policy.grace_s + engine.settings.stop_again_s
+            call.retry_at_s = now_s + wait_s * min(call.tries, 8)
+            engine.watcher.look(fact.run)
+        if call.tries == engine.settings.attention_after:
+            text = f"{call.tries} stops of {fact.run} are not confirmed; trying on"
+            engine.say(track.resource.uid, "NeedsAttention", text, kind="Warning")
+        engine.queue.add(track.resource.uid, call.retry_at_s)
+
+    def _asset(self, fact: AssetReplied, now_s: float) -> Iterable[str]:
+        track = self._engine.tracks.get(fact.uid)
+        if track is None:
+            return ()
+        asset = track.asset
+        asset.busy = False
+        asset.problem = fact.message
+        if fact.message:
+            asset.tries += 1
+            asset.retry_at_s = now_s + self._engine.effects.backoff_s(asset.tries)
+            self._engine.queue.add(fact.uid, asset.retry_at_s)
+            self._engine.say(fact.uid, "AssetFailed", fact.message, kind="Warning")
+            return ()
+        asset.tries, asset.retry_at_s = 0, 0.0
+        match fact.what:
+            case "ensured":
+                asset.ready = True
+            case "removed":
+                asset.removed = True
+            case "freed":
+                asset.freed = True
+            case "swept":
+                asset.swept = True
+        return (fact.uid,)
+
+    # -- observations ------------------------------------------------------------------------------
+
+    def _observed(self, fact: Observed) -> Iterable[str]:
+        for seen in fact.observations:
+            track = self._track(seen.run)
+            if track is None or track.history is None:
+                continue
+            run = track.history.live.get(seen.run)
+            if run is None:
+                if self._sandbox_seen(track, seen):
+                    yield track.resource.uid
+                continue
+            if self._run_seen(track, run, seen, fact):
+                yield track.resource.uid
+
+    def _run_seen(self, track: Track, run: Run, seen: Observation, fact: Observed) -> bool:
+        engine = self._engine
+        if not isinstance(seen, Gone):
+            self._take_metrics(track, run, seen)
+        call = track.calls.get(run.name)
+        bound_s = engine.providers[fact.provider].contract.visibility_bound_s
+        appeared_at_s = call.appeared_at_s if call else engine.started_at_s
+        settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
+        after = outcome(run, seen, settled=settled)
+        if after is None:
+            if isinstance(seen, Gone) and run.state is not RunState.STARTING:
+                engine.watcher.look_later(run.name, appeared_at_s + bound_s)
+            return False
+        if isinstance(seen, Alive | Ended) and seen.note:
+            assert track.history is not None
+            track.history.note = seen.note
+        if after.state in LIVE_STATES:
+            began = run.state is RunState.STARTING
+            track.waits.pop(run.name, None)
+            self._keep(track, after)
+            return began
+        self._end(track, after, seen.result if isinstance(seen, Ended) else None)
+        return True
+
+    def _take_metrics(self, track: Track, run: Run, seen: Alive | Ended) -> None:
+        fresh = list(seen.metrics)
+        if fresh:
+            self._metrics.setdefault(run.name, []).extend(fresh)
+            track.latest.setdefault(run.name, {}).update(last_values(fresh))
+            self._changed.setdefault(run.name, run)
+
+    def _sandbox_seen(self, track: Track, seen: Observation) -> bool:
+        """Of the last run in an idle sandbox: is the sandbox still open?"""
+        assert track.history is not None
+        if isinstance(seen, Alive) or (isinstance(seen, Ended) and seen.sandbox_open):
+            return False
+        for box in track.history.sandboxes.values():
+            if not box.busy and box.last.name == seen.run:
+                track.history.sandbox_closed(box.name)
+                track.calls.pop(box.name, None)
+                self._engine.owner_of.pop(seen.run, None)
+                self._closed[seen.run] = replace(box.last, sandbox_open=False)
+                return True
+        return False
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _keep(self, track: Track, run: Run) -> None:
+        assert track.history is not None
+        track.history.changed(run)
+        self._changed[run.name] = run
+
+    def _end(self, track: Track, run: Run, result: str | None) -> None:
+        assert track.history is not None and track.controller is not None
+        latest = track.latest.pop(run.name, {})
+        score = score_of(track.controller, run, result, lambda: latest)
+        if run.state is not RunState.SUCCEEDED:
+            result = None
+        track.history.ended(run, score=score)
+        track.waits.pop(run.name, None)
+        track.calls.pop(run.name, None)
+        if not run.sandbox_open:
+            self._engine.owner_of.pop(run.name, None)
+        self._changed[run.name] = run
+        self._results[run.name] = result
+        if run.state in (RunState.FAILED, RunState.LOST):
+            what = f"task {run.index} attempt {run.attempt} {run.state.value.lower()}: {run.reason}"
+            self._engine.say(track.resource.uid, f"Task{run.state.value}", what, kind="Warning")
+
+    def _track(self, run: str) -> Track | None:
+        uid = self._engine.owner_of.get(run)
+        return self._engine.tracks.get(uid) if uid is not None else None

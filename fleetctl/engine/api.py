@@ -1,0 +1,226 @@
+"""The controller's socket: one line of JSON in, one out. Wishes are written here, in the one
+process that may.
+
+Only the owner of the state directory is served: the socket is 0600 in a 0700 directory, and the
+kernel is
+asked who connected. What a request means is in wishes.py; what it leads to, the loop decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from fleetctl.engine import wishes
+from fleetctl.engine.loop import Engine
+from fleetctl.engine.secrets import SecretValues
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.manifest import Document, ManifestErrors, load
+from specs.kinds import find_kind
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+log = logging.getLogger("fleetctl.api")
+
+REQUEST_BYTES_MAX = (
+    256 * 1024 * 1024
+)  # the CLI's files are capped far below; JSON escapes may double them
+REQUEST_WAIT_S = 30.0
+
+Reply = dict[str, object]
+Request = Mapping[str, object]
+
+
+class Api:
+    """shutdown: called once when a client asks the controller to end."""
+
+    def __init__(
+        self, engine: Engine, secrets: SecretValues, *, shutdown: Callable[[], None]
+    ) -> None:
+        self._engine = engine
+        self._secrets = secrets
+        self._shutdown = shutdown
+        self.last_request_at_s = engine.clock.now_s()
+        self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
+            "ping": self._ping,
+            "apply": self._apply,
+            "delete": self._delete,
+            "suspend": self._suspend,
+            "resume": self._resume,
+            "shutdown": self._end,
+        }
+
+    async def serve(self, listener: socket.socket) -> asyncio.Server:
+        """Answer on a bound socket until the server is closed."""
+        return await asyncio.start_unix_server(
+            self._connected, sock=listener, limit=REQUEST_BYTES_MAX
+        )
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if not _is_owner(writer.get_extra_info("socket")):
+                return
+            async with asyncio.timeout(REQUEST_WAIT_S):
+                line = await reader.readuntil(b"\n")
+            reply = await self.answer(line)
+            writer.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
+            await writer.drain()
+        except (
+            TimeoutError,
+            ConnectionError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ) as error:
+            log.warning("request not answered", extra={"error": type(error).__name__})
+        finally:
+            writer.close()
+
+    async def answer(self, line: bytes) -> Reply:
+        """The reply to one request; errors are replies too."""
+        self.last_request_at_s = self._engine.clock.now_s()
+        try:
+            request = json.loads(line)
+            verb = self._verbs.get(str(request.get("verb"))) if isinstance(request, dict) else None
+            if verb is None:
+                return _refusal(["the controller does not know this request"], 2)
+            reply: Reply | None = await self._engine.reported(verb(request), what="request")
+            return reply or _refusal(["the controller failed at this; its log tells how"], 1)
+        except ManifestErrors as error:
+            return _refusal([str(problem) for problem in error.problems], 2, error.hint)
+        except FleetctlError as error:
+            return _refusal([str(error)], error.exit_code, error.hint)
+        except (ValueError, KeyError, TypeError) as error:
+            return _refusal([f"the request has the wrong form: {error!r}"], 2)
+
+    # -- verbs
+    # ---------------------------------------------------------------------------------------
+
+    async def _ping(self, request: Request) -> Reply:  # noqa: ARG002
+        return {"ok": True, "pid": os.getpid(), "ready": True, "live": self._engine.live_runs()}
+
+    async def _apply(self, request: Request) -> Reply:
+        documents = [_document(item) for item in _list(request, "documents")]
+        environment = request.get("env")
+        manifests = await asyncio.to_thread(load, documents)
+        self._check_providers(manifests)
+        wanted = tuple(
+            name
+            for manifest in manifests
+            if manifest.kind == "Secret"
+            for name in getattr(manifest.spec, "from_env", ())
+        )
+        if wanted and "env" not in request:
+            # The shell of the one who applies knows best, also where we have an older value.
+            return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
+        if isinstance(environment, dict):
+            self._secrets.learn(
+                {name: str(environment[name]) for name in wanted if name in environment}
+            )
+        outcomes = wishes.apply(self._engine.store, manifests, self._engine.clock.now_s())
+        for outcome in outcomes:
+            self._engine.poke(outcome.uid)
+        results = [{"key": it.key, "outcome": it.outcome, "message": it.message} for it in outcomes]
+        return {"ok": True, "results": results, "warnings": _warnings(manifests)}
+
+    async def _delete(self, request: Request) -> Reply:
+        results = []
+        for kind, name in _keys(request):
+            uid = wishes.delete(self._engine.store, kind, name, self._engine.clock.now_s())
+            self._engine.poke(uid)
+            results.append(
+                {"key": f"{kind.lower()}/{name}", "outcome": "deleted", "message": "", "uid": uid}
+            )
+        return {"ok": True, "results": results}
+
+    async def _suspend(self, request: Request) -> Reply:
+        return self._set_suspend(request, wanted=True)
+
+    async def _resume(self, request: Request) -> Reply:
+        return self._set_suspend(request, wanted=False)
+
+    def _set_suspend(self, request: Request, *, wanted: bool) -> Reply:
+        engine = self._engine
+        results = []
+        word = "suspended" if wanted else "resumed"
+        for kind, name in _keys(request):
+            changed = wishes.suspend(engine.store, kind, name, engine.clock.now_s(), wanted=wanted)
+            outcome = word if changed else "unchanged"
+            results.append({"key": f"{kind.lower()}/{name}", "outcome": outcome, "message": ""})
+        engine.poke_wishes()
+        return {"ok": True, "results": results}
+
+    async def _end(self, request: Request) -> Reply:  # noqa: ARG002
+        asyncio.get_running_loop().call_soon(self._shutdown)
+        return {"ok": True, "pid": os.getpid(), "live": self._engine.live_runs()}
+
+    def _check_providers(self, manifests: list[Manifest]) -> None:
+        """A placement that no built-in provider can serve would wait for ever: say so now."""
+        known = self._engine.providers
+        for manifest in manifests:
+            placement = getattr(manifest.spec, "placement", None)
+            names = [it.provider for it in placement.candidates] if placement else []
+            if names and not any(name in known for name in names):
+                wrong = ", ".join(f"`{name}`" for name in names)
+                raise UsageError(
+                    f"{manifest.path}:{manifest.line}: {manifest.kind.lower()}/{manifest.name}: "
+                    f"no provider of its placement is built in: {wrong}",
+                    hint=f"providers here: {', '.join(sorted(known))}",
+                )
+
+
+def _document(item: object) -> Document:
+    if not isinstance(item, dict):
+        raise UsageError("a document must be {path, text, dir}")
+    return Document(
+        path=str(item["path"]),
+        text=str(item.get("text", "")),
+        dir=str(item["dir"]),
+        refused=str(item.get("refused", "")),
+        hint=str(item.get("hint", "")),
+    )
+
+
+def _list(request: Request, name: str) -> list[object]:
+    value = request.get(name)
+    if not isinstance(value, list):
+        raise UsageError(f"the request needs a list `{name}`")
+    return value
+
+
+def _keys(request: Request) -> list[tuple[str, str]]:
+    """(kind, name) of each key; kinds by any of their names."""
+    out = []
+    for key in _list(request, "keys"):
+        word, _, name = str(key).partition("/")
+        kind = find_kind(word)
+        if kind is None or not name:
+            raise UsageError(f"`{key}` is not KIND/NAME")
+        out.append((kind.name, name))
+    return out
+
+
+def _warnings(manifests: list[Manifest]) -> list[str]:
+    return [text for manifest in manifests for text in manifest.warnings]
+
+
+def _refusal(errors: list[str], code: int, hint: str = "") -> Reply:
+    return {"ok": False, "code": code, "errors": errors, "hint": hint}
+
+
+def _is_owner(connection: socket.socket) -> bool:
+    """True for our own user and for root, by the kernel's word; where it gives none, the file's
+    mode decides.
+    """
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    raw = connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", raw)
+    return uid in (os.getuid(), 0)

@@ -1,0 +1,73 @@
+"""What effects and observers bring back to the loop. Absorbed in one place, in the order in which
+they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controllers.model import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    provider: str
+    asked_at_s: float
+    observations: Sequence[Observation]
+
+
+@dataclass(frozen=True, slots=True)
+class StartReplied:
+    run: str
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefused:
+    """Certain: nothing began, and nothing will until the user changes something."""
+
+    run: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartWaits:
+    """Certain: nothing began. Asked for again at retry_at_s; no attempt is consumed."""
+
+    run: str
+    reason: str
+    message: str
+    retry_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartUnknown:
+    """The call ended without an answer: asked for again under the same name."""
+
+    run: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplied:
+    """message is empty when the provider took the wish, else why it did not. Only an observation
+    confirms.
+    """
+
+    run: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssetReplied:
+    """A volume was ensured or removed, or scratch was freed; message is empty on success."""
+
+    uid: str
+    what: str  # ensured | removed | freed | swept
+    message: str
+
+
+Fact = (
+    Observed | StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied | AssetReplied
+)

@@ -1,0 +1,274 @@
+"""The loop: facts in, one durable transaction, effects out. The only place that catches Exception.
+
+    facts and due keys --turn--> [absorb, reconcile, lint, write] in one transaction --> drive the
+    live runs
+
+Recovery is no second path: at the start every live row is driven as in any other turn. Nothing is
+done
+directly in reaction to an event: an event only says which key to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import TypeVar
+
+from controllers.model import RunState
+from fleetctl.clock import Clock
+from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.effects import Effects
+from fleetctl.engine.facts import Fact
+from fleetctl.engine.guard import NoAnswer
+from fleetctl.engine.passes import Passes
+from fleetctl.engine.queue import Queue
+from fleetctl.engine.settings import Settings
+from fleetctl.engine.sweeper import sweep_forever
+from fleetctl.engine.track import Track, track_of
+from fleetctl.engine.watching import Watcher
+from fleetctl.errors import FleetctlError, Refused, StoreError, Unavailable
+from fleetctl.providers.base import Backend
+from fleetctl.stores.base import EventRow, Store
+
+log = logging.getLogger("fleetctl.engine")
+
+T = TypeVar("T")
+Secrets = Callable[[tuple[str, ...]], Mapping[str, str]]
+
+
+class Engine:
+    """Owns the tracks, the queue and the effects. One per store; lives on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        providers: Mapping[str, Backend],
+        clock: Clock,
+        settings: Settings = Settings(),  # noqa: B008 - frozen
+        secrets: Secrets | None = None,
+    ) -> None:
+        self.store = store
+        self.providers = providers
+        self.clock = clock
+        self.settings = settings
+        self.random = Random(settings.seed)  # noqa: S311 - jitter
+        self.tracks: dict[str, Track] = {}
+        self.owner_of: dict[
+            str, str
+        ] = {}  # run name -> uid: live runs, and the last of open sandboxes
+        self.queue = Queue()
+        self.events: list[EventRow] = []
+        self._inbox: list[Fact] = []
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self.started_at_s = clock.now_s()
+        self._store_retry_at_s = 0.0
+        self._watched = 0
+        self.watcher = Watcher(self)
+        self.effects = Effects(self, secrets or _no_secrets)
+        self.absorber = Absorber(self)
+        self.passes = Passes(self)
+
+    # -- what others call --------------------------------------------------------------------------
+
+    def notify(self, run: str) -> None:
+        """A provider says that something about a run changed."""
+        self.watcher.look(run)
+
+    def poke(self, uid: str) -> None:
+        """A wish changed."""
+        self.queue.add(uid)
+        self._wake.set()
+
+    def poke_wishes(self) -> None:
+        """Some wish changed; the store's watch tells which."""
+        self._wake.set()
+
+    def tell(self, fact: Fact) -> None:
+        """An effect or an observer brings a fact."""
+        self._inbox.append(fact)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End `run` soon. Work goes on at the providers."""
+        self._stopping = True
+        self._wake.set()
+
+    def say(self, uid: str, reason: str, message: str, *, kind: str = "Normal") -> None:
+        """An event for people; written after the turn's transaction."""
+        self.events.append(EventRow(uid, self.clock.now_s(), kind, reason, message))
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    async def guarded(self, work: Awaitable[T], *, what: str, key: str) -> T | NoAnswer:
+        """What a provider's call returned, or a sentence why nothing is known of its outcome.
+
+        Refused, Unavailable and cancellation pass through: they mean something to the caller.
+        """
+        try:
+            return await work
+        except (Refused, Unavailable):
+            raise
+        except TimeoutError:
+            return NoAnswer("the provider did not answer in time")
+        except Exception as error:
+            log.exception("provider call failed", extra={"what": what, "key": key})
+            return NoAnswer(f"the {what} ended with {type(error).__name__}")
+
+    async def reported(self, work: Awaitable[T], *, what: str) -> T | None:
+        """What `work` returned; None when a bug of ours ended it; the log has its traceback."""
+        try:
+            return await work
+        except FleetctlError:
+            raise
+        except Exception:
+            log.exception("request failed", extra={"what": what})
+            return None
+
+    async def run(self) -> None:
+        """Until `stop` is called or the task is cancelled."""
+        self.load()
+        helpers = [asyncio.ensure_future(self.watcher.run(name)) for name in self.providers] + [
+            asyncio.ensure_future(sweep_forever(self))
+        ]
+        try:
+            while not self._stopping:
+                self.turn()
+                await self._sleep()
+        finally:
+            for task in helpers:
+                task.cancel()
+            await self.effects.cancel_all()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    def load(self) -> None:
+        """Read every resource; histories are read when their turn comes."""
+        self.tracks.clear()
+        self.owner_of.clear()
+        self._inbox.clear()
+        self._watched, _ = self.store.resources.watch(0)
+        for resource in self.store.resources.list():
+            track = self.tracks[resource.uid] = track_of(resource)
+            if not track.dormant or self._has_ttl(track):
+                self.queue.add(resource.uid)
+
+    def turn(self) -> None:
+        """Absorb what is known, decide what is due, make both durable, then drive."""
+        now_s = self.clock.now_s()
+        if now_s < self._store_retry_at_s:
+            return
+        self._take_wishes()
+        keys = self.queue.take(now_s, keys_max=self.settings.keys_per_turn_max)
+        facts, self._inbox = self._take_facts()
+        if not facts and not keys:
+            return
+        try:
+            with self.store.transaction():
+                touched = self.absorber.absorb(facts, now_s)
+                done = dict.fromkeys([*keys, *touched])
+                for uid in done:
+                    self.queue.discard(uid)
+                    self._pass(uid, now_s)
+                self.absorber.write()
+                self.store.events.record(self.events)
+        except StoreError as error:
+            log.error("store write failed", extra={"error": str(error)})
+            self._start_over(now_s)
+            return
+        except Exception:
+            log.exception("turn failed")
+            self._start_over(now_s)
+            return
+        self.events.clear()
+        for uid in done:
+            track = self.tracks.get(uid)
+            if track is not None:
+                self.effects.drive(track, now_s)
+
+    def _pass(self, uid: str, now_s: float) -> None:
+        try:
+            self.passes.make(uid, now_s)
+        except StoreError:
+            raise
+        except Exception as error:
+            # One bad object never stops the others (P7).
+            log.exception("pass failed", extra={"uid": uid})
+            self.passes.failed(uid, error, now_s)
+
+    def _take_facts(self) -> tuple[list[Fact], list[Fact]]:
+        at = self.settings.facts_per_turn_max
+        return self._inbox[:at], self._inbox[at:]
+
+    def _take_wishes(self) -> None:
+        """Which resources were written since the last look, by wishes made through the store."""
+        version, uids = self.store.resources.watch(self._watched)
+        if version == self._watched:
+            return
+        self._watched = version
+        for uid in uids:
+            self.passes.stale.add(uid)
+            self.queue.add(uid)
+
+    async def _sleep(self) -> None:
+        """Until a fact, a wish or the next due key."""
+        if self._inbox:
+            await asyncio.sleep(0)
+            return
+        due_at_s = self.queue.next_due_at_s()
+        now_s = self.clock.now_s()
+        if now_s < self._store_retry_at_s:
+            due_at_s = self._store_retry_at_s
+        delay_s = self.settings.resync_s if due_at_s is None else due_at_s - now_s
+        delay_s = min(max(delay_s, 0.0), self.settings.resync_s)
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._wake.wait()
+        except TimeoutError:
+            if due_at_s is None or delay_s == self.settings.resync_s:
+                self._resync()
+        self._wake.clear()
+
+    def _resync(self) -> None:
+        """The slow full scan under the events."""
+        for uid, track in self.tracks.items():
+            if not track.dormant:
+                self.queue.add(uid)
+
+    def _start_over(self, now_s: float) -> None:
+        """Nothing of this turn happened: forget it and read the truth back, a little later."""
+        self._store_retry_at_s = now_s + self.settings.retry_initial_s * 2
+        self.events.clear()
+        self.absorber.forget()
+        self.load()
+        for uid in self.tracks:
+            self.queue.add(uid)
+
+    def _has_ttl(self, track: Track) -> bool:
+        return '"ttlSecondsAfterFinished"' in track.resource.spec
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def live_runs(self) -> int:
+        return sum(len(t.history.live) for t in self.tracks.values() if t.history is not None)
+
+    def idle(self) -> bool:
+        """Nothing is live and nothing is wished for that has not been reached."""
+        busy = any(
+            not track.dormant and track.status.get("phase") not in ("Ready", "Suspended")
+            for track in self.tracks.values()
+        )
+        return not busy and not self.live_runs() and not self._inbox
+
+    def run_states(self) -> dict[RunState, int]:
+        counts: dict[RunState, int] = {}
+        for track in self.tracks.values():
+            for run in track.history.live.values() if track.history else ():
+                counts[run.state] = counts.get(run.state, 0) + 1
+        return counts
+
+
+def _no_secrets(names: tuple[str, ...]) -> Mapping[str, str]:
+    raise Unavailable(f"this engine has no secrets: {', '.join(names)}", reason="SecretMissing")

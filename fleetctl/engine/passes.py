@@ -1,0 +1,283 @@
+"""One pass over one resource inside a turn's transaction: load if needed, decide, check, write.
+
+A resource whose pass raises stops only itself: it is logged, looked at ever more rarely, and its
+status says so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from controllers.assets import AssetWish, reconcile_asset
+from controllers.lint import lint
+from controllers.model import Resource, Run, RunState
+from controllers.plan import (
+    TERMINAL_PHASES,
+    CloseSandbox,
+    Drop,
+    EnsureVolume,
+    FreeScratch,
+    Plan,
+    RemoveVolume,
+    Start,
+    Stop,
+)
+from controllers.reconcile import Wish, reconcile
+from controllers.status import status_of
+from fleetctl.engine.names import run_name
+from fleetctl.engine.track import Track, load, track_of
+from specs.hashing import canonical_json
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+
+class Passes:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.stale: set[str] = set()  # uids whose row was written by a wish since it was read
+
+    def make(self, uid: str, now_s: float) -> None:
+        """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
+        track = self._fresh_track(uid)
+        if track is None:
+            return
+        resource = track.resource
+        if track.dormant and track.controller is None and not _has_ttl(resource):
+            return
+        if track.spec is None:
+            load(track, self._engine.store.runs)
+            self._own(track)
+        if track.controller is None:
+            plan = reconcile_asset(self._asset_wish(track))
+            self._carry_out(track, plan, now_s)
+            self._write_status(
+                track,
+                {
+                    "phase": plan.phase.value,
+                    "reason": plan.reason,
+                    "message": plan.message,
+                    "waitingOn": list(plan.waiting_on),
+                    "observedGeneration": resource.generation,
+                },
+            )
+            return
+        assert track.history is not None
+        wish = self._wish(track)
+        plan = reconcile(wish, track.history, now_s)
+        problems = lint(plan, track.history, parallelism=self._parallelism(track))
+        assert not problems, "; ".join(problems)
+        self._carry_out(track, plan, now_s)
+        if plan.wake_at_s is not None:
+            self._engine.queue.add(uid, max(plan.wake_at_s, now_s))
+        if uid in self._engine.tracks and plan.reason:
+            before = track.status
+            after = status_of(plan, wish, track.history, before, now_s)
+            self._say_changes(track, before, plan)
+            self._write_status(track, after)
+        track.passes_failed = 0
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _fresh_track(self, uid: str) -> Track | None:
+        """The track with the newest row; rebuilt when the spec changed, dropped when the row is
+        gone.
+        """
+        engine = self._engine
+        track = engine.tracks.get(uid)
+        if track is not None and uid not in self.stale:
+            return track
+        self.stale.discard(uid)
+        row = next((row for row in engine.store.resources.list() if row.uid == uid), None)
+        if row is None:
+            engine.tracks.pop(uid, None)
+            return None
+        if track is None:
+            track = engine.tracks[uid] = track_of(row)
+        elif row.generation != track.resource.generation:
+            track.resource = row
+            track.spec, track.controller, track.history = None, None, None
+        else:
+            track.resource = row
+            if row.deleted_at_s is not None and track.history is None:
+                track.spec = None
+        return track
+
+    def _own(self, track: Track) -> None:
+        if track.history is None:
+            return
+        for run in track.history.live.values():
+            self._engine.owner_of[run.name] = track.resource.uid
+            if run.state is not RunState.STARTING:
+                self._engine.watcher.look(run.name)
+        for box in track.history.sandboxes.values():
+            self._engine.owner_of[box.last.name] = track.resource.uid
+
+    def _wish(self, track: Track) -> Wish:
+        assert track.controller is not None
+        resource, engine = track.resource, self._engine
+        return Wish(
+            uid=resource.uid,
+            generation=resource.generation,
+            deleted=resource.deleted_at_s is not None,
+            controller=track.controller,
+            providers={
+                name: provider.contract.default_parallelism
+                for name, provider in engine.providers.items()
+            },
+            prior=replace(
+                track.prior, scratch_freed=track.prior.scratch_freed or track.asset.freed
+            ),
+            waits=track.waits,
+            swept=track.asset.swept,
+        )
+
+    def _parallelism(self, track: Track) -> int | None:
+        assert track.controller is not None
+        return track.controller.policy.parallelism
+
+    def _asset_wish(self, track: Track) -> AssetWish:
+        resource, asset = track.resource, track.asset
+        return AssetWish(
+            uid=resource.uid,
+            kind=resource.kind,
+            name=resource.name,
+            deleted=resource.deleted_at_s is not None,
+            provider=getattr(track.spec, "provider", ""),
+            delete_data=getattr(track.spec, "deletion_policy", "Retain") == "Delete",
+            ready=asset.ready,
+            removed=asset.removed,
+            users=tuple(self._users(resource.name)) if resource.deleted_at_s else (),
+            problem=asset.problem,
+        )
+
+    def _users(self, volume: str) -> list[str]:
+        """Objects that are not over and name this volume."""
+        needle = json.dumps(volume)
+        return [
+            track.resource.key
+            for track in self._engine.tracks.values()
+            if track.resource.kind != "Volume"
+            and not track.over
+            and f'"name":{needle}' in track.resource.spec.replace('"name": ', '"name":')
+        ]
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def _carry_out(self, track: Track, plan: Plan, now_s: float) -> None:
+        """The durable half of each action; effects.drive does the other half."""
+        starts: list[Run] = []
+        for action in plan.actions:
+            match action:
+                case Start():
+                    starts.append(self._intent(track, action, now_s))
+                case Stop():
+                    self._stop(track, action)
+                case CloseSandbox():
+                    pass  # an idle sandbox has no run to mark; drive asks the provider
+                case EnsureVolume() | RemoveVolume() | FreeScratch():
+                    pass
+                case Drop():
+                    self._drop(track)
+                case _:
+                    assert_never(action)
+        if starts:
+            self._engine.store.runs.begin(starts)
+            assert track.history is not None
+            for run in starts:
+                self._take_sandbox(track, run)
+                track.history.began(run)
+                self._engine.owner_of[run.name] = track.resource.uid
+        track.asset_actions = [a for a in plan.actions if not isinstance(a, Start | Stop | Drop)]
+
+    def _intent(self, track: Track, start: Start, now_s: float) -> Run:
+        uid = track.resource.uid
+        name = run_name(self._engine.store.store_id, uid, start.index, start.attempt)
+        return Run(
+            name=name,
+            uid=uid,
+            index=start.index,
+            attempt=start.attempt,
+            state=RunState.STARTING,
+            provider=start.provider,
+            sandbox=start.sandbox or name,
+            template_hash=start.template_hash,
+            params=canonical_json(dict(start.params)),
+            params_hash=start.params_hash,
+            created_at_s=now_s,
+        )
+
+    def _take_sandbox(self, track: Track, run: Run) -> None:
+        assert track.history is not None
+        box = track.history.sandboxes.get(run.sandbox)
+        if box is not None:
+            self._engine.absorber.sandbox_taken(box.last)
+            self._engine.owner_of.pop(box.last.name, None)
+
+    def _stop(self, track: Track, stop: Stop) -> None:
+        assert track.history is not None
+        run = track.history.live[stop.run]
+        stopping = replace(run, state=RunState.STOPPING, reason=stop.reason)
+        track.history.changed(stopping)
+        track.waits.pop(run.name, None)
+        self._engine.absorber.changed(stopping)
+
+    def _drop(self, track: Track) -> None:
+        uid = track.resource.uid
+        self._engine.store.resources.delete(uid)
+        self._engine.tracks.pop(uid, None)
+        self._engine.queue.discard(uid)
+        for other in self._engine.tracks.values():
+            if other.resource.deleted_at_s is not None:
+                self._engine.queue.add(other.resource.uid)  # a volume may have waited for this user
+
+    def _write_status(self, track: Track, status: dict[str, object]) -> None:
+        resource = track.resource
+        if resource.uid not in self._engine.tracks or status == track.status:
+            return
+        text = json.dumps(status, separators=(",", ":"))
+        version = self._engine.store.resources.put_status(
+            resource.uid, text, expected_version=resource.version
+        )
+        if version is None:
+            # A wish was written in between; the next pass reads it and writes its status.
+            self.stale.add(resource.uid)
+            self._engine.queue.add(resource.uid)
+            return
+        track.resource = replace(resource, version=version, status=text)
+        track.status = status
+
+    def _say_changes(self, track: Track, before: dict[str, object], plan: Plan) -> None:
+        if before.get("phase") == plan.phase.value:
+            return
+        kind = "Warning" if plan.phase.value == "Failed" else "Normal"
+        text = plan.message or f"{track.resource.key} is {plan.phase.value}"
+        reason = plan.reason if plan.phase in TERMINAL_PHASES else plan.phase.value
+        self._engine.say(track.resource.uid, reason, text, kind=kind)
+
+    def failed(self, uid: str, error: Exception, now_s: float) -> None:
+        """The pass of `uid` raised: leave it alone for a while, and say so."""
+        engine = self._engine
+        track = engine.tracks.get(uid)
+        if track is None:
+            return
+        track.passes_failed += 1
+        wait_s = min(
+            engine.settings.retry_initial_s * 2.0 ** min(track.passes_failed, 20),
+            engine.settings.pass_retry_max_s,
+        )
+        engine.queue.add(uid, now_s + wait_s)
+        # What it holds in memory may be half changed; the next pass reads it back.
+        self.stale.add(uid)
+        track.spec, track.controller, track.history = None, None, None
+        text = f"this object cannot be handled by this version: {type(error).__name__}"
+        engine.say(uid, "Quarantined", text, kind="Warning")
+        status = {**track.status, "reason": "Quarantined", "message": text}
+        status.setdefault("phase", "Pending")
+        self._write_status(track, status)
+
+
+def _has_ttl(resource: Resource) -> bool:
+    return '"ttlSecondsAfterFinished"' in resource.spec

@@ -1,0 +1,95 @@
+"""Values of secrets, found when a run starts. They live in memory alone: never in the store, a log
+or a status.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import Unavailable
+from fleetctl.stores.base import Store
+from specs.kinds import parse_spec
+
+if TYPE_CHECKING:
+    from specs.secret import SecretSpec
+
+SECRET_BYTES_MAX = 64 * 1024
+
+
+class SecretValues:
+    """environ: the controller's own; `learn` adds what an apply brought from the user's shell."""
+
+    def __init__(self, store: Store, environ: Mapping[str, str]) -> None:
+        self._store = store
+        self._environ = environ
+        self._learnt: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return "SecretValues(***)"
+
+    def learn(self, values: Mapping[str, str]) -> None:
+        """Values from the shell of the one who applied. Lost with this process."""
+        self._learnt.update(values)
+
+    def missing(self, names: tuple[str, ...]) -> list[str]:
+        """Which of these variables are not known here."""
+        return [name for name in names if self._value(name) is None]
+
+    def resolve(self, names: tuple[str, ...]) -> dict[str, str]:
+        """Variable -> value for all these Secret objects.
+
+        Raises Unavailable with the sentence that tells what to do; a run waits until it is done.
+        """
+        values: dict[str, str] = {}
+        for name in names:
+            resource = self._store.resources.get("Secret", name)
+            if resource is None:
+                raise Unavailable(
+                    f"secret/{name} is not declared",
+                    reason="SecretMissing",
+                    hint=f"apply a manifest of kind Secret with the name `{name}`",
+                )
+            spec: SecretSpec = parse_spec("Secret", resource.spec)  # type: ignore[assignment]
+            values.update(self._from_env(name, spec))
+            for variable, path in spec.from_file.items():
+                values[variable] = _read(name, path)
+        return values
+
+    def _from_env(self, name: str, spec: SecretSpec) -> dict[str, str]:
+        missing = self.missing(spec.from_env)
+        if missing:
+            raise Unavailable(
+                f"secret/{name} needs {', '.join(missing)}, which the controller does not have",
+                reason="SecretMissing",
+                hint=f"export {missing[0]}=... and run `fleetctl apply` again from that shell",
+            )
+        return {variable: str(self._value(variable)) for variable in spec.from_env}
+
+    def _value(self, variable: str) -> str | None:
+        return self._learnt.get(variable, self._environ.get(variable))
+
+
+def _read(name: str, path: str) -> str:
+    """The text without its last newline, of a regular file of ours that is no link."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unavailable(
+            f"secret/{name}: `{path}` cannot be read: {error.strerror}", reason="SecretMissing"
+        ) from error
+    with os.fdopen(handle, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_uid not in (os.getuid(), 0):
+            raise Unavailable(
+                f"secret/{name}: `{path}` must be a regular file of yours", reason="SecretMissing"
+            )
+        raw = file.read(SECRET_BYTES_MAX + 1)
+    if len(raw) > SECRET_BYTES_MAX:
+        raise Unavailable(
+            f"secret/{name}: `{path}` is larger than {SECRET_BYTES_MAX} bytes",
+            reason="SecretMissing",
+        )
+    return raw.decode("utf-8", "strict").removesuffix("\n")

@@ -1,0 +1,25 @@
+"""How the engine paces itself. Every number has a unit and a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Defaults suit one person's machine; the simulator shortens them."""
+
+    keys_per_turn_max: int = 256  # a turn holds the store's transaction, so it stays short
+    facts_per_turn_max: int = 1024
+    resync_s: float = 60.0  # the slow full scan under the watch
+    sweep_s: float = 60.0  # how often sandboxes without a record are looked for
+    sweep_stops_max: int = 50  # a wrong sweep must not be able to stop everything at once
+    sweep_grace_s: float = 30.0  # beyond the provider's visibility bound and call deadline
+    retry_initial_s: float = 0.5  # after a call with an unknown outcome, or a refusing world
+    retry_max_s: float = 60.0
+    stop_again_s: float = 15.0  # an unconfirmed stop is asked for again after grace plus this
+    pass_retry_max_s: float = 300.0  # an object whose pass raises is looked at ever more rarely
+    attention_after: int = (
+        5  # failed stops or passes before an event says that a person should look
+    )
+    seed: int = 0

@@ -1,0 +1,159 @@
+"""One resource as the engine holds it in memory: the row, its controller and its history.
+
+Everything here can be dropped and read back from the store; nothing is known here alone that
+matters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from controllers.history import History, Replayed
+from controllers.kind import Controller, Scoring, superseded
+from controllers.kinds import CONTROLLERS
+from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from controllers.plan import (
+    TERMINAL_PHASES,
+    CloseSandbox,
+    EnsureVolume,
+    FreeScratch,
+    RemoveVolume,
+)
+from controllers.reconcile import Prior, Wait
+from controllers.status import prior_of
+from fleetctl.stores.base import RunStore
+from specs.kinds import parse_spec
+from specs.scalars import Spec
+
+
+@dataclass(slots=True)
+class Track:
+    """Read by the loop and its effects; changed by the loop alone.
+
+    controller is None for kinds without runs, and until the first pass.
+    """
+
+    resource: Resource
+    status: dict[str, object]
+    spec: Spec | None = None
+    controller: Controller | None = None
+    history: History | None = None
+    waits: dict[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
+    calls: dict[str, Call] = field(
+        default_factory=dict
+    )  # run or sandbox name -> its provider calls
+    latest: dict[str, dict[str, float]] = field(default_factory=dict)  # run -> last metric values
+    asset: Asset = field(default_factory=lambda: Asset())
+    asset_actions: list[CloseSandbox | EnsureVolume | RemoveVolume | FreeScratch] = field(
+        default_factory=list
+    )  # of the last plan, for drive
+    passes_failed: int = 0
+
+    @property
+    def prior(self) -> Prior:
+        return prior_of(self.status)
+
+    @property
+    def dormant(self) -> bool:
+        """Over, at this generation, and not being deleted: its runs need not be read."""
+        over = self.status.get("phase") in TERMINAL_PHASES
+        current = self.status.get("observedGeneration") == self.resource.generation
+        return over and current and self.resource.deleted_at_s is None
+
+    @property
+    def over(self) -> bool:
+        """Nothing of it can still need a volume."""
+        ending = self.history is not None and self.resource.deleted_at_s is not None
+        return self.dormant or (ending and self.history is not None and not self.history.live)
+
+
+@dataclass(slots=True)
+class Call:
+    """What the engine remembers of its calls for one run. Lost in a crash, and safe to lose."""
+
+    busy: str = ""  # `start` or `stop` while a call is under way
+    tries: int = 0
+    retry_at_s: float = 0.0
+    appeared_at_s: float = 0.0  # end of the last call after which the run could still appear
+
+
+@dataclass(slots=True)
+class Asset:
+    """What is confirmed of a volume, or of a deleted resource's leavings."""
+
+    busy: bool = False
+    ready: bool = False
+    removed: bool = False
+    freed: bool = False  # scratch without logs
+    swept: bool = False  # logs too
+    problem: str = ""
+    tries: int = 0
+    retry_at_s: float = 0.0
+
+
+def track_of(resource: Resource) -> Track:
+    status = json.loads(resource.status) if resource.status else {}
+    track = Track(resource, status)
+    track.asset.ready = status.get("phase") == "Ready"
+    return track
+
+
+def load(track: Track, runs: RunStore) -> None:
+    """Parse the spec and rebuild the history from the rows.
+
+    Raises pydantic's ValidationError when the stored spec cannot be read by this version.
+    """
+    resource = track.resource
+    track.spec = parse_spec(resource.kind, resource.spec)
+    make = CONTROLLERS.get(resource.kind)
+    if make is None:
+        return
+    rows: Iterable[tuple[Run, str | None]] = runs.of(resource.uid)
+    allocated: dict[str, int] = {}
+    if resource.kind == "Sweep":
+        rows = list(rows)
+        allocated = {run.params_hash: run.index for run, _ in rows}
+    track.controller = make(track.spec, allocated)
+    track.history = History(track.controller.limits)
+    track.history.replay(_replayed(track.controller, rows, runs))
+    for run in track.history.live.values():
+        track.latest[run.name] = last_values(runs.metrics_of(run.name))
+
+
+def last_values(metrics: Sequence[Metric]) -> dict[str, float]:
+    """The last value of each metric, as W&B's summary has it."""
+    return {metric.name: metric.value for metric in metrics}
+
+
+def score_of(
+    controller: Controller,
+    run: Run,
+    result: str | None,
+    latest: Callable[[], Mapping[str, float]],
+) -> float | None:
+    """The unit's value, where its kind compares units. `latest` is asked only when the result has
+    none.
+    """
+    if run.state is not RunState.SUCCEEDED or not isinstance(controller, Scoring):
+        return None
+    value = controller.score(result, {})
+    return value if value is not None else controller.score(result, latest())
+
+
+def _replayed(
+    controller: Controller, rows: Iterable[tuple[Run, str | None]], runs: RunStore
+) -> Iterator[Replayed]:
+    for run, result in rows:
+        live = run.state in LIVE_STATES
+        if not live and controller.unit(run.index) is None:
+            continue  # the spec shrank; its outcome counts no more
+        latest = partial(_stored_values, runs, run.name)
+        score = score_of(controller, run, result, latest)
+        yield Replayed(run, score, not live and superseded(controller, run))
+
+
+def _stored_values(runs: RunStore, run: str) -> dict[str, float]:
+    return last_values(runs.metrics_of(run))
