@@ -1,0 +1,67 @@
+# Everything a person or CI runs here. `make setup` once; every other target does it when it is needed.
+
+SEEDS ?= 2000
+KILLS ?= 1000
+BIN := .venv/bin
+# The first Python on this machine that is 3.11 or newer and works (a shim may be there and fail).
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+
+.PHONY: help setup demo test lint unit bench simulate soak schemas lock clean
+
+help:
+	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
+	@echo "make demo      a real sweep on this machine, to its best trial"
+	@echo "make test      linters, types, layers and all tests"
+	@echo "make bench     the measured table of the README"
+	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
+	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller"
+
+setup: .venv/ready
+
+.venv/ready: requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: fleetctl needs Python 3.11 or newer on PATH" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q fleetctl specs controllers
+	@touch $@
+
+demo: setup
+	$(BIN)/fleetctl apply -f specs/examples/sweep.yaml --wait
+	@$(BIN)/fleetctl get sweeps
+	@echo "The state is in $(FLEETCTL_HOME); \`$(BIN)/fleetctl down\` ends the controller."
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check -q .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+test: lint unit
+
+bench: setup
+	$(BIN)/python -m tests.bench
+
+simulate: setup
+	$(BIN)/python -m tests.simulation $(SEEDS)
+
+soak: setup
+	$(BIN)/python -m tests.soak $(KILLS)
+
+schemas: setup
+	$(BIN)/python -m fleetctl.manifest.schemas
+
+# The lock files name versions and hashes and no registry.
+lock:
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-annotate pyproject.toml requirements/test.in -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-annotate pyproject.toml -o requirements/core.txt
+
+clean:
+	rm -rf .venv .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
