@@ -6,18 +6,16 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # about 15,000 manifests of ordinary size
 FILES_MAX = 10_000
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A text to load; it may hold many YAML documents.
+class Document(NamedTuple):
+    """A text to load; it may hold many YAML documents. A named tuple: it is made on a fast path.
 
     path: as the person named it, for messages. dir: absolute; relative paths inside begin there.
     refused: why the file could not be read; `load` reports it beside all other problems.

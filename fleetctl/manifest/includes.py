@@ -7,7 +7,7 @@ what is stored means the same wherever the controller runs and whatever happens 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -107,7 +107,7 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
             )
         return
     spec["search"] = reading.roots[0].value
-    included.moved[("spec", "search")] = replace(found, path=path)
+    included.moved[("spec", "search")] = found._replace(path=path)
 
 
 def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None:

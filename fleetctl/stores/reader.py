@@ -110,6 +110,12 @@ class Reader:
             return _resource(row)
         return None
 
+    def resource_of(self, uid: str) -> ResourceRow | None:
+        """The one with this uid, with its spec; None once nothing of it is left."""
+        for row in self._rows(places.STATE_DB, "resource_of", (uid,)):
+            return _resource(row)
+        return None
+
     def runs(
         self, uid: str, *, states: Collection[str] | None = None, index: int | None = None
     ) -> Iterator[RunRow]:
@@ -180,7 +186,7 @@ class Reader:
             connection = self._connection(file, path)
             if connection is not None:
                 yield from connection.execute(sql, parameters)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             # Imported here: it brings in the models, which reading does without.
             from fleetctl.stores.sqlite_errors import explain
 

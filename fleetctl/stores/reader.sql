@@ -12,6 +12,11 @@ SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels,
 FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ?
 ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
 
+-- name: resource_of
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations, status,
+    spec
+FROM resources JOIN specs USING (rid) WHERE uid = ?;
+
 -- name: runs
 -- Parameters: uid, index or NULL, a bit for every state that is wanted.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,

@@ -1,0 +1,176 @@
+"""What each table shows: a header and one row a thing. Pure; get.py prints them.
+
+Columns are for people and may grow; scripts read `-o json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from fleetctl.cli.kinds import Kind
+from fleetctl.cli.tasks import Task
+from fleetctl.cli.text import age, assignments, duration, safe, scalar, shorten
+from fleetctl.cli.view import View, mapping, why
+
+# A sentence in a table is a pointer; `describe` has the whole of it.
+WHY_CHARS_MAX = 80
+NONE = "-"
+
+
+class Column(NamedTuple):
+    """`cell` gets the object and the time now."""
+
+    title: str
+    cell: Callable[[View, float], str]
+    wide: bool = False
+
+
+def _where(seen: View, _now_s: float) -> str:
+    where = seen.map("where")
+    if not where:
+        return NONE
+    if len(where) == 1:
+        return safe(next(iter(where)))
+    return safe(" ".join(f"{provider}:{count}" for provider, count in where.items()))
+
+
+def _age(seen: View, now_s: float) -> str:
+    return age(now_s - seen.resource.created_at_s)
+
+
+def _best(seen: View, _now_s: float) -> str:
+    metric = mapping(seen.map("best").get("metric"))
+    if not metric:
+        return NONE
+    goal = {"minimize": " (min)", "maximize": " (max)"}.get(str(seen.map("metric").get("goal")), "")
+    return safe(f"{metric.get('name')}={scalar(metric.get('value'))}{goal}")
+
+
+def _best_trial(seen: View, _now_s: float) -> str:
+    return scalar(seen.map("best").get("index", NONE))
+
+
+def _method(seen: View, _now_s: float) -> str:
+    return safe(seen.text("method")) or NONE
+
+
+def _stage(seen: View, _now_s: float) -> str:
+    return safe(seen.text("stage")) or NONE
+
+
+def _provider(seen: View, _now_s: float) -> str:
+    return safe(str(seen.spec().get("provider") or "local"))
+
+
+def _policy(seen: View, _now_s: float) -> str:
+    return safe(str(seen.spec().get("deletionPolicy") or "Retain"))
+
+
+def _source(seen: View, _now_s: float) -> str:
+    """Where a secret's values come from; never the values, which the store does not have."""
+    spec = seen.spec()
+    found = [f"env:{name}" for name in _names(spec.get("fromEnv"))]
+    found += [f"file:{name}" for name in _names(spec.get("fromFile"))]
+    if spec.get("fromProvider"):
+        found.append("provider")
+    return safe(",".join(found) or NONE)
+
+
+def _names(value: object) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, (list, dict)) else []
+
+
+def _why(seen: View, _now_s: float) -> str:
+    return safe(shorten(why(seen), WHY_CHARS_MAX)) or NONE
+
+
+def _labels(seen: View, _now_s: float) -> str:
+    return safe(",".join(f"{key}={value}" for key, value in seen.resource.labels.items())) or NONE
+
+
+NAME = Column("NAME", lambda seen, _: safe(seen.resource.name))
+KEY = Column("NAME", lambda seen, _: safe(seen.key))
+STATUS = Column("STATUS", lambda seen, _: safe(seen.phase))
+ACTIVE = Column("ACTIVE", lambda seen, _: str(seen.count("active")))
+FAILED = Column("FAILED", lambda seen, _: str(seen.count("failed")))
+RETRIES = Column("RETRIES", lambda seen, _: str(seen.count("retries")))
+WHERE = Column("WHERE", _where)
+AGE = Column("AGE", _age)
+WIDE = (
+    Column("ISOLATION", lambda seen, _: safe(seen.text("isolation")) or NONE, wide=True),
+    Column("LABELS", _labels, wide=True),
+    Column("WHY", _why, wide=True),
+)
+
+
+def _done(title: str) -> Column:
+    return Column(title, lambda seen, _: seen.done)
+
+
+_BY_KIND: Mapping[str, tuple[Column, ...]] = {
+    "BatchJob": (NAME, STATUS, _done("DONE"), ACTIVE, FAILED, RETRIES, WHERE, AGE, *WIDE),
+    "Sweep": (
+        NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED,
+        Column("BEST", _best), Column("BEST TRIAL", _best_trial), AGE, *WIDE,
+    ),
+    "TrainingRun": (
+        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, RETRIES, WHERE, AGE,
+        *WIDE,
+    ),
+    "Volume": (
+        NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *WIDE[1:],
+    ),
+    "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *WIDE[1:]),
+}  # fmt: skip
+_OTHER = (NAME, STATUS, AGE, *WIDE)
+_ALL = (
+    KEY,
+    STATUS,
+    Column("DONE", lambda seen, _: seen.done if seen.kind.runs else NONE),
+    Column("ACTIVE", lambda seen, _: str(seen.count("active")) if seen.kind.runs else NONE),
+    Column("FAILED", lambda seen, _: str(seen.count("failed")) if seen.kind.runs else NONE),
+    AGE,
+    *WIDE,
+)
+
+
+def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
+    """The columns for objects of one kind, or of all kinds together (None)."""
+    chosen = _ALL if kind is None else _BY_KIND.get(kind.name, _OTHER)
+    return tuple(column for column in chosen if wide or not column.wide)
+
+
+TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
+ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
+RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE")
+
+
+def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[str]:
+    """One line of `get tasks`, or of `get attempts`, which has a line for every run."""
+    run = task.run
+    middle = [safe(task.state), safe(task.reason) or NONE]
+    row = [str(run.index), *(
+        [str(run.attempt), *middle] if attempts else [*middle, str(task.attempts)]
+    ), safe(run.provider)]  # fmt: skip
+    row.append(f"{age(now_s - run.started_at_s)} ago" if run.started_at_s is not None else NONE)
+    row.append(_duration(task, now_s))
+    if wide:
+        row.append(NONE if run.exit_code is None else str(run.exit_code))
+        row.append(safe(run.name))
+        row.append(safe(assignments(mapping(json.loads(run.params or "{}")))) or NONE)
+        row.append(safe(shorten(last_line(run.message), WHY_CHARS_MAX)) or NONE)
+    return row
+
+
+def _duration(task: Task, now_s: float) -> str:
+    run = task.run
+    if run.started_at_s is None:
+        return NONE
+    return duration((run.ended_at_s if run.ended_at_s is not None else now_s) - run.started_at_s)
+
+
+def last_line(text: str) -> str:
+    """The line of a message or traceback that says what went wrong: the last one with text."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -1,0 +1,146 @@
+"""`fleetctl up`, `down` and `status`: the controller process."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from fleetctl.cli import starting
+from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.cli.flags import Parser, add_output, duration_s
+from fleetctl.cli.render import Screen
+from fleetctl.errors import FleetctlError, Refused
+from fleetctl.home import LOG, home
+
+# A controller finishes its transaction and lets go of its connections; runs go on without it.
+DOWN_WAIT_S = 15.0
+DOWN_POLL_S = 0.02
+
+_CODES = "0 ok, 1 failed, 2 wrong usage"
+_HELP = {
+    "up": (
+        "[--detach] [--idle-exit TIME]",
+        "Run the controller. `apply` starts one by itself; this is for watching it, or a service.",
+        ("fleetctl up", "fleetctl up --detach", "fleetctl up --idle-exit 10m"),
+        "0 ended in order (with --detach: runs), 1 failed, 2 wrong usage, 3 one runs already",
+    ),
+    "down": (
+        "",
+        "Stop the controller. Running tasks go on; the next controller finds them again.",
+        ("fleetctl down",),
+        _CODES,
+    ),
+    "status": (
+        "[-o table|json]",
+        "Tell whether the controller runs, where the state is and how much there is.",
+        ("fleetctl status", "fleetctl status -o json"),
+        _CODES,
+    ),
+}
+
+
+def parser(verb: str) -> Parser:
+    usage, summary, examples, codes = _HELP[verb]
+    made = Parser(verb=verb, usage=usage, summary=summary, examples=examples, codes=codes)
+    made.set_defaults(verb=verb)
+    if verb == "up":
+        made.add_argument(
+            "--detach", action="store_true", help="run in the background; return when it is ready"
+        )
+        made.add_argument(
+            "--idle-exit",
+            type=duration_s,
+            metavar="TIME",
+            help="end after so long with nothing to do",
+        )
+    if verb == "status":
+        add_output(made, "table", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    place = home()
+    if args.verb == "up":
+        return _up(place, args, screen)
+    return _down(place, screen) if args.verb == "down" else _status(place, args.output, screen)
+
+
+def _up(place: Path, args: Namespace, screen: Screen) -> int:
+    if args.detach:
+        before = starting.holder(place)
+        found = starting.start(place, idle_exit_s=args.idle_exit)
+        already = " already" if before == found.get("pid") else ""
+        screen.data(f"controller runs{already}, pid {found.get('pid')}")
+        return 0
+    running = starting.holder(place)
+    if running is not None:
+        raise Refused(
+            f"a controller runs already, pid {running}",
+            hint="`fleetctl down` stops it; work goes on",
+        )
+    from fleetctl.cli.serve import serve
+
+    return serve(place, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal)
+
+
+def _down(place: Path, screen: Screen) -> int:
+    pid = starting.holder(place)
+    try:
+        reply = ask(place, {"verb": "shutdown"})
+    except NotRunning:
+        if pid is None:
+            screen.talk("no controller runs")
+            return 0
+        raise FleetctlError(
+            f"process {pid} holds the store but does not listen",
+            hint=f"it may be starting or ending; its log is `{place / LOG}`",
+        ) from None
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    until = time.monotonic() + DOWN_WAIT_S
+    while starting.holder(place) == pid and pid is not None:
+        if time.monotonic() > until:
+            raise FleetctlError(
+                f"the controller (pid {pid}) did not end within {DOWN_WAIT_S:g} s",
+                hint=f"its log is `{place / LOG}`",
+            )
+        time.sleep(DOWN_POLL_S)
+    screen.data("controller stopped; running tasks go on")
+    return 0
+
+
+def _status(place: Path, output: str, screen: Screen) -> int:
+    import json
+
+    from fleetctl.cli.reading import open_reading
+    from fleetctl.cli.version import VERSION
+
+    pid = starting.holder(place)
+    answer = ping(place) if pid is not None else None
+    objects: dict[str, int] = {}
+    with open_reading(place) as reading:
+        live = reading.live_runs()
+        for seen in reading.views():
+            objects[seen.kind.plural] = objects.get(seen.kind.plural, 0) + 1
+    facts: dict[str, object] = {
+        "pid": pid,
+        "ready": bool(answer and answer.get("ready")),
+        "home": str(place),
+        "version": VERSION,
+        "objects": objects,
+        "liveRuns": live,
+    }
+    if output == "json":
+        screen.data(json.dumps(facts))
+        return 0
+    state = "ready" if facts["ready"] else "starting or stopping"
+    screen.data(
+        f"Controller:  {f'runs, pid {pid}, {state}' if pid is not None else 'does not run'}"
+    )
+    screen.data(f"Home:        {place}")
+    screen.data(f"Version:     {VERSION}")
+    counts = ", ".join(f"{count} {name}" for name, count in objects.items())
+    screen.data(f"Objects:     {counts or 'none'}")
+    screen.data(f"Live runs:   {live}")
+    return 0

@@ -1,0 +1,132 @@
+"""`fleetctl delete`: stop the work of objects, remove them, wait until nothing is left."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetctl.cli import starting
+from fleetctl.cli.flags import Parser, duration_s
+from fleetctl.cli.kinds import Target, target
+from fleetctl.cli.reading import Reading, missing, open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.supervise import INTERRUPTED, Supervisor
+from fleetctl.cli.text import duration, safe
+from fleetctl.cli.view import DELETING
+from fleetctl.errors import UsageError
+from fleetctl.home import home
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [KIND/NAME ...] | -f FILE|DIR|- [--no-wait] [--timeout TIME]",
+        summary=(
+            "Stop the work of objects and remove them with their runs, results and logs.\n"
+            "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
+            "`deletionPolicy: Delete`."
+        ),
+        examples=(
+            "fleetctl delete job/chunks",
+            "fleetctl delete -f sweep.yaml",
+            "fleetctl delete job/a sweep/b --no-wait",
+        ),
+        codes="0 gone (with --no-wait: going), 2 wrong usage, 4 no such object, 124 timed out,\n"
+        "  130 interrupted (the deletion goes on)",
+    )
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
+    made.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
+        help="delete the objects that these manifests name",
+    )  # fmt: skip
+    made.add_argument(
+        "--ignore-not-found", action="store_true", help="what is not there is no error"
+    )
+    made.add_argument("--no-wait", action="store_true", help="return as soon as the wish is stored")
+    made.add_argument("--timeout", type=duration_s, metavar="TIME", help="stop waiting after this")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    targets = _targets(args)
+    place = home()
+    with open_reading(place) as reading:
+        found = _found(targets, reading, ignore=args.ignore_not_found)
+        if not found:
+            return 0
+        _ask(place, found, reading)
+        if args.no_wait:
+            for one in found.values():
+                screen.data(f"{safe(one.key)} is being deleted")
+            return 0
+        try:
+            return _wait(place, found, reading, screen, timeout_s=args.timeout)
+        except KeyboardInterrupt:
+            screen.close_line()
+            screen.talk("detached; the deletion goes on")
+            return INTERRUPTED
+
+
+def _targets(args: Namespace) -> list[Target]:
+    if bool(args.objects) == bool(args.files):
+        raise UsageError(
+            "`fleetctl delete` takes either objects or -f FILE", hint="fleetctl delete job/NAME"
+        )
+    if not args.files:
+        return list(dict.fromkeys(target(text) for text in args.objects))
+    from fleetctl.cli.loading import named_objects
+
+    return named_objects(args.files)
+
+
+def _found(targets: Sequence[Target], reading: Reading, *, ignore: bool) -> dict[str, Target]:
+    """The living targets by uid. One that is missing stops all, before anything is deleted."""
+    found: dict[str, Target] = {}
+    for one in targets:
+        seen = reading.find(one)
+        if seen is not None:
+            found[seen.resource.uid] = one
+        elif not ignore:
+            raise missing(one, reading)
+    return found
+
+
+def _ask(place: Path, found: dict[str, Target], reading: Reading) -> None:
+    """Store the wish; objects that are being deleted already are only waited for."""
+    views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
+    keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
+    if keys:
+        starting.demand(place, {"verb": "delete", "keys": keys})
+
+
+def _wait(
+    place: Path,
+    found: dict[str, Target],
+    reading: Reading,
+    screen: Screen,
+    *,
+    timeout_s: float | None,
+) -> int:
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    with Supervisor(place, screen) as supervisor:
+        while True:
+            for uid, one in list(found.items()):
+                seen = reading.by_uid(uid)
+                if seen is None:
+                    screen.data(f"{safe(one.key)} deleted")
+                    screen.flush()
+                    del found[uid]
+                elif screen.talk_is_terminal:
+                    waiting = seen.waiting_on[0] if seen.waiting_on else "stopping"
+                    screen.redraw(f"{safe(one.key)}: {safe(waiting)}")
+            if not found:
+                return 0
+            if until is not None and time.monotonic() >= until:
+                names = ", ".join(safe(one.key) for one in found.values())
+                spent = duration(timeout_s or 0.0)
+                screen.error(f"timed out after {spent}: {names} still there; the deletion goes on")
+                return 124
+            supervisor.check()
+            reading.wait_for_change(until=until)

@@ -1,0 +1,186 @@
+"""`fleetctl describe`: one object in full. The first lines say how it stands and why."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.kinds import target
+from fleetctl.cli.reading import Reading, must_find, open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.summary import best_line, took
+from fleetctl.cli.tasks import Task
+from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp
+from fleetctl.cli.view import FAILED, View, fix, why
+from fleetctl.home import home
+
+LABEL_CELLS = 13
+EVENTS_SHOWN_MAX = 10
+TRACEBACK_LINES_MAX = 12
+ALSO_SHOWN_MAX = 4
+FAILED_SHOWN_MAX = 10
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME | KIND NAME",
+        summary="Show one object in full: how it stands, why, what would help, and what happened.",
+        examples=("fleetctl describe job/chunks", "fleetctl describe sweep lr"),
+        codes="0 ok, 2 wrong usage, 4 no such object",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="what to describe")
+    made.add_argument("name", nargs="?", help="the name, when KIND stands alone")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(f"{args.object}/{args.name}" if args.name else args.object)
+    with open_reading(home()) as reading:
+        seen = must_find(wanted, reading)
+        now_s = time.time()
+        for line in lines(seen, reading, now_s):
+            screen.data(line)
+    return 0
+
+
+def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
+    """The whole screen. Every text that came from users is made safe here."""
+    yield from _head(seen, now_s)
+    if seen.kind.runs:
+        yield from _work(seen)
+        yield from _failures(seen, reading)
+    else:
+        yield from _facts(seen)
+    yield from _conditions(seen, now_s)
+    yield from _events(seen, reading, now_s)
+
+
+def _label(name: str, value: str) -> str:
+    return f"{name + ':':<{LABEL_CELLS}}{value}"
+
+
+def _head(seen: View, now_s: float) -> Iterator[str]:
+    resource = seen.resource
+    yield _label("Name", safe(seen.key))
+    stale = "" if seen.current else f" (generation {resource.generation} not yet looked at)"
+    yield _label("Status", safe(seen.phase) + stale)
+    if because := why(seen):
+        yield _label("Why", safe(because))
+        for also in seen.waiting_on[:ALSO_SHOWN_MAX]:
+            if also not in because:
+                yield _label("Also", safe(also))
+    if help_ := fix(seen):
+        yield _label("Fix", safe(help_))
+    yield _label(
+        "Created", f"{timestamp(resource.created_at_s)} ({age(now_s - resource.created_at_s)} ago)"
+    )
+    if resource.labels:
+        yield _label("Labels", safe(" ".join(f"{k}={v}" for k, v in resource.labels.items())))
+
+
+def _work(seen: View) -> Iterator[str]:
+    unit = seen.kind.unit
+    counts = [f"{seen.count('succeeded')} succeeded", f"{seen.count('active')} active"]
+    counts.append(f"{seen.count('failed')} failed")
+    total = seen.status.get("total")
+    of = f"{total} = " if isinstance(total, int) else ""
+    yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if seen.count("retries") or seen.count("infraFailures"):
+        infra = seen.count("infraFailures")
+        extra = f" ({infra} by the infrastructure, not counted)" if infra else ""
+        yield _label("Retries", f"{seen.count('retries')}{extra}")
+    if best := best_line(seen):
+        yield _label("Best", best.removeprefix("best "))
+    if stage := seen.text("stage"):
+        yield _label("Stage", safe(stage))
+    if where := seen.map("where"):
+        yield _label(
+            "Where", safe(", ".join(f"{name} {count} active" for name, count in where.items()))
+        )
+    if isolation := seen.text("isolation"):
+        yield _label("Isolation", safe(isolation))
+    if spent := took(seen):
+        yield _label("Took", spent.removeprefix(" in "))
+    if seen.count("succeeded"):
+        yield _label("Results", f"fleetctl results {safe(seen.key)}")
+
+
+def _queued(seen: View, total: object) -> str:
+    if not isinstance(total, int) or seen.over:
+        return ""
+    left = total - seen.count("succeeded") - seen.count("failed") - seen.count("active")
+    return f" + {left} queued" if left > 0 else ""
+
+
+def _failures(seen: View, reading: Reading) -> Iterator[str]:
+    """The failed tasks, and the end of the newest traceback: usually all that one needs."""
+    if not seen.count("failed"):
+        return
+    unit = seen.kind.unit
+    failed = list(islice(reading.failed_tasks(seen), FAILED_SHOWN_MAX))
+    yield _label("Failed", f"{unit}s {safe(seen.text('failedIndexes')) or '?'}")
+    for task in failed:
+        attempts = plural(task.attempts, "attempt")
+        yield f"  {unit} {task.run.index}: {safe(task.reason) or FAILED} after {attempts}"
+    last = max(failed, key=lambda task: task.run.ended_at_s or 0.0, default=None)
+    if last is not None:
+        yield from _traceback(last, seen)
+
+
+def _traceback(task: Task, seen: View) -> Iterator[str]:
+    index = task.run.index
+    if task.run.message.strip():
+        yield f"Last failure, {seen.kind.unit} {index} attempt {task.run.attempt}:"
+        shown = safe_lines(task.run.message)
+        if len(shown) > TRACEBACK_LINES_MAX:
+            yield "  ..."
+        for line in shown[-TRACEBACK_LINES_MAX:]:
+            yield f"  {line}"
+    yield _label("Logs", f"fleetctl logs {safe(seen.key)} --index {index}")
+
+
+def _facts(seen: View) -> Iterator[str]:
+    """The spec of a small kind, one line a field. A Secret's has references, never values."""
+    for key, value in seen.spec().items():
+        shown = _flat(value)
+        if shown:
+            yield _label(key[:1].upper() + key[1:], safe(shown))
+
+
+def _flat(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} from {source}" for name, source in value.items())
+    return "" if value is None else str(value)
+
+
+def _conditions(seen: View, now_s: float) -> Iterator[str]:
+    shown = [_condition(condition, now_s) for condition in seen.conditions]
+    if shown:
+        yield _label("Conditions", "  ".join(shown))
+
+
+def _condition(condition: Mapping[str, object], now_s: float) -> str:
+    text = safe(f"{condition.get('type')}={condition.get('status')}")
+    since = condition.get("lastTransitionTime")
+    return f"{text} {age(now_s - since)}" if isinstance(since, (int, float)) else text
+
+
+def _events(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
+    found = reading.events(seen)
+    if not found:
+        return
+    yield "Events:"
+    if len(found) > EVENTS_SHOWN_MAX:
+        yield f"  {len(found) - EVENTS_SHOWN_MAX} older: fleetctl events {safe(seen.key)}"
+    shown = [event.line for event in found[-EVENTS_SHOWN_MAX:]]
+    reason_cells = max(len(safe(row.reason)) for row in shown)
+    for row in shown:
+        times = f" (x{row.count})" if row.count > 1 else ""
+        ago, reason = age(now_s - row.at_s), safe(row.reason)
+        yield f"  {ago:<5}  {reason:<{reason_cells}}  {safe(row.message)}{times}"

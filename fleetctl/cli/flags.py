@@ -1,0 +1,209 @@
+"""Command line arguments: one parser class, and the small languages inside flags."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, NoReturn
+
+from fleetctl.errors import UsageError
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+# A year: longer is a slip of the pen, and larger numbers overflow select().
+DURATION_S_MAX = 366 * 86400.0
+INDEX_MAX = 2**31 - 1
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises UsageError instead of leaving, and knows no abbreviations."""
+
+    def __init__(
+        self, *, verb: str, usage: str, summary: str, examples: Sequence[str], codes: str
+    ) -> None:
+        epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples)
+        super().__init__(
+            prog=f"fleetctl {verb}",
+            usage=f"fleetctl {verb} {usage}",
+            description=summary,
+            epilog=f"{epilog}\n\nexit codes:\n  {codes}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.verb = verb
+        self.add_argument("-h", "--help", action="store_true", help="show this text")
+        self.add_argument(
+            "--no-color", action="store_true", help="no colour (NO_COLOR does the same)"
+        )
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """The arguments; with `-h` anywhere only `args.help` is set and nothing is checked."""
+        before = argv[: argv.index("--")] if "--" in argv else argv
+        if "-h" in before or "--help" in before:
+            return argparse.Namespace(help=True, no_color="--no-color" in before)
+        args, unknown = self.parse_known_args(argv)
+        if unknown:
+            self._refuse(unknown[0])
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(
+            _in_our_words(message), hint=f"`fleetctl {self.verb} --help` shows what can be said"
+        )
+
+    def _refuse(self, word: str) -> NoReturn:
+        flag = word.split("=")[0]
+        if not flag.startswith("-"):
+            raise UsageError(
+                f"`{word}` is one word too many for `fleetctl {self.verb}`",
+                hint=f"`fleetctl {self.verb} --help` shows what can be said",
+            )
+        known = [name for action in self._actions for name in action.option_strings]
+        raise UsageError(
+            f"`fleetctl {self.verb}` knows no flag `{flag}`",
+            hint=did_you_mean(flag, known) or f"`fleetctl {self.verb} --help` lists its flags",
+        )
+
+
+def _in_our_words(message: str) -> str:
+    """argparse's own messages, with backticks around what it quotes."""
+    return message.replace("argument ", "", 1).replace("'", "`")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean \\`x\\`?`, or nothing when no known word is near."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else ""
+
+
+def duration_s(text: str) -> float:
+    """`45s 5m 2h 7d`, combinations such as `1h30m`, or plain seconds. Raises ArgumentTypeError."""
+    total, number, last_unit = 0.0, "", DURATION_S_MAX
+    for char in text:
+        if char.isascii() and (char.isdigit() or char == "."):
+            number += char
+            continue
+        unit = _UNITS_S.get(char)
+        if unit is None or not _is_number(number) or unit >= last_unit:
+            raise _bad_duration(text)
+        total, number, last_unit = total + float(number) * unit, "", unit
+    if number:
+        if total or not _is_number(number):
+            raise _bad_duration(text)
+        total = float(number)
+    elif last_unit == DURATION_S_MAX:
+        raise _bad_duration(text)
+    if total > DURATION_S_MAX:
+        raise argparse.ArgumentTypeError(f"`{text}` is longer than a year")
+    return total
+
+
+def _is_number(text: str) -> bool:
+    return text.count(".") <= 1 and any(c.isdigit() for c in text)
+
+
+def _bad_duration(text: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(
+        f"`{text}` is not a time; write it as 45s, 5m, 2h, 7d or a number of seconds"
+    )
+
+
+class Indexes(NamedTuple):
+    """A set of task indexes as ranges, so that `0-99999` costs nothing."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and any(low <= index <= high for low, high in self.ranges)
+
+
+def indexes(text: str) -> Indexes:
+    """`3,7-9`. Raises ArgumentTypeError."""
+    ranges = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not _is_index(low) or (dash and not _is_index(high)):
+            raise argparse.ArgumentTypeError(
+                f"`{text}` is not a list of indexes; write it as 3,7-9"
+            )
+        first, last = int(low), int(high if dash else low)
+        if last < first:
+            raise argparse.ArgumentTypeError(
+                f"`{part.strip()}` runs backwards; write {last}-{first}"
+            )
+        ranges.append((first, last))
+    return Indexes(tuple(ranges))
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= INDEX_MAX
+
+
+def count(text: str) -> int:
+    """A whole number from 0. Raises ArgumentTypeError."""
+    if not _is_index(text):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0")
+    return int(text)
+
+
+class Term(NamedTuple):
+    """One part of a label selector."""
+
+    key: str
+    op: str  # "=", "!=" or "exists"
+    value: str
+
+
+def selector(text: str) -> tuple[Term, ...]:
+    """`team=rlm,stage!=test,gpu`: all parts must hold. Raises ArgumentTypeError."""
+    terms = []
+    for part in text.split(","):
+        key, op, value = _split_term(part.strip())
+        if not key or (op != "exists" and not value):
+            raise argparse.ArgumentTypeError(
+                f"`{text}` is not a label selector; write it as team=rlm,stage!=test"
+            )
+        terms.append(Term(key, op, value))
+    return tuple(terms)
+
+
+def _split_term(part: str) -> tuple[str, str, str]:
+    for written, op in (("!=", "!="), ("==", "="), ("=", "=")):
+        key, found, value = part.partition(written)
+        if found:
+            return key.strip(), op, value.strip()
+    return part, "exists", ""
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """An argparse type that takes one of `words` and says which is nearest."""
+
+    def check(text: str) -> str:
+        if text in words:
+            return text
+        near = did_you_mean(text, words)
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is not one of {', '.join(words)}" + (f"; {near}" if near else "")
+        )
+
+    return check
+
+
+def add_output(parser: Parser, *formats: str) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        dest="output",
+        type=one_of(*formats),
+        default=formats[0],
+        metavar="|".join(formats),
+        help="how to write it (default %(default)s)",
+    )
+
+
+def add_timeout(parser: Parser, *, default_s: float | None, meaning: str) -> None:
+    parser.add_argument(
+        "--timeout", type=duration_s, default=default_s, metavar="TIME", help=meaning
+    )

@@ -1,0 +1,152 @@
+"""`fleetctl apply --wait`: follow objects to their end, then say how each ended.
+
+Called by apply. A rich display on a terminal, plain lines otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fleetctl.cli.goals import tally
+from fleetctl.cli.kinds import Target, kind_of
+from fleetctl.cli.reading import Reading, open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.summary import summary_lines
+from fleetctl.cli.supervise import Supervisor, detached
+from fleetctl.cli.text import safe
+from fleetctl.cli.view import DELETING, SUCCEEDED, SUSPENDED, View, why
+
+TIMED_OUT = 124
+# Plain progress: at once when a phase changes, and counts at most this often.
+TALK_EVERY_S = 5.0
+
+
+class Progress(Protocol):
+    def show(self, views: Sequence[View]) -> None:
+        """What is known now, of all objects that are followed."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+def follow_to_end(
+    place: Path, keys: Sequence[str], screen: Screen, *, timeout_s: float | None
+) -> int:
+    """0 when every object that does work succeeded, 1 when one did not, 124 when time ran out."""
+    targets = [_target(key) for key in keys]
+    working = [one for one in targets if one.kind.runs]
+    if not working:
+        return 0
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        with open_reading(place) as reading:
+            uids = _uids(working, reading)
+            ended = _follow(place, uids, reading, screen, until=until)
+            return _conclude(working, uids, ended, reading, screen)
+    except KeyboardInterrupt:
+        names = [one.key for one in working]
+        return detached(names, f"fleetctl wait {' '.join(names)}", screen)
+
+
+def _target(key: str) -> Target:
+    kind, _, name = key.partition("/")
+    return Target(kind_of(kind), name)
+
+
+def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
+    found = [reading.find(one) for one in targets]
+    return [view.resource.uid if view is not None else "" for view in found]
+
+
+def _follow(
+    place: Path, uids: Sequence[str], reading: Reading, screen: Screen, *, until: float | None
+) -> bool:
+    """True when all ended (or are gone), False when time ran out."""
+    progress = _progress(screen)
+    try:
+        with Supervisor(place, screen) as supervisor:
+            while True:
+                views = [reading.by_uid(uid) for uid in uids]
+                progress.show([view for view in views if view is not None])
+                if all(_ended(view) for view in views):
+                    return True
+                if until is not None and time.monotonic() >= until:
+                    return False
+                supervisor.check()
+                reading.wait_for_change(until=until)
+    finally:
+        progress.close()
+
+
+def _ended(seen: View | None) -> bool:
+    return seen is None or seen.over or seen.phase == DELETING
+
+
+def _conclude(
+    working: Sequence[Target], uids: Sequence[str], ended: bool, reading: Reading, screen: Screen
+) -> int:
+    code = 0
+    for one, uid in zip(working, uids, strict=True):
+        seen = reading.by_uid(uid)
+        if seen is None or seen.phase == DELETING:
+            screen.data(f"{safe(one.key)} was deleted")
+            code = 1
+        elif seen.over:
+            screen.data("\n".join(summary_lines(seen, reading)))
+            code = code if seen.phase == SUCCEEDED else 1
+        else:
+            screen.data(f"{safe(one.key)} {seen.phase}: {tally(seen)}")
+    if not ended:
+        names = " ".join(safe(one.key) for one in working)
+        screen.error("timed out; work goes on", hint=f"fleetctl wait {names}")
+        return TIMED_OUT
+    return code
+
+
+def _progress(screen: Screen) -> Progress:
+    if screen.talk_is_terminal:
+        from fleetctl.cli.live import LiveProgress
+
+        return LiveProgress(screen)
+    return PlainProgress(screen)
+
+
+class PlainProgress:
+    """Lines for a log file or a pipe."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._phases: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
+        self._next_s = time.monotonic() + TALK_EVERY_S
+
+    def show(self, views: Sequence[View]) -> None:
+        due = time.monotonic() >= self._next_s
+        for view in views:
+            key, line = safe(view.key), progress_line(view)
+            changed = self._phases.get(key) != view.phase
+            if changed or (due and self._lines.get(key) != line):
+                self._screen.talk(line)
+                self._phases[key], self._lines[key] = view.phase, line
+        if due:
+            self._next_s = time.monotonic() + TALK_EVERY_S
+
+    def close(self) -> None:
+        self._screen.flush()
+
+
+def progress_line(seen: View) -> str:
+    """`batchjob/x: Running, 3/6 done, 2 active` and why it stands still, if it does."""
+    because = why(seen)
+    if seen.phase == SUSPENDED:
+        because = f"resume it with `fleetctl resume {seen.key}`"
+    end = f" ({safe(because)})" if because and not seen.over else ""
+    return f"{safe(seen.key)}: {safe(seen.phase)}, {tally(seen)}{end}"
+
+
+_: tuple[type[Progress], ...] = (PlainProgress,)

@@ -1,0 +1,203 @@
+"""`fleetctl get`: lists of objects, tasks and attempts. Reads the store alone."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+
+from fleetctl.cli.columns import columns
+from fleetctl.cli.flags import Parser, Term, add_output, selector
+from fleetctl.cli.kinds import ATTEMPTS, TASKS, Kind, Target, kind_of, target
+from fleetctl.cli.reading import Reading, missing, open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import safe, shorten
+from fleetctl.cli.view import View, document, stands_still, why
+from fleetctl.errors import UsageError
+from fleetctl.home import home
+
+FORMATS = ("table", "wide", "name", "json", "yaml")
+HINT_CHARS_MAX = 100
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND [NAME ...] | KIND/NAME ... | all | tasks|attempts KIND/NAME",
+        summary="List objects, newest last; or the tasks and attempts of one object.",
+        examples=(
+            "fleetctl get jobs",
+            "fleetctl get sweep/lr -o json",
+            "fleetctl get tasks job/chunks -o wide",
+            "fleetctl get all -l team=rlm -w",
+        ),
+        codes="0 ok, 2 wrong usage, 4 no such object",
+    )
+    made.add_argument("words", nargs="+", metavar="KIND", help="what to list")
+    add_output(made, *FORMATS)
+    made.add_argument(
+        "-w", "--watch", action="store_true", help="go on with a line for every change"
+    )
+    made.add_argument(
+        "-l",
+        "--selector",
+        type=selector,
+        default=(),
+        metavar="LABELS",
+        help="such as team=rlm,stage!=test",
+    )
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    first = args.words[0].lower()
+    with open_reading(home()) as reading:
+        if first in TASKS or first in ATTEMPTS:
+            from fleetctl.cli.gettasks import get_tasks
+
+            return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
+        wanted = _wanted(args.words)
+        if args.watch:
+            return _watch(wanted, args, reading, screen)
+        found = select(wanted, args.selector, reading)
+        _show(found, wanted, args.output, screen)
+    return 0
+
+
+class Wanted:
+    """What the words ask for: every object of `kind` (None = of all kinds), or the `targets`."""
+
+    __slots__ = ("kind", "targets")
+
+    def __init__(self, kind: Kind | None, targets: Sequence[Target]) -> None:
+        self.kind = kind
+        self.targets = targets
+
+    @property
+    def one(self) -> bool:
+        return len(self.targets) == 1
+
+
+def _wanted(words: Sequence[str]) -> Wanted:
+    if "/" in words[0]:
+        targets = [target(word) for word in words]
+        kinds = {found.kind for found in targets}
+        return Wanted(kinds.pop() if len(kinds) == 1 else None, targets)
+    if words[0].lower() == "all":
+        if len(words) > 1:
+            raise UsageError(
+                f"`all` takes no names, `{words[1]}` is one", hint="`fleetctl get KIND NAME`"
+            )
+        return Wanted(None, ())
+    kind = kind_of(words[0])
+    return Wanted(kind, [Target(kind, name) for name in words[1:]])
+
+
+def select(wanted: Wanted, terms: Sequence[Term], reading: Reading) -> list[View]:
+    """The objects asked for, oldest first. Raises NotFound for a name that is not there."""
+    if not wanted.targets:
+        seen = reading.views(wanted.kind)
+    else:
+        seen = []
+        for one in wanted.targets:
+            found = reading.find(one)
+            if found is None:
+                raise missing(one, reading)
+            seen.append(found)
+    return [view for view in seen if matches(view.resource.labels, terms)] if terms else seen
+
+
+def matches(labels: dict[str, str], terms: Sequence[Term]) -> bool:
+    for term in terms:
+        value = labels.get(term.key)
+        holds = {"=": value == term.value, "!=": value != term.value, "exists": value is not None}
+        if not holds[term.op]:
+            return False
+    return True
+
+
+def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> None:
+    if output == "name":
+        for view in found:
+            screen.data(safe(view.key))
+    elif output in ("json", "yaml"):
+        from fleetctl.cli.documents import listing, write
+
+        documents = [document(view) for view in found]
+        write(documents[0] if wanted.one and documents else listing(documents), output, screen)
+    elif not found:
+        screen.talk(f"no {wanted.kind.plural if wanted.kind else 'objects'}")
+    else:
+        _table(found, wanted, screen, wide=output == "wide")
+        if screen.talk_is_terminal:
+            _hint(found, screen)
+
+
+def _table(
+    found: list[View], wanted: Wanted, screen: Screen, *, wide: bool, widths: Sequence[int] = ()
+) -> list[int]:
+    shown = columns(wanted.kind, wide=wide)
+    now_s = time.time()
+    rows = [[column.cell(view, now_s) for column in shown] for view in found]
+    return screen.table([column.title for column in shown], rows, widths=widths)
+
+
+def _hint(found: list[View], screen: Screen) -> None:
+    """One line for the newest object that does not get on."""
+    for view in reversed(found):
+        if stands_still(view):
+            because = safe(shorten(why(view), HINT_CHARS_MAX))
+            verb = "failed" if view.phase == "Failed" else "waits"
+            screen.hint(
+                f"{safe(view.resource.name)} {verb}: {because}. fleetctl describe {safe(view.key)}"
+            )
+            return
+
+
+def _watch(wanted: Wanted, args: Namespace, reading: Reading, screen: Screen) -> int:
+    """A first list, then whatever changed, until every named object is gone."""
+    found = select(wanted, args.selector, reading)
+    show = _change_printer(wanted, args.output, screen)
+    show(found)
+    versions = {view.resource.uid: view.resource.version for view in found}
+    for _ in _changes(reading):
+        found = [
+            view
+            for view in (reading.views(wanted.kind))
+            if matches(view.resource.labels, args.selector) and _named(view, wanted)
+        ]
+        show([v for v in found if versions.get(v.resource.uid) != v.resource.version])
+        versions = {view.resource.uid: view.resource.version for view in found}
+        if wanted.targets and not found:
+            return 0
+    return 0
+
+
+def _named(view: View, wanted: Wanted) -> bool:
+    return not wanted.targets or any(one.key == view.key for one in wanted.targets)
+
+
+def _changes(reading: Reading) -> Iterator[None]:
+    while True:
+        reading.wait_for_change()
+        yield
+
+
+def _change_printer(wanted: Wanted, output: str, screen: Screen) -> Callable[[list[View]], None]:
+    """A function that prints some objects: table rows under one header, or one document a line."""
+    widths: list[int] = []
+
+    def show(found: list[View]) -> None:
+        nonlocal widths
+        if output in ("json", "yaml"):
+            from fleetctl.cli.documents import write_stream
+
+            write_stream([document(view) for view in found], output, screen)
+        elif output == "name":
+            for view in found:
+                screen.data(safe(view.key))
+        elif found or not widths:
+            widths = _table(found, wanted, screen, wide=output == "wide", widths=widths)
+        screen.flush()
+
+    return show

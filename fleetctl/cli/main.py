@@ -1,0 +1,128 @@
+"""The entry point: find the verb, load its module alone, turn errors into a line and an exit code.
+
+Called by the console script. Imports nothing that a verb does not need: start-up time is a feature.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from fleetctl.cli.render import Screen, silence_stdout, system_screen
+from fleetctl.errors import FleetctlError, UsageError
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_TIMEOUT, EXIT_INTERRUPTED = 0, 1, 2, 124, 130
+
+
+class Verb(NamedTuple):
+    """`module` has `parser(verb) -> Parser` and `run(args, screen) -> int`."""
+
+    module: str
+    summary: str
+
+
+VERBS = {
+    "apply": Verb("apply", "make the world look like these files"),
+    "validate": Verb("validate", "check files without storing anything"),
+    "get": Verb("get", "list objects, tasks and attempts"),
+    "describe": Verb("describe", "show one object in full: why it stands where it stands"),
+    "logs": Verb("logs", "show what tasks printed"),
+    "results": Verb("results", "show what tasks submitted"),
+    "wait": Verb("wait", "block until something holds, or can no longer hold"),
+    "events": Verb("events", "show what happened, as sentences"),
+    "delete": Verb("delete", "stop the work of objects and remove them"),
+    "suspend": Verb("suspend", "stop work and start none until resumed"),
+    "resume": Verb("suspend", "let suspended work go on"),
+    "up": Verb("control", "run the controller"),
+    "down": Verb("control", "stop the controller; work goes on"),
+    "status": Verb("control", "tell whether the controller runs, and how much there is"),
+    "version": Verb("version", "print the version"),
+}
+
+EXIT_CODES = (
+    "0 ok, 1 failed, 2 wrong usage or manifest, 3 refused, 4 not found, 5 conflict,\n"
+    "  124 timed out, 130 interrupted (work goes on)"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Never raises, save SystemExit from the interpreter itself."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    screen = system_screen(os.environ, no_color="--no-color" in words)
+    try:
+        code = dispatch(words, screen)
+        screen.flush()
+        return code
+    except FleetctlError as error:
+        screen.error(str(error), hint=error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        screen.close_line()
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        silence_stdout()
+        return EXIT_OK
+    except Exception as error:  # noqa: BLE001 - ours to fix; a person gets a line, the log the rest
+        from fleetctl.cli.crash import keep_traceback
+
+        path = keep_traceback(error)
+        screen.error(f"fleetctl has a bug: {type(error).__name__}; the details are in `{path}`")
+        return EXIT_FAILED
+
+
+def dispatch(words: list[str], screen: Screen) -> int:
+    """The verb's own run. Raises UsageError for what no verb can be meant by."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        return _help(words[1:], screen)
+    if words[0] == "--version":
+        words = ["version"]
+    verb = VERBS.get(words[0])
+    if verb is None:
+        raise _unknown_verb(words[0])
+    module = import_module(f"fleetctl.cli.{verb.module}")
+    parser = module.parser(words[0])
+    args = parser.parse(words[1:])
+    if args.help:
+        screen.data(parser.format_help().rstrip())
+        return EXIT_OK
+    code: int = module.run(args, screen)
+    return code
+
+
+def _help(words: Sequence[str], screen: Screen) -> int:
+    if words and words[0] in VERBS:
+        return dispatch([words[0], "--help"], screen)
+    longest = max(len(name) for name in VERBS)
+    verbs = "\n".join(f"  {name:<{longest}}  {verb.summary}" for name, verb in VERBS.items())
+    screen.data(
+        "usage: fleetctl VERB [KIND[/NAME] | -f FILE] [flags]\n\n"
+        "Declarative infrastructure for AI batch work.\n\n"
+        f"verbs:\n{verbs}\n\n"
+        "kinds:\n  batchjobs (job, bj)  sweeps (sw)  trainingruns (tr)  volumes (vol)  secrets\n"
+        "  and in them: tasks (t)  attempts (at)\n\n"
+        "examples:\n"
+        "  fleetctl apply -f sweep.yaml --wait\n"
+        "  fleetctl get jobs\n"
+        "  fleetctl describe job/chunks\n\n"
+        f"exit codes:\n  {EXIT_CODES}\n\n"
+        "`fleetctl VERB --help` tells more."
+    )
+    return EXIT_OK
+
+
+def _unknown_verb(word: str) -> UsageError:
+    from fleetctl.cli.flags import did_you_mean
+    from fleetctl.cli.text import safe
+
+    what = "flag" if word.startswith("-") else "verb"
+    near = did_you_mean(word, VERBS)
+    return UsageError(
+        f"fleetctl has no {what} `{safe(word)}`", hint=near or "`fleetctl --help` lists the verbs"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

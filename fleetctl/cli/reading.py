@@ -1,0 +1,143 @@
+"""What the verbs read: objects, tasks and events out of the store, without a controller.
+
+The one module of cli that knows stores/reader.py. Prints nothing, writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from fleetctl.cli.kinds import Kind, Target
+from fleetctl.cli.tasks import Task, in_order, task
+from fleetctl.cli.view import View, view
+from fleetctl.errors import NotFound
+from fleetctl.stores.reader import EventLine, Reader, ResourceRow, TaskRow
+
+# Asking whether the files changed takes microseconds; at this pace it is below 1 % of a core.
+POLL_S = 0.025
+NEAR_NAMES_MAX = 1000
+
+
+class Event(NamedTuple):
+    """`key` is kind/name, or empty when the object is gone."""
+
+    key: str
+    line: EventLine
+
+
+class Reading:
+    """An open store for one command."""
+
+    def __init__(self, place: Path) -> None:
+        self._reader = Reader(place)
+        self._version = self._reader.data_version()
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._reader.close()
+
+    def views(self, kind: Kind | None = None) -> list[View]:
+        """Every object of a kind, or of all, oldest first."""
+        return [self._view(row) for row in self._reader.resources(kind.name if kind else None)]
+
+    def find(self, wanted: Target) -> View | None:
+        """The living object of that name, else one that is being deleted."""
+        row = self._reader.resource(wanted.kind.name, wanted.name)
+        return None if row is None else self._view(row)
+
+    def by_uid(self, uid: str) -> View | None:
+        """The object itself, never another one of the same name; None once it is gone."""
+        row = self._reader.resource_of(uid)
+        return None if row is None else self._view(row)
+
+    def tasks(
+        self, seen: View, *, index: int | None = None, results: bool = False
+    ) -> Iterator[Task]:
+        """The newest attempt of every index that has run, by index; streams."""
+        rows = self._reader.tasks(seen.resource.uid, index=index, results=results)
+        return (task(row, seen) for row in rows)
+
+    def task(self, seen: View, index: int) -> Task | None:
+        return next(self.tasks(seen, index=index), None)
+
+    def attempts(self, seen: View, *, index: int | None = None) -> Iterator[Task]:
+        """Every run, by index and attempt; streams."""
+        rows = self._reader.runs(seen.resource.uid, index=index)
+        return (task(TaskRow(run, run.attempt, None), seen) for run in rows)
+
+    def failed_tasks(self, seen: View) -> Iterator[Task]:
+        """The tasks that count as failed, by index. Costs what is taken, not what there is."""
+        for index in in_order(seen.text("failedIndexes")):
+            found = self.task(seen, index)
+            if found is not None:
+                yield found
+
+    def last_metric(self, run: str, name: str) -> float | None:
+        """The newest value that a run reported under `name`."""
+        values = [row.value for row in self._reader.metrics(run) if row.name == name]
+        return values[-1] if values else None
+
+    def events(self, seen: View | None = None) -> list[Event]:
+        """Of one object, or of all, oldest first."""
+        if seen is not None:
+            return [Event(seen.key, line) for line in self._reader.events(seen.resource.uid)]
+        keys = {found.resource.uid: found.key for found in self.views()}
+        return [Event(keys.get(line.uid, ""), line) for line in self._reader.events()]
+
+    def live_runs(self) -> int:
+        return sum(self._reader.live_runs().values())
+
+    def wait_for_change(self, *, until: float | None = None) -> None:
+        """Sleep until the store changed, at most a second, and not beyond `until` (monotonic)."""
+        end = time.monotonic() + 1.0
+        end = end if until is None else min(end, until)
+        while (version := self._reader.data_version()) == self._version:
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(POLL_S, left))
+        self._version = version
+
+    def _view(self, row: ResourceRow) -> View:
+        def spec() -> str:
+            if row.spec is not None:
+                return row.spec
+            whole = self._reader.resource_of(row.uid)
+            return (whole.spec if whole is not None else None) or "{}"
+
+        return view(row, spec)
+
+
+def open_reading(place: Path) -> Reading:
+    return Reading(place)
+
+
+def must_find(wanted: Target, reading: Reading) -> View:
+    found = reading.find(wanted)
+    if found is None:
+        raise missing(wanted, reading)
+    return found
+
+
+def missing(wanted: Target, reading: Reading) -> NotFound:
+    """The error for an object that is not there, with the nearest name that is."""
+    from fleetctl.cli.flags import did_you_mean
+    from fleetctl.cli.text import safe
+
+    names = [seen.resource.name for seen in reading.views(wanted.kind)[-NEAR_NAMES_MAX:]]
+    near = did_you_mean(wanted.name, names)
+    return NotFound(
+        f"there is no {wanted.kind.name} `{safe(wanted.name)}`",
+        hint=near or f"`fleetctl get {wanted.kind.plural}` lists what there is",
+    )

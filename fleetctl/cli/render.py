@@ -1,0 +1,194 @@
+"""The only place that prints. stdout is data, stderr is talk.
+
+Every verb gets a Screen and hands it text; the Screen knows whether a person or a program reads.
+It escapes nothing by itself: what came from users goes through text.safe on its way here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TextIO
+
+from fleetctl.cli.text import pad, safe_lines, width
+
+GAP = "  "
+# So that 100,000 rows need no memory and start to show at once; a later group may be wider.
+GROUP_ROWS = 1000
+_COLOURS = {
+    "Succeeded": "32",
+    "Ready": "32",
+    "Running": "36",
+    "Starting": "36",
+    "Pending": "33",
+    "Queued": "33",
+    "Suspended": "33",
+    "Stopping": "33",
+    "Deleting": "33",
+    "Failed": "31",
+    "Refused": "31",
+}
+
+
+class Screen:
+    """The two streams of one command."""
+
+    def __init__(
+        self,
+        out: TextIO,
+        talk: TextIO,
+        *,
+        colour: bool = False,
+        out_is_terminal: bool = False,
+        talk_is_terminal: bool = False,
+    ) -> None:
+        self.out = out
+        self.talk_stream = talk
+        self.out_is_terminal = out_is_terminal
+        self.talk_is_terminal = talk_is_terminal
+        self._colour_out = colour and out_is_terminal
+        self.talk_colour = colour and talk_is_terminal
+        self._line_open = False
+        self._text_waits = False
+
+    def data(self, text: str) -> None:
+        """One line, or several, of what was asked for."""
+        self.close_line()
+        self.piece(text + "\n")
+
+    def piece(self, text: str) -> None:
+        """A part of a long document; the caller writes its own line ends."""
+        self.out.write(text)
+        self._text_waits = True
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are, to a program that reads us."""
+        buffer = getattr(self.out, "buffer", None)
+        if buffer is None:
+            self.out.write(data.decode("utf-8", "replace"))
+            return
+        if self._text_waits:
+            self.out.flush()  # the text layer keeps what was written before these bytes
+            self._text_waits = False
+        buffer.write(data)
+
+    def flush(self) -> None:
+        self.out.flush()
+        self.talk_stream.flush()
+
+    def talk(self, text: str) -> None:
+        self.close_line()
+        self.out.flush()  # so that the two streams keep their order on one terminal
+        self.talk_stream.write(text + "\n")
+        self.talk_stream.flush()
+
+    def hint(self, text: str) -> None:
+        self.talk(f"{self._paint('hint:', '36')} {text}")
+
+    def warn(self, text: str) -> None:
+        self.talk(f"{self._paint('warning:', '33')} {text}")
+
+    def error(self, message: str, *, hint: str = "") -> None:
+        """What went wrong. Lines of `message` that begin with `error: ` or `hint: ` are such lines.
+
+        The one place that escapes by itself: errors come from everywhere.
+        """
+        for number, line in enumerate(
+            [*safe_lines(message), *safe_lines(hint and f"hint: {hint}")]
+        ):
+            word, colon, rest = line.partition(": ")
+            if colon and word == "hint":
+                self.hint(rest)
+            elif number == 0 or (colon and word == "error"):
+                self.talk(f"{self._paint('error:', '1;31')} {line.removeprefix('error: ')}")
+            elif line:
+                self.talk(line)
+
+    def redraw(self, text: str) -> None:
+        """One line of progress that the next one replaces; for terminals only."""
+        self.talk_stream.write(f"\r\x1b[2K{text}")
+        self.talk_stream.flush()
+        self._line_open = True
+
+    def close_line(self) -> None:
+        """End a redrawn line, so that what follows starts on its own."""
+        if self._line_open:
+            self.talk_stream.write("\r\x1b[2K")
+            self._line_open = False
+
+    def status(self, word: str) -> str:
+        """A status word, coloured where colour is wanted. For the last step before printing."""
+        code = _COLOURS.get(word)
+        return f"\x1b[{code}m{word}\x1b[0m" if code and self._colour_out else word
+
+    def table(
+        self, header: Sequence[str], rows: Iterable[Sequence[str]], *, widths: Sequence[int] = ()
+    ) -> list[int]:
+        """Aligned columns in groups of GROUP_ROWS; the widths used, empty when there was no row.
+
+        With the widths of an earlier table the rows follow under it, without a header.
+        Cells are safe text already.
+        """
+        used = list(widths)
+        rest = iter(rows)
+        while group := list(islice(rest, GROUP_ROWS)):
+            lines = [header, *group] if header and not used else group
+            used = _column_widths(lines, used)
+            self.data("\n".join(self._painted(_columns(line, used), line) for line in lines))
+        return used
+
+    def _painted(self, line: str, cells: Sequence[str]) -> str:
+        """The line with its first status word coloured; the padding stays as it is."""
+        if not self._colour_out:
+            return line
+        for cell in cells[1:]:
+            if cell in _COLOURS:
+                return line.replace(f" {cell}", f" {self.status(cell)}", 1)
+        return line
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.talk_colour else text
+
+
+def _column_widths(lines: Sequence[Sequence[str]], floor: Sequence[int]) -> list[int]:
+    columns = max((len(line) for line in lines), default=0)
+    used = [floor[i] if i < len(floor) else 0 for i in range(columns)]
+    for line in lines:
+        for i, cell in enumerate(line):
+            cells = width(cell)
+            if cells > used[i]:
+                used[i] = cells
+    return used
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    last = len(cells) - 1
+    return GAP.join(
+        cell if i == last else pad(cell, widths[i]) for i, cell in enumerate(cells)
+    ).rstrip()
+
+
+def system_screen(environ: Mapping[str, str], *, no_color: bool = False) -> Screen:
+    """The Screen of this process. NO_COLOR, TERM=dumb and --no-color turn colour off."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name that this terminal cannot encode must not end the command.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    colour = not (environ.get("NO_COLOR") or no_color or environ.get("TERM") == "dumb")
+    return Screen(
+        sys.stdout,
+        sys.stderr,
+        colour=colour,
+        out_is_terminal=sys.stdout.isatty(),
+        talk_is_terminal=sys.stderr.isatty(),
+    )
+
+
+def silence_stdout() -> None:
+    """After a broken pipe: let the interpreter's last flush go nowhere instead of complaining."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

@@ -1,0 +1,159 @@
+"""`fleetctl results`: what tasks submitted, a row for every task that has run, by index."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.kinds import target
+from fleetctl.cli.reading import Reading, must_find, open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.tasks import Task
+from fleetctl.cli.text import assignments, safe, scalar
+from fleetctl.cli.view import View, mapping
+from fleetctl.errors import UsageError
+from fleetctl.home import home
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [-o table|json|csv]",
+        summary="Show what tasks submitted: one row for every task that has run, failed ones too.",
+        examples=(
+            "fleetctl results job/chunks",
+            "fleetctl results sweep/lr -o csv > trials.csv",
+            "fleetctl results job/chunks -o json | jq '.[].result.count'",
+        ),
+        codes="0 ok, 2 wrong usage, 4 no such object",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="whose results")
+    add_output(made, "table", "json", "csv")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(args.object)
+    with open_reading(home()) as reading:
+        seen = must_find(wanted, reading)
+        if not seen.kind.runs:
+            raise UsageError(f"a {seen.kind.name} has no results")
+        rows = result_rows(seen, reading)
+        if args.output == "json":
+            _json(rows, screen)
+        elif args.output == "csv":
+            _csv(list(rows), screen)
+        else:
+            _table(rows, seen, screen)
+    return 0
+
+
+def result_rows(seen: View, reading: Reading) -> Iterator[dict[str, object]]:
+    """Rows of tasks that the newest spec has; those of a larger, older one are left out."""
+    name = metric_name(seen)
+    total = seen.status.get("total") if seen.current else None
+    for one in reading.tasks(seen, results=True):
+        if isinstance(total, int) and one.run.index >= total:
+            return
+        row = _row(one)
+        if name:
+            value = _score(row["result"], name)
+            if value is None:
+                value = reading.last_metric(one.run.name, name)
+            row["metric"] = None if value is None else {"name": name, "value": value}
+        yield row
+
+
+def metric_name(seen: View) -> str:
+    """The metric that a sweep searches by; empty for other kinds."""
+    return str(seen.map("metric").get("name") or "")
+
+
+def _score(result: object, name: str) -> float | None:
+    """`name` in the result, as a field or else as a dotted path: what the sweep itself goes by."""
+    value: object = mapping(result).get(name)
+    if value is None:
+        value = result
+        for part in name.split("."):
+            value = mapping(value).get(part)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _row(one: Task) -> dict[str, object]:
+    return {
+        "index": one.run.index,
+        "params": json.loads(one.run.params or "{}"),
+        "state": one.state,
+        "attempts": one.attempts,
+        "result": None if one.result is None else json.loads(one.result),
+    }
+
+
+def _json(rows: Iterable[Mapping[str, object]], screen: Screen) -> None:
+    """A list, written as it is read: one row a line."""
+    separator = "["
+    for row in rows:
+        screen.piece(f"{separator}\n  {json.dumps(row)}")
+        separator = ","
+    screen.piece("[]\n" if separator == "[" else "\n]\n")
+
+
+def _csv(rows: list[dict[str, object]], screen: Screen) -> None:
+    """Params and results as columns, `params.lr` and `result.loss`; deeper values as JSON."""
+    import csv
+    import io
+
+    flat = [_flat(row) for row in rows]
+    names = ["index", "state", "attempts"]
+    for prefix in ("params.", "metric.", "result."):
+        found: dict[str, None] = {}
+        for row in flat:
+            found.update(dict.fromkeys(key for key in row if key.startswith(prefix)))
+        names += found
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    screen.piece(text.getvalue())
+
+
+def _flat(row: Mapping[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {key: row[key] for key in ("index", "state", "attempts")}
+    for group in ("params", "result"):
+        for key, value in mapping(row[group]).items():
+            flat[f"{group}.{key}"] = _csv_cell(value)
+    metric = mapping(row.get("metric"))
+    if metric:
+        flat[f"metric.{metric['name']}"] = _csv_cell(metric["value"])
+    return flat
+
+
+def _csv_cell(value: object) -> object:
+    if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, bool)):
+        return value
+    return json.dumps(value)
+
+
+def _table(rows: Iterator[dict[str, object]], seen: View, screen: Screen) -> None:
+    metric = metric_name(seen)
+    header = ["INDEX", "STATE", "ATTEMPTS", *([safe(metric)] if metric else []), "PARAMS", "RESULT"]
+    if not screen.table(header, (_cells(row, with_metric=bool(metric)) for row in rows)):
+        screen.talk(f"{safe(seen.key)} has no results yet")
+
+
+def _cells(row: Mapping[str, object], *, with_metric: bool) -> list[str]:
+    cells = [str(row["index"]), safe(str(row["state"])), str(row["attempts"])]
+    if with_metric:
+        metric = mapping(row.get("metric"))
+        cells.append(safe(scalar(metric["value"])) if metric else "-")
+    result = row["result"]
+    shown = (
+        assignments(result)
+        if isinstance(result, dict)
+        else ""
+        if result is None
+        else scalar(result)
+    )
+    return [*cells, safe(assignments(mapping(row["params"]))) or "-", safe(shown) or "-"]

@@ -1,0 +1,151 @@
+"""Start the controller in the background when a command needs it and none runs.
+
+Called by the verbs that write or wait. The controller itself is in serve.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.errors import FleetctlError
+from fleetctl.home import LOCK, LOG
+
+if TYPE_CHECKING:
+    import subprocess
+
+# Ready within 1 s is promised; a machine that is very busy gets ten times that.
+READY_WAIT_S = 10.0
+READY_POLL_S = 0.02
+# With nothing live for so long, a controller that started by itself ends by itself.
+IDLE_EXIT_S = 600
+LOG_BYTES_MAX = 5 * 1024 * 1024
+LOG_TAIL_LINES = 12
+
+
+def request(home: Path, message: Mapping[str, object]) -> dict[str, object]:
+    """The reply to `message`, also one that says no; starts a controller if none listens."""
+    try:
+        return ask(home, message)
+    except NotRunning:
+        start(home)
+    try:
+        return ask(home, message)
+    except NotRunning:
+        raise FleetctlError(
+            "the controller ended right after its start", hint=f"its log is `{home / LOG}`"
+        ) from None
+
+
+def demand(home: Path, message: Mapping[str, object]) -> dict[str, object]:
+    """`request`, with a reply that says no raised as a Refusal."""
+    reply = request(home, message)
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    return reply
+
+
+def holder(home: Path) -> int | None:
+    """The process that holds the store's lock, or None. The kernel's word, not a pid file's.
+
+    The file is empty after an orderly end, so nothing is locked to find out.
+    """
+    import fcntl
+
+    try:
+        with open(home / LOCK, "rb") as lock:
+            words = lock.read(200).split()
+            if not words:
+                return None
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(words[0]) if words[0].isdigit() else None
+    except FileNotFoundError:
+        return None
+    return None
+
+
+def ended_orderly(home: Path) -> bool:
+    """Whether the last controller said goodbye (`down`, idle) instead of being killed."""
+    try:
+        return (home / LOCK).stat().st_size == 0
+    except FileNotFoundError:
+        return True
+
+
+def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, object]:
+    """Make sure that a controller runs and is ready; what it says of itself.
+
+    Raises FleetctlError with the end of its log when it does not come up.
+    """
+    found = ping(home)
+    if found and found.get("ready"):
+        return found
+    child = None if found else _spawn(home, idle_exit_s=idle_exit_s)
+    until = time.monotonic() + READY_WAIT_S
+    while time.monotonic() < until:
+        found = ping(home)
+        if found and found.get("ready"):
+            return found
+        if child is not None and child.poll() is not None and not found:
+            # It may have lost a race against another one that is still on its way up.
+            until = min(until, time.monotonic() + 1.0)
+            child = None
+        time.sleep(READY_POLL_S)
+    raise FleetctlError(
+        "the controller did not become ready" + _tail(home),
+        hint=f"the whole log is `{home / LOG}`; `fleetctl up` runs it in the foreground",
+    )
+
+
+def _spawn(home: Path, *, idle_exit_s: float | None) -> subprocess.Popen[bytes]:
+    import subprocess
+
+    with _open_log(home) as log:
+        # -P: the directory that we are started in must not shadow modules of ours.
+        words = [sys.executable, "-P", "-m", "fleetctl.cli.main", "up"]
+        if idle_exit_s is not None:
+            words += ["--idle-exit", f"{idle_exit_s:.3f}"]
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            env={**os.environ, "FLEETCTL_HOME": str(home)},
+            start_new_session=True,
+        )
+
+
+def _open_log(home: Path) -> IO[bytes]:
+    """The controller's log for appending; a full one is kept once as `.1`."""
+    path = home / LOG
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+            path.replace(path.with_name(path.name + ".1"))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise FleetctlError(
+            f"fleetctl cannot keep its state in `{home}`: {error.strerror}",
+            hint="set FLEETCTL_HOME to a directory on a local disk that you can write",
+        ) from None
+    return os.fdopen(descriptor, "ab")
+
+
+def _tail(home: Path) -> str:
+    from fleetctl.cli.text import safe_lines
+
+    try:
+        with open(home / LOG, "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 16384))
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = safe_lines(text)[-LOG_TAIL_LINES:]
+    return "; its log ends with:\n" + "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,69 @@
+"""How an object ended, in a few lines: what `apply --wait` prints last and `describe` repeats."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from fleetctl.cli.columns import last_line
+from fleetctl.cli.reading import Reading
+from fleetctl.cli.tasks import Task
+from fleetctl.cli.text import assignments, duration, plural, safe, scalar, shorten
+from fleetctl.cli.view import FAILED, SUCCEEDED, View, mapping, why
+
+FAILED_SHOWN_MAX = 5
+MESSAGE_CHARS_MAX = 160
+
+
+def summary_lines(seen: View, reading: Reading) -> list[str]:
+    """A line on the whole; then the best trial, the failed tasks, and where to look."""
+    failed = seen.count("failed")
+    lines = [f"{safe(seen.key)} {seen.phase.lower()}: {_counts(seen)}{took(seen)}"]
+    best = best_line(seen)
+    if best:
+        lines.append(f"  {best}")
+    elif seen.phase == SUCCEEDED and seen.kind.name == "Sweep":
+        lines.append("  no best trial: the search names no metric")
+    if seen.phase == FAILED and why(seen):
+        lines.append(f"  {safe(why(seen))}")
+    if failed:
+        lines += [
+            f"  {_failed_line(task, seen)}"
+            for task in islice(reading.failed_tasks(seen), FAILED_SHOWN_MAX)
+        ]
+        if failed > FAILED_SHOWN_MAX:
+            lines.append(f"  and {failed - FAILED_SHOWN_MAX} more")
+        lines.append(f"  logs: fleetctl logs {safe(seen.key)} --failed")
+    return lines
+
+
+def _counts(seen: View) -> str:
+    done, failed = seen.count("succeeded"), seen.count("failed")
+    if seen.kind.unit == "task":
+        return f"{done} done, {failed} failed"
+    return f"{plural(done, seen.kind.unit)} done, {failed} failed"
+
+
+def best_line(seen: View) -> str:
+    """`best trial 7: lr=0.01 batch_size=64 loss=1.6024`; empty while there is none."""
+    best = seen.map("best")
+    if not best:
+        return ""
+    metric = mapping(best.get("metric"))
+    value = f"{metric.get('name')}={scalar(metric.get('value'))}" if metric else ""
+    params = assignments(mapping(best.get("params")))
+    return safe(f"best trial {best.get('index')}: {params} {value}".replace("  ", " ").rstrip())
+
+
+def _failed_line(task: Task, seen: View) -> str:
+    attempts = f" after {plural(task.attempts, 'attempt')}"
+    message = safe(shorten(last_line(task.run.message), MESSAGE_CHARS_MAX))
+    said = f": {message}" if message else ""
+    return f"{seen.kind.unit} {task.run.index}: {safe(task.reason) or FAILED}{attempts}{said}"
+
+
+def took(seen: View) -> str:
+    """` in 3m02s`, or nothing while either end is unknown."""
+    start, end = seen.status.get("startTime"), seen.status.get("completionTime")
+    if isinstance(start, (int, float)) and isinstance(end, (int, float)):
+        return f" in {duration(end - start)}"
+    return ""

@@ -1,0 +1,71 @@
+"""While a command waits, see that a controller does the work; what to say when a person leaves.
+
+Called by wait, apply --wait, delete and logs -f.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from fleetctl.cli import starting
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import safe
+
+CHECK_EVERY_S = 1.0
+INTERRUPTED = 130
+
+
+class Supervisor:
+    """Starts a controller when none runs, and again when it was killed.
+
+    One that was told to stop stays down.
+    """
+
+    def __init__(self, place: Path, screen: Screen) -> None:
+        self._place = place
+        self._screen = screen
+        self._next_s = 0.0
+        self._said = False
+
+    def __enter__(self) -> Supervisor:
+        if starting.holder(self._place) is None:
+            starting.start(self._place)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._screen.close_line()
+
+    def check(self) -> None:
+        """Cheap enough for every turn of a loop: it looks once a second."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + CHECK_EVERY_S
+        if starting.holder(self._place) is not None:
+            self._said = False
+        elif not starting.ended_orderly(self._place):
+            self._screen.talk("the controller was killed; starting it again")
+            starting.start(self._place)
+        elif not self._said:
+            self._said = True
+            self._screen.talk(
+                "the controller was stopped; nothing moves on until `fleetctl up --detach`"
+            )
+
+
+def detached(keys: Sequence[str], come_back: str, screen: Screen, *, cancel: str = "") -> int:
+    """Say that only the watching ended, how to come back, how to cancel; the exit code."""
+    screen.close_line()
+    names = " ".join(safe(key) for key in keys)
+    screen.talk(f"detached; {names} goes on" if len(keys) == 1 else f"detached; {names} go on")
+    screen.hint(f"come back: {safe(come_back)}")
+    screen.hint(f"cancel: {cancel or f'fleetctl delete {names}'}")
+    return INTERRUPTED

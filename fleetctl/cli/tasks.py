@@ -1,0 +1,69 @@
+"""A task as people see it: the newest run of an index, and a word for how it stands. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.cli.flags import INDEX_MAX
+from fleetctl.cli.view import FAILED, View
+
+if TYPE_CHECKING:
+    from fleetctl.stores.reader import RunRow, TaskRow
+
+QUEUED, CANCELLED = "Queued", "Cancelled"
+
+
+class Task(NamedTuple):
+    """`run` is the newest attempt, `attempts` how many there were, `result` JSON text."""
+
+    run: RunRow
+    attempts: int
+    state: str
+    result: str | None
+
+    @property
+    def reason(self) -> str:
+        return self.run.reason
+
+
+def task(row: TaskRow, seen: View) -> Task:
+    return Task(row.run, row.attempts, _state(row.run, seen), row.result)
+
+
+def _state(run: RunRow, seen: View) -> str:
+    """The run's own state, unless the task goes on after it: then it is queued again."""
+    if run.state in ("Starting", "Running", "Stopping", "Succeeded"):
+        return run.state
+    over = seen.over or seen.resource.deleted_at_s is not None
+    if run.state == "Stopped":
+        return CANCELLED if over else QUEUED
+    if over or in_ranges(run.index, seen.text("failedIndexes")):
+        return FAILED
+    return QUEUED
+
+
+def in_ranges(index: int, text: str) -> bool:
+    """Whether `index` is in a set that is written as `0-411,430`."""
+    ranges = _ranges(text)
+    at = bisect_right(ranges, (index, INDEX_MAX)) - 1
+    return at >= 0 and index <= ranges[at][1]
+
+
+def in_order(text: str) -> Iterator[int]:
+    """The members of such a set."""
+    for low, high in _ranges(text):
+        yield from range(low, high + 1)
+
+
+@lru_cache(maxsize=4)  # a table of tasks asks for the same text again and again
+def _ranges(text: str) -> tuple[tuple[int, int], ...]:
+    """Ascending; a last part `...` (a status that was cut short) is left out."""
+    ranges = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        if low.isdigit() and (high.isdigit() or not dash):
+            ranges.append((int(low), int(high if dash else low)))
+    return tuple(ranges)

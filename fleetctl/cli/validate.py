@@ -1,0 +1,36 @@
+"""`fleetctl validate`: check manifests in this process. Stores nothing and needs no controller."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import plural, safe
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="-f FILE|DIR|- [-f ...]",
+        summary="Check manifests and tell everything that is wrong with them. Stores nothing.",
+        examples=("fleetctl validate -f sweep.yaml", "fleetctl validate -f jobs/"),
+        codes="0 all is right, 2 something is wrong, 4 no such file",
+    )
+    made.add_argument(
+        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
+        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+    )  # fmt: skip
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    from fleetctl.cli.loading import load_files
+
+    manifests = load_files(args.files)
+    for manifest in manifests:
+        screen.data(f"{safe(f'{manifest.kind.lower()}/{manifest.name}')} valid")
+        for warning in manifest.warnings:
+            screen.warn(safe(warning))
+    screen.talk(f"{plural(len(manifests), 'manifest')} valid")
+    return 0

@@ -1,0 +1,34 @@
+"""`fleetctl version`, and the number itself, for package metadata is slow to read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.kinds import API_VERSION
+from fleetctl.cli.render import Screen
+
+VERSION = "0.1.0"  # pyproject.toml has it too; a test holds them equal
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[-o table|json]",
+        summary="Print the version.",
+        examples=("fleetctl version", "fleetctl version -o json"),
+        codes="0 ok, 2 wrong usage",
+    )
+    add_output(made, "table", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    if args.output == "json":
+        screen.data(json.dumps({"version": VERSION, "apiVersion": API_VERSION, "python": python}))
+    else:
+        screen.data(f"fleetctl {VERSION} ({API_VERSION}, Python {python})")
+    return 0

@@ -1,0 +1,181 @@
+"""A stored object as screens see it, and the document that `-o json` prints. Pure.
+
+Status is camelCase JSON as the engine wrote it; any key may be missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.cli.kinds import API_VERSION, Kind, kind_named
+from fleetctl.cli.text import timestamp
+
+if TYPE_CHECKING:
+    from fleetctl.stores.reader import ResourceRow
+
+PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = (
+    "Pending", "Running", "Suspended", "Succeeded", "Failed",
+)  # fmt: skip
+DELETING, READY = "Deleting", "Ready"
+# Reasons of an object that gets on.
+MOVING = ("InProgress", "Finishing")
+# Keys of a status that hold seconds since the epoch; documents show them as Kubernetes shows times.
+TIME_KEYS = ("startTime", "completionTime", "firstResultTime", "activeSince", "lastTransitionTime")
+
+
+class View(NamedTuple):
+    """A stored row with its parsed status; the spec is read when asked for."""
+
+    resource: ResourceRow
+    kind: Kind
+    status: Mapping[str, object]
+    spec_text: Callable[[], str]
+
+    @property
+    def key(self) -> str:
+        return f"{self.resource.kind.lower()}/{self.resource.name}"
+
+    @property
+    def phase(self) -> str:
+        """The status word that lists show."""
+        if self.resource.deleted_at_s is not None:
+            return DELETING
+        return self.text("phase") or PENDING
+
+    @property
+    def over(self) -> bool:
+        """Whether the newest spec has come to its end, either way."""
+        return self.phase in (SUCCEEDED, FAILED) and self.current
+
+    @property
+    def current(self) -> bool:
+        """Whether the status speaks of the newest spec."""
+        return self.count("observedGeneration") >= self.resource.generation
+
+    @property
+    def done(self) -> str:
+        """`431/500`, or `-` while nobody knows how many there will be."""
+        total = self.status.get("total")
+        return f"{self.count('succeeded')}/{total if isinstance(total, int) else '?'}"
+
+    @property
+    def waiting_on(self) -> list[str]:
+        """Sentences on what the object waits for, the most telling first."""
+        waiting = self.status.get("waitingOn")
+        return [str(line) for line in waiting] if isinstance(waiting, list) else []
+
+    @property
+    def conditions(self) -> list[Mapping[str, object]]:
+        found = self.status.get("conditions")
+        return [c for c in found if isinstance(c, dict)] if isinstance(found, list) else []
+
+    def text(self, key: str) -> str:
+        value = self.status.get(key)
+        return value if isinstance(value, str) else ""
+
+    def count(self, key: str) -> int:
+        value = self.status.get(key)
+        return value if isinstance(value, int) else 0
+
+    def map(self, key: str) -> Mapping[str, object]:
+        return mapping(self.status.get(key))
+
+    def spec(self) -> Mapping[str, object]:
+        return mapping(json.loads(self.spec_text()))
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def view(resource: ResourceRow, spec_text: Callable[[], str]) -> View:
+    status = mapping(json.loads(resource.status or "{}"))
+    return View(resource, kind_named(resource.kind), status, spec_text)
+
+
+def document(seen: View) -> dict[str, object]:
+    """The object as a manifest with a status: what `-o json` and `-o yaml` print."""
+    resource = seen.resource
+    metadata: dict[str, object] = {
+        "name": resource.name,
+        "labels": resource.labels,
+        "annotations": resource.annotations,
+        "uid": resource.uid,
+        "generation": resource.generation,
+        "version": resource.version,
+        "creationTimestamp": timestamp(resource.created_at_s),
+    }
+    if resource.deleted_at_s is not None:
+        metadata["deletionTimestamp"] = timestamp(resource.deleted_at_s)
+    status = {"phase": PENDING, "active": 0, "succeeded": 0, "failed": 0, **dated(seen.status)}
+    if seen.conditions:
+        status["conditions"] = [dated(condition) for condition in seen.conditions]
+    if resource.deleted_at_s is not None:
+        status["phase"] = DELETING
+    return {
+        "apiVersion": API_VERSION,
+        "kind": resource.kind,
+        "metadata": metadata,
+        "spec": seen.spec(),
+        "status": status,
+    }
+
+
+def dated(values: Mapping[str, object]) -> dict[str, object]:
+    """The same with every known time written out; times that are not set are left out."""
+    shown = dict(values)
+    for key in TIME_KEYS:
+        at_s = shown.get(key)
+        if isinstance(at_s, (int, float)):
+            shown[key] = timestamp(at_s)
+        elif at_s is None:
+            shown.pop(key, None)
+    return shown
+
+
+def why(seen: View) -> str:
+    """A sentence on why the object stands still or ended badly; empty when all is well."""
+    if not seen.status:
+        return "" if seen.phase == DELETING else "no controller has looked at it yet"
+    reason, message = seen.text("reason"), seen.text("message")
+    waiting = seen.waiting_on[0] if seen.waiting_on else ""
+    if seen.phase in (SUCCEEDED, READY) or reason in MOVING:
+        return ""
+    if seen.phase == DELETING:
+        return waiting
+    if seen.phase == FAILED:
+        return _joined(reason, message or _failed_condition(seen))
+    # A reason that only says "waiting" adds nothing to the sentence that says on what.
+    return _joined("" if reason == "Waiting" else reason, message or waiting)
+
+
+def _joined(reason: str, message: str) -> str:
+    return f"{reason}: {message}" if reason and message else reason or message
+
+
+def _failed_condition(seen: View) -> str:
+    for condition in seen.conditions:
+        if condition.get("type") == FAILED and condition.get("status") == "True":
+            return _joined(str(condition.get("reason") or ""), str(condition.get("message") or ""))
+    return ""
+
+
+def fix(seen: View) -> str:
+    """A command or a change that would help; empty when none is known."""
+    said = seen.text("hint")
+    if said:
+        return said
+    if seen.phase == SUSPENDED:
+        return f"fleetctl resume {seen.key}"
+    if seen.phase == FAILED and seen.count("failed"):
+        return f"fleetctl logs {seen.key} --failed"
+    if "Refused" in seen.text("reason"):
+        return "change the manifest and apply it again"
+    return ""
+
+
+def stands_still(seen: View) -> bool:
+    """Whether a list should point at this object: it waits, or it failed."""
+    return seen.phase != DELETING and bool(why(seen))

@@ -1,0 +1,152 @@
+"""`fleetctl wait`: block until something holds, or until it can no longer hold."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+
+from fleetctl.cli.flags import Parser, duration_s
+from fleetctl.cli.goals import Answer, Goal, Outcome, answer, goal, tally
+from fleetctl.cli.kinds import Target, target
+from fleetctl.cli.reading import Reading, missing, open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.supervise import Supervisor, detached
+from fleetctl.cli.text import duration, safe
+from fleetctl.cli.view import View
+from fleetctl.errors import UsageError
+from fleetctl.home import home
+
+# To a log file a line a minute says enough; a terminal's line is redrawn at every change.
+TALK_EVERY_S = 60.0
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [KIND/NAME ...] --for=GOAL [--timeout TIME]",
+        summary=(
+            "Block until a goal is met by all the objects. Ends at once, with 1, when one of them\n"
+            "can no longer meet it.\n\n"
+            "goals:\n"
+            "  complete | succeeded  the end, and a good one\n"
+            "  failed                the end, and a bad one\n"
+            "  finished              the end, either way\n"
+            "  first-result          one task has succeeded\n"
+            "  delete                gone\n"
+            "  condition=NAME        a condition of the status is True (or NAME=VALUE)"
+        ),
+        examples=(
+            "fleetctl wait job/chunks --for=succeeded --timeout 1h",
+            "fleetctl wait sweep/lr --for=first-result",
+            "fleetctl wait job/chunks --for=delete",
+        ),
+        codes="0 met, 1 can no longer be met, 2 wrong usage, 4 no such object, 124 timed out,\n"
+        "  130 interrupted (work goes on)",
+    )
+    made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to watch")
+    made.add_argument(
+        "--for",
+        dest="goal",
+        default="complete",
+        metavar="GOAL",
+        help="see above (default %(default)s)",
+    )
+    made.add_argument("--timeout", type=duration_s, metavar="TIME", help="give up after this")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = goal(args.goal)
+    targets = [target(text) for text in args.objects]
+    for one in targets:
+        if not one.kind.runs and wanted.word not in ("delete", "condition"):
+            raise UsageError(
+                f"a {one.kind.name} never ends",
+                hint="wait for its deletion or for a condition=NAME",
+            )
+    try:
+        return _wait(targets, wanted, screen, timeout_s=args.timeout)
+    except KeyboardInterrupt:
+        return detached([one.key for one in targets], f"fleetctl wait {targets[0].key}", screen)
+
+
+def _wait(
+    targets: Sequence[Target], wanted: Goal, screen: Screen, *, timeout_s: float | None
+) -> int:
+    place = home()
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    with open_reading(place) as reading:
+        pending = _identified(targets, wanted, reading, screen)
+        with Supervisor(place, screen) as supervisor:
+            progress = _Progress(screen)
+            while True:
+                for uid, one in list(pending.items()):
+                    seen = reading.by_uid(uid)
+                    told = answer(wanted, seen)
+                    if told.outcome is Outcome.IMPOSSIBLE:
+                        _give_up(one, wanted, told, screen)
+                        return 1
+                    if told.outcome is Outcome.MET:
+                        _met(one, wanted, told, screen)
+                        del pending[uid]
+                    elif seen is not None:
+                        progress.show(seen)
+                if not pending:
+                    return 0
+                if until is not None and time.monotonic() >= until:
+                    return _timed_out(list(pending.values()), wanted, timeout_s or 0.0, screen)
+                supervisor.check()
+                reading.wait_for_change(until=until)
+
+
+def _identified(
+    targets: Sequence[Target], wanted: Goal, reading: Reading, screen: Screen
+) -> dict[str, Target]:
+    """The targets by uid: a new object of the same name is not the one that was meant."""
+    found: dict[str, Target] = {}
+    for one in targets:
+        seen = reading.find(one)
+        if seen is not None:
+            found[seen.resource.uid] = one
+        elif wanted.word == "delete":
+            _met(one, wanted, Answer(Outcome.MET, "gone"), screen)
+        else:
+            raise missing(one, reading)
+    return found
+
+
+class _Progress:
+    """Talk about progress: redrawn on a terminal, a line a minute otherwise."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._next_s = time.monotonic() + TALK_EVERY_S
+
+    def show(self, seen: View) -> None:
+        line = f"{safe(seen.key)}: {seen.phase}, {tally(seen)}"
+        if self._screen.talk_is_terminal:
+            self._screen.redraw(line)
+        elif time.monotonic() >= self._next_s:
+            self._screen.talk(line)
+            self._next_s = time.monotonic() + TALK_EVERY_S
+
+
+def _met(one: Target, wanted: Goal, told: Answer, screen: Screen) -> None:
+    because = f" ({safe(told.because)})" if told.because else ""
+    screen.data(f"{safe(one.key)} condition met: {safe(str(wanted))}{because}")
+
+
+def _give_up(one: Target, wanted: Goal, told: Answer, screen: Screen) -> None:
+    verb = {"failed": "fail", "complete": "succeed", "succeeded": "succeed", "finished": "finish"}
+    sentence = verb.get(wanted.word, f"meet `{safe(str(wanted))}`")
+    screen.error(f"{safe(one.key)} can no longer {sentence}: {safe(told.because)}")
+
+
+def _timed_out(pending: Sequence[Target], wanted: Goal, timeout_s: float, screen: Screen) -> int:
+    names = ", ".join(safe(one.key) for one in pending)
+    screen.error(
+        f"timed out after {duration(timeout_s)}: {names} has not met `{safe(str(wanted))}`",
+        hint=f"fleetctl describe {safe(pending[0].key)}",
+    )
+    return 124
