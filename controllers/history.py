@@ -132,11 +132,18 @@ class History:
         assert run.name in self.live and run.state in LIVE_STATES, run
         self.live[run.name] = run
 
-    def ended(self, run: Run, *, score: float | None = None) -> None:
-        """A live run reached its end: the unit is finished, given up, or due again."""
+    def ended(self, run: Run, *, score: float | None = None, superseded: bool = False) -> None:
+        """A live run reached its end: the unit is finished, given up, or due again.
+
+        superseded: as in Replayed; the unit begins anew, as it would if all rows were read back.
+        """
         del self.live[run.name], self.live_by_index[run.index]
         self._leave_sandbox(run)
         unit = self.unfinished[run.index]
+        if superseded:
+            unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
+            self._requeue(run.index, unit, 0.0)
+            return
         unit.last = run
         if run.state is RunState.SUCCEEDED:
             self._succeed(run, score)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from controllers.kind import superseded
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Metric, Observation, Run, RunState
 from controllers.outcome import outcome
 from controllers.reconcile import Wait
@@ -39,16 +40,16 @@ class Absorber:
         self._results: dict[str, str | None] = {}
         self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
 
-    def absorb(self, facts: Iterable[Fact], now_s: float) -> set[str]:
-        """The uids that must be looked at because of these facts."""
-        touched: set[str] = set()
+    def absorb(self, facts: Iterable[Fact], now_s: float) -> dict[str, None]:
+        """The uids that must be looked at because of these facts, in the order of the facts."""
+        touched: dict[str, None] = {}
         for fact in facts:
             if isinstance(fact, Observed):
-                touched.update(self._observed(fact))
+                touched.update(dict.fromkeys(self._observed(fact)))
             elif isinstance(fact, AssetReplied):
-                touched.update(self._asset(fact, now_s))
+                touched.update(dict.fromkeys(self._asset(fact, now_s)))
             else:
-                touched.update(self._call(fact, now_s))
+                touched.update(dict.fromkeys(self._call(fact, now_s)))
         return touched
 
     def write(self) -> None:
@@ -252,7 +253,7 @@ class Absorber:
         score = score_of(track.controller, run, result, lambda: latest)
         if run.state is not RunState.SUCCEEDED:
             result = None
-        track.history.ended(run, score=score)
+        track.history.ended(run, score=score, superseded=superseded(track.controller, run))
         track.waits.pop(run.name, None)
         track.calls.pop(run.name, None)
         if not run.sandbox_open:

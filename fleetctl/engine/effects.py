@@ -17,6 +17,7 @@ from controllers.model import Run, RunState
 from controllers.plan import CloseSandbox, EnsureVolume, FreeScratch, RemoveVolume
 from fleetctl.engine.facts import (
     AssetReplied,
+    Fact,
     StartRefused,
     StartReplied,
     StartUnknown,
@@ -81,18 +82,22 @@ class Effects:
         if call.busy or now_s < call.retry_at_s or run.provider not in self._engine.providers:
             return
         call.busy = "start"
-        self._spawn(run.name, self._start(track, run))
+        cancelled = StartUnknown(run.name, "the start was cancelled")
+        self._spawn(run.name, self._start(track, run), cancelled)
 
     def _drive_stop(self, track: Track, run: Run, now_s: float) -> None:
         call = track.calls.setdefault(run.name, Call(appeared_at_s=self._engine.started_at_s))
         if call.busy == "start":
             # Its outcome is unknown now; the stop goes by name and the bound is waited out.
-            self._tasks[run.name].cancel()
+            # A call that has just ended has its fact in the inbox, and the stop follows that.
+            if run.name in self._tasks:
+                self._tasks[run.name].cancel()
             return
         if call.busy or now_s < call.retry_at_s or run.provider not in self._engine.providers:
             return
         call.busy = "stop"
-        self._spawn(run.name, self._stop(track, run.name, _ref(run)))
+        cancelled = StopReplied(run.name, "cancelled")
+        self._spawn(run.name, self._stop(track, run.name, _ref(run)), cancelled)
 
     def _drive_close(self, track: Track, action: CloseSandbox, now_s: float) -> None:
         assert track.history is not None
@@ -103,7 +108,8 @@ class Effects:
         if call.busy or now_s < call.retry_at_s or box.provider not in self._engine.providers:
             return
         call.busy = "stop"
-        self._spawn(box.last.name, self._stop(track, box.last.name, _ref(box.last)))
+        cancelled = StopReplied(box.last.name, "cancelled")
+        self._spawn(box.last.name, self._stop(track, box.last.name, _ref(box.last)), cancelled)
 
     async def _start(self, track: Track, run: Run) -> None:
         engine = self._engine
@@ -128,9 +134,6 @@ class Effects:
             if error.reason == "RateLimited":
                 gate.hold_until(now_s + error.retry_after_s)
             tell(StartWaits(run.name, error.reason, _with_hint(error), now_s + delay_s))
-        except asyncio.CancelledError:
-            tell(StartUnknown(run.name, "the start was cancelled"))
-            raise
 
     async def _stop(self, track: Track, name: str, ref: RunRef) -> None:
         engine = self._engine
@@ -144,9 +147,6 @@ class Effects:
             )
             reply = await engine.guarded(call, what="stop", key=name)
             message = reply.why if isinstance(reply, NoAnswer) else ""
-        except asyncio.CancelledError:
-            engine.tell(StopReplied(name, "cancelled"))
-            raise
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
         engine.tell(StopReplied(name, message))
@@ -188,7 +188,8 @@ class Effects:
         if track.asset.busy or now_s < track.asset.retry_at_s:
             return
         track.asset.busy = True
-        self._spawn(track.resource.uid, self._asset(track, action))
+        cancelled = AssetReplied(track.resource.uid, _WORDS[type(action)], "cancelled")
+        self._spawn(track.resource.uid, self._asset(track, action), cancelled)
 
     async def _asset(self, track: Track, action: EnsureVolume | RemoveVolume | FreeScratch) -> None:
         uid, engine = track.resource.uid, self._engine
@@ -199,9 +200,6 @@ class Effects:
         try:
             reply = await engine.guarded(self._asset_calls(uid, action), what=what, key=uid)
             message = reply.why if isinstance(reply, NoAnswer) else ""
-        except asyncio.CancelledError:
-            engine.tell(AssetReplied(uid, what, "cancelled"))
-            raise
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
         engine.tell(AssetReplied(uid, what, message))
@@ -223,14 +221,17 @@ class Effects:
         else:
             await gate.ask(partial(backend.remove_volume, action.name))
 
-    def _spawn(self, key: str, work: Coroutine[object, object, None]) -> None:
+    def _spawn(self, key: str, work: Coroutine[object, object, None], cancelled: Fact) -> None:
+        """cancelled: what is known when the call is cancelled, be it before its first step."""
         task = asyncio.ensure_future(work)
         self._tasks[key] = task
-        task.add_done_callback(lambda done: self._forget(key, done))
+        task.add_done_callback(lambda done: self._ended(key, done, cancelled))
 
-    def _forget(self, key: str, done: asyncio.Task[None]) -> None:
+    def _ended(self, key: str, done: asyncio.Task[None], cancelled: Fact) -> None:
         if self._tasks.get(key) is done:
             del self._tasks[key]
+        if done.cancelled():
+            self._engine.tell(cancelled)
 
 
 _WORDS: dict[type, str] = {

@@ -168,6 +168,8 @@ class Engine:
         try:
             with self.store.transaction():
                 touched = self.absorber.absorb(facts, now_s)
+                # A pass may read rows back, so they must say what was just absorbed.
+                self.absorber.write()
                 done = dict.fromkeys([*keys, *touched])
                 for uid in done:
                     self.queue.discard(uid)

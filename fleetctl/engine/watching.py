@@ -66,7 +66,9 @@ class Watcher:
 
     async def _wait(self, provider: str, poll_at_s: float) -> None:
         wake = self._wakes[provider]
-        until_s = min([poll_at_s, *self._later.values()])
+        # Another provider's looks are its own watcher's; waking for them here would spin.
+        ours = [at_s for run, at_s in self._later.items() if self._provider_of(run) == provider]
+        until_s = min([poll_at_s, *ours])
         if not self._pushed[provider]:
             try:
                 async with asyncio.timeout(max(0.0, until_s - self._engine.clock.now_s())):
@@ -101,7 +103,7 @@ class Watcher:
         for run in [run for run, at_s in self._later.items() if at_s <= now_s]:
             if self._provider_of(run) in (provider, None):
                 del self._later[run]
-                names.add(run)
+                names.add(run)  # one that is over has no reference any more and is not asked for
         return names
 
     def _polled(self, provider: str) -> set[str]:
