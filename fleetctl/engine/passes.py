@@ -47,7 +47,7 @@ class Passes:
         resource = track.resource
         if track.dormant and track.controller is None and not _has_ttl(resource):
             return
-        if track.spec is None:
+        if track.spec is None and track.history is None:
             load(track, self._engine.store.runs)
             self._own(track)
         if track.controller is None:

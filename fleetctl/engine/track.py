@@ -14,6 +14,7 @@ from functools import partial
 from controllers.history import History, Replayed
 from controllers.kind import Controller, Scoring, superseded
 from controllers.kinds import CONTROLLERS
+from controllers.leaving import Leaving
 from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from controllers.plan import (
     TERMINAL_PHASES,
@@ -104,19 +105,29 @@ def track_of(resource: Resource) -> Track:
 def load(track: Track, runs: RunStore) -> None:
     """Parse the spec and rebuild the history from the rows.
 
-    Raises pydantic's ValidationError when the stored spec cannot be read by this version.
+    Raises pydantic's ValidationError when the stored spec cannot be read by this version and the
+    resource is not deleted.
     """
     resource = track.resource
-    track.spec = parse_spec(resource.kind, resource.spec)
-    make = CONTROLLERS.get(resource.kind)
-    if make is None:
-        return
     rows: Iterable[tuple[Run, str | None]] = runs.of(resource.uid)
-    allocated: dict[str, int] = {}
-    if resource.kind == "Sweep":
-        rows = list(rows)
-        allocated = {run.params_hash: run.index for run, _ in rows}
-    track.controller = make(track.spec, allocated)
+    try:
+        track.spec = parse_spec(resource.kind, resource.spec)
+    except ValueError:
+        if resource.deleted_at_s is None:
+            raise
+        # What nobody can read can still be deleted (I23).
+        track.controller = Leaving() if resource.kind in CONTROLLERS else None
+    else:
+        make = CONTROLLERS.get(resource.kind)
+        if make is None:
+            return
+        allocated: dict[str, int] = {}
+        if resource.kind == "Sweep":
+            rows = list(rows)
+            allocated = {run.params_hash: run.index for run, _ in rows}
+        track.controller = make(track.spec, allocated)
+    if track.controller is None:
+        return
     track.history = History(track.controller.limits)
     track.history.replay(_replayed(track.controller, rows, runs))
     for run in track.history.live.values():
