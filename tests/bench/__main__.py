@@ -1,0 +1,40 @@
+"""`make bench`: every figure of the README, or those whose name is given.
+
+python -m tests.bench [tasks | many | reads | applies | starting | idle] ...
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from tests.bench import screens, tasks
+from tests.bench.harness import Figure
+
+BENCHES: dict[str, Callable[[], list[Figure]]] = {
+    "tasks": tasks.against_the_seeds_loop,
+    "many": tasks.many_tasks,
+    "reads": screens.reads,
+    "applies": screens.applies,
+    "starting": screens.starting,
+    "idle": screens.idle,
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        print(
+            f"error: no benchmark `{unknown[0]}`; there are {', '.join(BENCHES)}", file=sys.stderr
+        )
+        return 2
+    print(screens.machine())
+    print("| what | measured | goal | |\n| --- | --- | --- | --- |")
+    for name in names or BENCHES:
+        for figure in BENCHES[name]():
+            print(figure, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,18 @@
+"""P1, P2 and P4 against a real controller that is killed 100 times; `make soak` does more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.killing import live_through
+
+KILLS = 50  # in each of two lives, which run beside each other
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_controller_that_is_killed_at_any_moment_loses_and_repeats_nothing(
+    tmp_path: Path, seed: int
+) -> None:
+    assert live_through(tmp_path, kills=KILLS, seed=seed) == []
