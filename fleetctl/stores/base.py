@@ -25,6 +25,13 @@ class DiskFull(StoreError):
     """
 
 
+def disk_full(path: object) -> DiskFull:
+    return DiskFull(
+        f"the disk that holds `{path}` is full; nothing was written",
+        hint="free some space; work goes on by itself once there is room",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class EventRow:
     """One sentence about an object, for people. Equal (uid, reason, message) within a minute are

@@ -79,26 +79,27 @@ def open_store(
     """
     statedir.prepare(home)
     lock = statedir.lock(home)
+    ballast, hooks = statedir.Ballast(home), Hooks(before_commit, after_commit)
     try:
-        session = _open_session(home, clock, Hooks(before_commit, after_commit))
+        try:
+            session = _open_session(home, clock, ballast, hooks)
+        except DiskFull:
+            # A controller that cannot start cannot stop anything either.
+            ballast.drop(now_s=clock.now_s())
+            session = _open_session(home, clock, ballast, hooks)
     except BaseException:
         lock.release()
         raise
     return SqliteStore(session, lock)
 
 
-def _open_session(home: Path, clock: Clock, hooks: Hooks) -> Session:
-    path, ballast = home / places.STATE_DB, statedir.Ballast(home)
+def _open_session(home: Path, clock: Clock, ballast: statedir.Ballast, hooks: Hooks) -> Session:
+    path = home / places.STATE_DB
     found, marker = opening.inspect(path), statedir.read_marker(home)
     opening.check_marker(home, found, marker)
     opening.check_events(home / places.EVENTS_DB)
     at_least = marker.epoch if marker else 0
-    try:
-        state, identity = _open_state(path, clock, founded=found is not None, at_least=at_least)
-    except DiskFull:
-        # The epoch needs a page, and a controller that cannot start cannot stop anything either.
-        ballast.drop(now_s=clock.now_s())
-        state, identity = _open_state(path, clock, founded=found is not None, at_least=at_least)
+    state, identity = _open_state(path, clock, founded=found is not None, at_least=at_least)
     try:
         statedir.write_marker(home, statedir.Marker(identity.store_id, identity.epoch))
         events = _open_events(home / places.EVENTS_DB, state)

@@ -6,20 +6,24 @@ import sqlite3
 from pathlib import Path
 
 from fleetctl.errors import StoreError
-from fleetctl.stores.base import DiskFull
+from fleetctl.stores.base import disk_full
 
 # SQLite grows its shared memory by writing; on a full disk that fails with this code, not with
 # FULL.
 _SHARED_MEMORY_SIZE = 0x130A
+# Python fails to decode even the messages of SQLite when damage has reached the names in them.
+READ_FAILURES = (sqlite3.Error, UnicodeDecodeError)
 _FATAL = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
-def primary_code(error: sqlite3.Error) -> int:
+def primary_code(error: sqlite3.Error | UnicodeDecodeError) -> int:
     """SQLite's primary result code; 0 for what the Python module raises by itself."""
+    if isinstance(error, UnicodeDecodeError):
+        return sqlite3.SQLITE_CORRUPT
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def is_full(error: sqlite3.Error) -> bool:
+def is_full(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     extended = getattr(error, "sqlite_errorcode", 0)
     return primary_code(error) == sqlite3.SQLITE_FULL or extended == _SHARED_MEMORY_SIZE
 
@@ -31,13 +35,10 @@ def is_fatal(error: sqlite3.Error) -> bool:
     return primary_code(error) in _FATAL and not is_full(error)
 
 
-def explain(error: sqlite3.Error, path: Path | str) -> StoreError:
+def explain(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> StoreError:
     """The StoreError to raise `from error`."""
     if is_full(error):
-        return DiskFull(
-            f"the disk that holds `{path}` is full; nothing was written",
-            hint="free some space; work goes on by itself once there is room",
-        )
+        return disk_full(path)
     match primary_code(error):
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return damaged(path, str(error))

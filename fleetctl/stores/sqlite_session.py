@@ -18,7 +18,7 @@ from typing import Any
 from fleetctl.clock import Clock
 from fleetctl.errors import StoreError
 from fleetctl.stores import queries
-from fleetctl.stores.sqlite_errors import explain, is_fatal, is_full
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain, is_fatal, is_full
 from fleetctl.stores.sqlite_open import Identity
 from fleetctl.stores.statedir import Ballast
 
@@ -67,6 +67,7 @@ class Session:
         self._hooks = hooks
         self._inside = False
         self._changes_kept = identity.changes
+        self._events_lost = 0
         self._ended_because: StoreError | None = None
 
     def writing(self) -> sqlite3.Connection:
@@ -78,7 +79,7 @@ class Session:
         """All rows of one of our queries, by its name."""
         try:
             return self.state.execute(self.sql[query], parameters).fetchall()
-        except sqlite3.Error as error:
+        except READ_FAILURES as error:
             raise explain(error, self._path) from error
 
     def next_change(self) -> int:
@@ -168,7 +169,13 @@ class Session:
             if self._events.in_transaction:
                 self._events.execute("ROLLBACK")
             # The outcome is durable already; a lost sentence must not look like a lost outcome.
-            log.warning("events were lost", extra={"writes": len(writes), "error": str(error)})
+            if not self._events_lost:
+                log.warning("events are being lost", extra={"error": str(error)})
+            self._events_lost += len(writes)
+            return
+        if self._events_lost:
+            log.warning("events are kept again", extra={"lost": self._events_lost})
+            self._events_lost = 0
 
     def end(self, reason: StoreError) -> None:
         """Refuse all further writes with `reason`; an open transaction is not ours to undo now."""

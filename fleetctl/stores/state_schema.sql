@@ -44,7 +44,7 @@ CREATE TABLE runs (
     rid INTEGER NOT NULL,
     idx INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
-    state INTEGER NOT NULL,        -- position in codes.STATES
+    state INTEGER NOT NULL CHECK (state BETWEEN 0 AND 7),  -- position in codes.STATES
     provider INTEGER NOT NULL,     -- words
     template_hash INTEGER NOT NULL,-- words
     sandbox_open INTEGER NOT NULL,

@@ -7,6 +7,7 @@ ballast.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from fleetctl import home as places
 from fleetctl.errors import StoreError
+from fleetctl.stores.base import disk_full
 from fleetctl.stores.filesystem import refuse_shared_filesystem
 
 # Enough to record the end of some thousand runs; a guess that costs nobody anything.
@@ -68,7 +70,6 @@ class Lock:
     fd: int
 
     def release(self) -> None:
-        os.ftruncate(self.fd, 0)
         os.close(self.fd)
 
 
@@ -87,11 +88,19 @@ def lock(home: Path) -> Lock:
             os.close(fd)
             raise _held(path, holder[0] if holder else "") from None
         if _still_there(fd, path):
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()} {_boot_id()}\n".encode(), 0)
+            _sign(fd, home)
             return Lock(fd)
         # Someone removed the file between our open and our lock: what we hold guards nothing.
         os.close(fd)
+
+
+def _sign(fd: int, home: Path) -> None:
+    """Write who we are over the last holder's line: of equal length, so a full disk has room."""
+    try:
+        os.pwrite(fd, f"{os.getpid():<10} {_boot_id():<36}\n".encode(), 0)
+    except OSError as error:
+        os.close(fd)
+        raise _unwritable(home, error) from error
 
 
 def _still_there(fd: int, path: Path) -> bool:
@@ -133,11 +142,19 @@ def read_marker(home: Path) -> Marker | None:
 
 
 def write_marker(home: Path, marker: Marker) -> None:
-    """Durable when it returns; a crash leaves the old text or the new one."""
-    path = home / places.STORE_MARKER
+    """Durable when it returns; a crash leaves the old text or the new one. Raises StoreError."""
+    try:
+        _write_durably(home, home / places.STORE_MARKER, f"{marker.store_id} {marker.epoch}\n")
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise disk_full(home) from error
+        raise _unwritable(home, error) from error
+
+
+def _write_durably(home: Path, path: Path, text: str) -> None:
     fresh = path.with_name(path.name + ".new")
     with open(fresh, "w", encoding="utf-8") as file:
-        file.write(f"{marker.store_id} {marker.epoch}\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
