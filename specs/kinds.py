@@ -1,14 +1,14 @@
 """The registry of kinds: one line a kind.
 
-Models are imported when first asked for, so that names stay cheap.
+Models are imported when first asked for, and a row is a named tuple: the CLI's read paths come
+through here.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from specs.scalars import Spec
@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 API_VERSION = "fleetctl.dev/v1alpha1"
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     name: str
     plural: str
     short: tuple[str, ...]
     model: str  # module:class
+    unit: str = ""  # what people call one piece of its work; empty: objects of it run nothing
+
+    @property
+    def runs(self) -> bool:
+        """Whether objects of this kind do work and can end."""
+        return bool(self.unit)
 
     @property
     def spec(self) -> type[Spec]:
@@ -32,10 +37,12 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "BatchJob": Kind("BatchJob", "batchjobs", ("job", "jobs"), "specs.batchjob:BatchJobSpec"),
-    "Sweep": Kind("Sweep", "sweeps", ("sw",), "specs.sweep:SweepSpec"),
+    "BatchJob": Kind(
+        "BatchJob", "batchjobs", ("job", "jobs", "bj"), "specs.batchjob:BatchJobSpec", "task"
+    ),
+    "Sweep": Kind("Sweep", "sweeps", ("sw",), "specs.sweep:SweepSpec", "trial"),
     "TrainingRun": Kind(
-        "TrainingRun", "trainingruns", ("tr",), "specs.trainingrun:TrainingRunSpec"
+        "TrainingRun", "trainingruns", ("tr",), "specs.trainingrun:TrainingRunSpec", "stage"
     ),
     "Volume": Kind("Volume", "volumes", ("vol",), "specs.volume:VolumeSpec"),
     "Secret": Kind("Secret", "secrets", (), "specs.secret:SecretSpec"),

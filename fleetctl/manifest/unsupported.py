@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from controllers.command import MACROS, unknown_macros
+from controllers.search import size
+from controllers.sweep import GRID_POINTS_MAX
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
+from fleetctl.manifest.words import listed
 from specs.common import Metadata
 from specs.scalars import Spec
 from specs.secret import SecretSpec
@@ -39,6 +43,15 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
         yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
     if spec.backend == "wandb":
         yield _finding(("spec", "backend"), "use `builtin`; it reads the same search", "`wandb`")
+    macros = unknown_macros(search.command or ())
+    if macros:
+        said = f" holds `{macros[0]}`, which is no macro of W&B's"
+        hint = f"known are {listed(f'${{{name}}}' for name in MACROS)}"
+        yield Finding((*at, "command"), (*at, "command"), said, hint)
+    points = size(search) if search.method == "grid" else None
+    if points is not None and points > GRID_POINTS_MAX:
+        said = f": the grid has {points:,} points; at most {GRID_POINTS_MAX:,} are carried out"
+        yield Finding((*at, "parameters"), (*at, "parameters"), said, "use `random` with `run_cap`")
     for name in ("job", "image_uri", "scheduler", "metrics"):
         if getattr(search, name) is not None:
             yield _finding((*at, name), "leave it out")
