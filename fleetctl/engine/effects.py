@@ -79,7 +79,7 @@ class Effects:
 
     def _drive_start(self, track: Track, run: Run, now_s: float) -> None:
         call = track.calls.setdefault(run.name, Call())
-        if call.busy or now_s < call.retry_at_s or run.provider not in self._engine.providers:
+        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
             return
         call.busy = "start"
         cancelled = StartUnknown(run.name, "the start was cancelled")
@@ -93,7 +93,7 @@ class Effects:
             if run.name in self._tasks:
                 self._tasks[run.name].cancel()
             return
-        if call.busy or now_s < call.retry_at_s or run.provider not in self._engine.providers:
+        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
             return
         call.busy = "stop"
         cancelled = StopReplied(run.name, "cancelled")
@@ -105,11 +105,24 @@ class Effects:
         if box is None or box.busy:
             return
         call = track.calls.setdefault(box.last.name, Call())
-        if call.busy or now_s < call.retry_at_s or box.provider not in self._engine.providers:
+        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(box.provider):
             return
         call.busy = "stop"
         cancelled = StopReplied(box.last.name, "cancelled")
         self._spawn(box.last.name, self._stop(track, box.last.name, _ref(box.last)), cancelled)
+
+    def _later(self, track: Track, retry_at_s: float, now_s: float) -> bool:
+        """True when it is too early to call; the resource is looked at again when it is time.
+
+        Said anew in every turn, because an earlier look at the resource takes it off the queue.
+        """
+        if now_s >= retry_at_s:
+            return False
+        self._engine.queue.add(track.resource.uid, retry_at_s)
+        return True
+
+    def _unknown(self, provider: str) -> bool:
+        return provider not in self._engine.providers
 
     async def _start(self, track: Track, run: Run) -> None:
         engine = self._engine
@@ -185,7 +198,7 @@ class Effects:
     def _drive_asset(
         self, track: Track, action: EnsureVolume | RemoveVolume | FreeScratch, now_s: float
     ) -> None:
-        if track.asset.busy or now_s < track.asset.retry_at_s:
+        if track.asset.busy or self._later(track, track.asset.retry_at_s, now_s):
             return
         track.asset.busy = True
         cancelled = AssetReplied(track.resource.uid, _WORDS[type(action)], "cancelled")

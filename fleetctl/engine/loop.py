@@ -11,6 +11,7 @@ directly in reaction to an event: an event only says which key to look at.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
@@ -66,6 +67,7 @@ class Engine:
         self._stopping = False
         self.started_at_s = clock.now_s()
         self._store_retry_at_s = 0.0
+        self._scan_at_s = self.started_at_s + settings.resync_s
         self._watched = 0
         self.watcher = Watcher(self)
         self.effects = Effects(self, secrets or _no_secrets)
@@ -215,26 +217,25 @@ class Engine:
             self.queue.add(uid)
 
     async def _sleep(self) -> None:
-        """Until a fact, a wish or the next due key."""
-        if self._inbox:
+        """Until a fact, a wish, the next due key or the next full scan."""
+        now_s = self.clock.now_s()
+        if self._inbox and now_s >= self._store_retry_at_s:
             await asyncio.sleep(0)
             return
+        if now_s >= self._scan_at_s:
+            self._scan(now_s)
         due_at_s = self.queue.next_due_at_s()
-        now_s = self.clock.now_s()
-        if now_s < self._store_retry_at_s:
-            due_at_s = self._store_retry_at_s
-        delay_s = self.settings.resync_s if due_at_s is None else due_at_s - now_s
-        delay_s = min(max(delay_s, 0.0), self.settings.resync_s)
-        try:
-            async with asyncio.timeout(delay_s):
+        until_s = self._scan_at_s if due_at_s is None else min(due_at_s, self._scan_at_s)
+        # While the store refuses, the facts wait; they must not keep the loop turning.
+        until_s = max(until_s, self._store_retry_at_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until_s - now_s)):
                 await self._wake.wait()
-        except TimeoutError:
-            if due_at_s is None or delay_s == self.settings.resync_s:
-                self._resync()
         self._wake.clear()
 
-    def _resync(self) -> None:
-        """The slow full scan under the events."""
+    def _scan(self, now_s: float) -> None:
+        """The slow full scan under the events; it comes in its time, however many come."""
+        self._scan_at_s = now_s + self.settings.resync_s
         for uid, track in self.tracks.items():
             if not track.dormant:
                 self.queue.add(uid)
