@@ -15,11 +15,11 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.flags import Parser, duration_s
-from fleetctl.cli.kinds import KINDS
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import UsageError
 from fleetctl.home import home
+from specs.kinds import KINDS
 
 if TYPE_CHECKING:
     from fleetctl.manifest.documents import Document
@@ -110,5 +110,5 @@ def _show(
 
 def _first_working(keys: Iterable[str]) -> str:
     """The first key whose kind does work."""
-    working = {kind.name.lower() for kind in KINDS if kind.runs}
+    working = {kind.name.lower() for kind in KINDS.values() if kind.runs}
     return next((key for key in keys if key.partition("/")[0] in working), "")

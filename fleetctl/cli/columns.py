@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fleetctl.cli.kinds import Kind
 from fleetctl.cli.tasks import Task
 from fleetctl.cli.text import age, assignments, duration, safe, scalar, shorten
 from fleetctl.cli.view import View, mapping, why
+from specs.kinds import Kind
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
 WHY_CHARS_MAX = 80

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleetctl.cli.kinds import API_VERSION
 from fleetctl.cli.render import Screen
+from specs.kinds import API_VERSION
 
 
 def listing(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:

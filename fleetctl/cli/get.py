@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.cli.columns import columns
 from fleetctl.cli.flags import Parser, Term, add_output, selector
-from fleetctl.cli.kinds import ATTEMPTS, TASKS, Kind, Target, kind_of, target
+from fleetctl.cli.kinds import ATTEMPTS, TASKS, Target, kind_of, target
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe, shorten
 from fleetctl.cli.view import View, document, stands_still, why
 from fleetctl.errors import UsageError
 from fleetctl.home import home
+from specs.kinds import Kind
 
 FORMATS = ("table", "wide", "name", "json", "yaml")
 HINT_CHARS_MAX = 100

@@ -8,13 +8,14 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.cli.columns import ATTEMPT_HEADER, RUN_WIDE, TASK_HEADER, task_row
-from fleetctl.cli.kinds import API_VERSION, Target, target
+from fleetctl.cli.kinds import Target, target
 from fleetctl.cli.reading import Reading, must_find
 from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task
 from fleetctl.cli.text import safe, timestamp
 from fleetctl.cli.view import View
 from fleetctl.errors import UsageError
+from specs.kinds import API_VERSION
 
 
 def get_tasks(args: Namespace, reading: Reading, screen: Screen, *, attempts: bool) -> int:

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from fleetctl.cli.kinds import Kind, Target
+from fleetctl.cli.kinds import Target
 from fleetctl.cli.tasks import Task, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
 from fleetctl.stores.reader import EventLine, Reader, ResourceRow, TaskRow
+from specs.kinds import Kind
 
 # Asking whether the files changed takes microseconds; at this pace it is below 1 % of a core.
 POLL_S = 0.025

@@ -7,8 +7,8 @@ import sys
 from argparse import Namespace
 
 from fleetctl.cli.flags import Parser, add_output
-from fleetctl.cli.kinds import API_VERSION
 from fleetctl.cli.render import Screen
+from specs.kinds import API_VERSION
 
 VERSION = "0.1.0"  # pyproject.toml has it too; a test holds them equal
 

@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.kinds import API_VERSION, Kind, kind_named
+from fleetctl.cli.kinds import kind_named
 from fleetctl.cli.text import timestamp
+from specs.kinds import API_VERSION, Kind
 
 if TYPE_CHECKING:
     from fleetctl.stores.reader import ResourceRow

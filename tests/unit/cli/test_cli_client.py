@@ -1,0 +1,125 @@
+"""The client against a real socket: replies, refusals, silence and absence."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.errors import FleetctlError
+from fleetctl.home import SOCKET
+
+
+@contextmanager
+def controller(home: Path, respond: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
+    """A listener that answers one request a connection; what it was asked."""
+    home.mkdir(parents=True, exist_ok=True)
+    asked: list[bytes] = []
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = os.open(home, os.O_RDONLY)
+    listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
+    listener.listen()
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return  # closed by the test
+            with connection:
+                line = b""
+                while not line.endswith(b"\n"):
+                    line += connection.recv(65536)
+                asked.append(line)
+                with suppress(BrokenPipeError):  # the client may have given up
+                    connection.sendall(respond(line))
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        os.close(folder)
+        thread.join(10)
+
+
+def test_a_request_is_one_line_and_so_is_the_reply(tmp_path: Path) -> None:
+    with controller(tmp_path, lambda _: b'{"ok":true,"pid":7}\n') as asked:
+        assert ask(tmp_path, {"verb": "ping", "text": "a\nb"}) == {"ok": True, "pid": 7}
+    assert json.loads(asked[0]) == {"verb": "ping", "text": "a\nb"}
+    assert asked[0].count(b"\n") == 1
+
+
+def test_a_large_request_and_a_large_reply_arrive_whole(tmp_path: Path) -> None:
+    text = "x" * 3_000_000
+    with controller(tmp_path, lambda line: line):
+        assert ask(tmp_path, {"text": text}) == {"text": text}
+
+
+def test_a_home_with_a_path_too_long_for_a_socket_is_reached(tmp_path: Path) -> None:
+    home = tmp_path / ("d" * 120) / "e"
+    with controller(home, lambda _: b'{"ok":true}\n'):
+        assert ask(home, {"verb": "ping"}) == {"ok": True}
+
+
+@pytest.mark.parametrize("folder", ["", "missing", "m" * 150])
+def test_no_socket_means_that_no_controller_runs(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(NotRunning):
+        ask(tmp_path / folder, {"verb": "ping"})
+    assert ping(tmp_path / folder) is None
+
+
+def test_a_socket_that_a_dead_controller_left_means_that_none_runs(tmp_path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(tmp_path / SOCKET))
+    listener.close()
+    with pytest.raises(NotRunning):
+        ask(tmp_path, {"verb": "ping"})
+
+
+def test_a_controller_that_hangs_up_leaves_the_outcome_open_and_says_so(tmp_path: Path) -> None:
+    with controller(tmp_path, lambda _: b""), pytest.raises(FleetctlError, match="may or may not"):
+        ask(tmp_path, {"verb": "apply"})
+
+
+def test_half_a_reply_is_no_reply(tmp_path: Path) -> None:
+    with (
+        controller(tmp_path, lambda _: b'{"ok":tr'),
+        pytest.raises(FleetctlError, match="ended before it answered"),
+    ):
+        ask(tmp_path, {"verb": "apply"})
+
+
+def test_a_controller_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def respond(_line: bytes) -> bytes:
+        release.wait(10)
+        return b""
+
+    with controller(tmp_path, respond):
+        with pytest.raises(FleetctlError, match=r"did not answer within 0\.1 s"):
+            ask(tmp_path, {"verb": "apply"}, wait_s=0.1)
+        release.set()
+
+
+def test_a_refusal_keeps_its_code_its_hint_and_all_its_errors() -> None:
+    with pytest.raises(FleetctlError) as caught:
+        raise_refusal({"ok": False, "code": 5, "errors": ["a: 1", "b: 2"], "hint": "h"})
+    assert (caught.value.exit_code, caught.value.hint) == (5, "h")
+    assert str(caught.value) == "a: 1\nerror: b: 2"
+
+
+def test_a_refusal_without_words_is_still_an_error() -> None:
+    with pytest.raises(FleetctlError, match="no reason given") as caught:
+        raise_refusal({"ok": False})
+    assert caught.value.exit_code == 1

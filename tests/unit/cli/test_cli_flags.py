@@ -1,0 +1,121 @@
+"""The small languages inside flags: times, indexes, selectors, and answers to wrong words."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.cli.flags import Parser, count, did_you_mean, duration_s, indexes, selector
+from fleetctl.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("45s", 45), ("5m", 300), ("2h", 7200), ("7d", 604800), ("90", 90), ("0", 0), ("0s", 0),
+        ("1.5h", 5400), ("0.5", 0.5), ("1h30m", 5400), ("1d2h3m4s", 93784),
+    ],
+)  # fmt: skip
+def test_times_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "s", "5x", "-5s", "5 m", "1m1h", "5m5m", "5m5", "1.2.3", ".", "1e3", "inf", "nan", "٥s",
+     "367d", "9" * 400],
+)  # fmt: skip
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        duration_s(text)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_time_or_a_refusal(text: str) -> None:
+    try:
+        assert duration_s(text) >= 0
+    except argparse.ArgumentTypeError as error:
+        assert text in str(error)
+
+
+def test_indexes_are_single_numbers_and_ranges() -> None:
+    chosen = indexes("3,7-9, 12")
+    assert [index for index in range(20) if index in chosen] == [3, 7, 8, 9, 12]
+
+
+def test_a_huge_range_of_indexes_costs_nothing() -> None:
+    assert 99_999 in indexes("0-2147483647")
+
+
+@pytest.mark.parametrize("text", ["", "a", "3,", "-3", "3-", "9-7", "1-2-3", "3;4", "99999999999"])
+def test_what_is_no_list_of_indexes_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        indexes(text)
+
+
+def test_a_backward_range_is_turned_round_in_the_answer() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="write 7-9"):
+        indexes("9-7")
+
+
+def test_a_count_is_a_whole_number_from_zero() -> None:
+    assert count("0") == 0
+    with pytest.raises(argparse.ArgumentTypeError):
+        count("-1")
+
+
+def test_a_selector_knows_equal_unequal_and_present() -> None:
+    terms = selector("team=rlm, stage!=test,gpu,a==b")
+    assert [tuple(term) for term in terms] == [
+        ("team", "=", "rlm"), ("stage", "!=", "test"), ("gpu", "exists", ""), ("a", "=", "b"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "=x", "team=", "a=b,", "!=x"])
+def test_what_is_no_selector_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        selector(text)
+
+
+def _parser() -> Parser:
+    parser = Parser(verb="wait", usage="X", summary="s", examples=("e",), codes="0 ok")
+    parser.add_argument("object")
+    parser.add_argument("--timeout", type=duration_s)
+    return parser
+
+
+def test_an_unknown_flag_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(UsageError, match="knows no flag `--timeot`") as caught:
+        _parser().parse(["job/x", "--timeot=5m"])
+    assert caught.value.hint == "did you mean `--timeout`?"
+
+
+def test_a_flag_is_never_guessed_from_its_beginning() -> None:
+    with pytest.raises(UsageError):
+        _parser().parse(["job/x", "--time", "5m"])
+
+
+def test_a_bad_value_names_its_flag() -> None:
+    with pytest.raises(UsageError, match="--timeout: `5x` is not a time"):
+        _parser().parse(["job/x", "--timeout", "5x"])
+
+
+def test_a_word_too_many_is_named() -> None:
+    with pytest.raises(UsageError, match="`job/y` is one word too many"):
+        _parser().parse(["job/x", "job/y"])
+
+
+def test_a_missing_word_is_named() -> None:
+    with pytest.raises(UsageError, match="required: object"):
+        _parser().parse([])
+
+
+def test_help_is_given_even_when_the_rest_is_wrong() -> None:
+    assert _parser().parse(["--nonsense", "-h"]).help
+
+
+def test_far_words_are_not_suggested() -> None:
+    assert did_you_mean("xyzzy", ["apply", "get"]) == ""

@@ -1,0 +1,131 @@
+"""The one place that prints: alignment, colour, the two streams, and errors of several lines."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from fleetctl.cli.render import GROUP_ROWS, Screen, system_screen
+
+
+def screen(*, terminal: bool = False, colour: bool = True) -> Screen:
+    return Screen(
+        io.StringIO(), io.StringIO(), colour=colour, out_is_terminal=terminal,
+        talk_is_terminal=terminal,
+    )  # fmt: skip
+
+
+def out(made: Screen) -> str:
+    assert isinstance(made.out, io.StringIO)
+    return made.out.getvalue()
+
+
+def talk(made: Screen) -> str:
+    assert isinstance(made.talk_stream, io.StringIO)
+    return made.talk_stream.getvalue()
+
+
+def test_columns_are_aligned_and_lines_have_no_trailing_space() -> None:
+    made = screen()
+    made.table(("NAME", "STATUS", "WHY"), [["a", "Running", ""], ["longer-name", "Failed", "x"]])
+    assert out(made) == (
+        "NAME         STATUS   WHY\na            Running\nlonger-name  Failed   x\n"
+    )
+
+
+def test_wide_characters_do_not_break_the_columns() -> None:
+    made = screen()
+    made.table(("A", "B"), [["数据", "1"], ["abcd", "2"]])
+    assert out(made) == "A     B\n数据  1\nabcd  2\n"
+
+
+def test_rows_under_an_earlier_table_keep_its_columns_and_have_no_header() -> None:
+    made = screen()
+    widths = made.table(("NAME", "N"), [["abcdef", "1"]])
+    made.table(("NAME", "N"), [["x", "2"]], widths=widths)
+    assert out(made) == "NAME    N\nabcdef  1\nx       2\n"
+
+
+def test_no_rows_print_nothing_not_even_a_header() -> None:
+    made = screen()
+    assert made.table(("NAME",), []) == []
+    assert out(made) == ""
+
+
+def test_many_rows_have_one_header() -> None:
+    made = screen()
+    made.table(("N",), ([str(n)] for n in range(2 * GROUP_ROWS + 1)))
+    lines = out(made).splitlines()
+    assert lines.count("N") == 1
+    assert lines[1:] == [str(n) for n in range(2 * GROUP_ROWS + 1)]
+
+
+def test_colour_is_for_terminals_and_changes_no_letter() -> None:
+    plain, coloured = screen(), screen(terminal=True)
+    for made in (plain, coloured):
+        made.table(("NAME", "STATUS", "AGE"), [["Failed", "Failed", "1d"], ["b", "Pending", "2d"]])
+    assert "\x1b" not in out(plain)
+    assert "\x1b[31mFailed\x1b[0m" in out(coloured)
+    stripped = out(coloured)
+    for code in ("\x1b[31m", "\x1b[33m", "\x1b[0m"):
+        stripped = stripped.replace(code, "")
+    assert stripped == out(plain)
+
+
+@pytest.mark.parametrize(
+    ("environ", "no_color"),
+    [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({}, True)],
+)
+def test_colour_can_be_turned_off(environ: dict[str, str], no_color: bool) -> None:
+    assert not system_screen(environ, no_color=no_color).talk_colour
+
+
+def test_data_goes_to_stdout_and_everything_else_to_stderr() -> None:
+    made = screen()
+    made.data("data")
+    made.talk("talk")
+    made.hint("do this")
+    made.warn("careful")
+    assert out(made) == "data\n"
+    assert talk(made) == "talk\nhint: do this\nwarning: careful\n"
+
+
+def test_an_error_may_bring_several_errors_with_their_own_hints() -> None:
+    made = screen()
+    made.error(
+        "a.yaml:1:2: bad\nhint: did you mean `x`?\nerror: b.yaml:3:4: worse", hint="see --help"
+    )
+    assert talk(made) == (
+        "error: a:1:2: bad\nhint: did you mean `x`?\nerror: b:3:4: worse\nhint: see --help\n"
+    )
+
+
+def test_an_error_cannot_drive_the_terminal() -> None:
+    made = screen(terminal=True, colour=False)
+    made.error("name `\x1b]0;owned\x07`", hint="\x9b2J")
+    assert "\x1b" not in talk(made) and "\x9b" not in talk(made)
+    assert "\\x1b]0;owned\\x07" in talk(made)
+
+
+def test_lines_after_an_error_that_belong_to_it_stay_as_they_are() -> None:
+    made = screen()
+    made.error("it failed; its log ends with:\n  Traceback: boom")
+    assert talk(made) == "error: it failed; its log ends with:\n  Traceback: boom\n"
+
+
+def test_a_redrawn_line_is_gone_before_the_next_line_comes() -> None:
+    made = screen(terminal=True)
+    made.redraw("3/6")
+    made.talk("done")
+    assert talk(made) == "\r\x1b[2K3/6\r\x1b[2Kdone\n"
+
+
+def test_bytes_and_text_keep_their_order_on_one_stream() -> None:
+    raw = io.BytesIO()
+    made = Screen(io.TextIOWrapper(raw, write_through=False), io.StringIO())
+    made.data("one")
+    made.raw(b"two \xff\n")
+    made.data("three")
+    made.flush()
+    assert raw.getvalue() == b"one\ntwo \xff\nthree\n"
