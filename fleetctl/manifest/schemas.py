@@ -1,0 +1,115 @@
+"""JSON Schema of each kind, for editors and for readers: `python -m fleetctl.manifest.schemas`.
+
+Writes specs/schemas/; tests/unit/manifest/test_schemas.py holds the files to the models. Here and
+not in specs/, because specs/ does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+import specs
+from specs.common import Metadata
+from specs.kinds import API_VERSION, KINDS
+from specs.scalars import Spec
+from specs.sweep import SearchFile
+
+DIRECTORY = Path(specs.__path__[0]) / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+# Models that a plain text stands for as well.
+_SHORT_FORMS = {
+    "FromFile": "The path of the file.",
+    "Gpu": "`NAME:COUNT`, such as `A100:4`; `A100` is one, `any:1` any.",
+    "Image": "Reference of an image in a registry.",
+}
+_ENV_LIST = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "value": {"type": "string"}},
+        "required": ["name", "value"],
+        "additionalProperties": False,
+    },
+}
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """The schema of a whole manifest of this kind."""
+    models: list[type[Spec]] = [Metadata, KINDS[kind].spec, SearchFile]
+    references, schema = models_json_schema([(model, "validation") for model in models])
+    definitions = schema["$defs"]
+    for name, definition in definitions.items():
+        definitions[name] = _with_short_forms(name, _without_titles(definition))
+    if kind == "Sweep":
+        _add_search_from(definitions["SweepSpec"])
+    else:
+        del definitions["SearchFile"]
+    return {
+        "$schema": DIALECT,
+        "title": kind,
+        "type": "object",
+        "properties": {
+            "apiVersion": {"const": API_VERSION},
+            "kind": {"const": kind},
+            "metadata": references[(Metadata, "validation")],
+            "spec": references[(KINDS[kind].spec, "validation")],
+            "status": {"description": "Written by fleetctl; ignored when read.", "type": "object"},
+        },
+        "required": ["apiVersion", "kind", "metadata"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def text_of(kind: str) -> str:
+    return json.dumps(schema_of(kind), indent=2) + "\n"
+
+
+def path_of(kind: str) -> Path:
+    return DIRECTORY / f"{kind.lower()}.json"
+
+
+def _without_titles(schema: Any) -> Any:
+    """Pydantic's titles repeat the names of fields; descriptions say more."""
+    if isinstance(schema, list):
+        return [_without_titles(it) for it in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_titles(it)
+        for key, it in schema.items()
+        if not (key == "title" and isinstance(it, str))
+    }
+
+
+def _with_short_forms(name: str, definition: dict[str, Any]) -> dict[str, Any]:
+    if name in _SHORT_FORMS:
+        return {"anyOf": [{"type": "string", "description": _SHORT_FORMS[name]}, definition]}
+    env = definition.get("properties", {}).get("env")
+    if name in ("Template", "Stage") and env is not None:
+        mapping = {key: env.pop(key) for key in list(env) if key != "description"}
+        env["anyOf"] = [mapping, _ENV_LIST]
+    return definition
+
+
+def _add_search_from(definition: dict[str, Any]) -> None:
+    definition["properties"]["searchFrom"] = {
+        "$ref": "#/$defs/SearchFile",
+        "description": "An unchanged W&B sweep file, in place of `search`.",
+    }
+    definition["required"].remove("search")
+    definition["oneOf"] = [{"required": ["search"]}, {"required": ["searchFrom"]}]
+
+
+def main() -> None:
+    for kind in KINDS:
+        path_of(kind).write_text(text_of(kind), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
