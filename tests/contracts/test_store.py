@@ -184,6 +184,18 @@ def test_delete_drops_all_that_hangs_on_the_resource_and_nothing_else(store: Sql
     assert len(store.runs.metrics_of("fl-u2-0-1")) == 1
 
 
+def test_nothing_of_a_dropped_resource_comes_back_with_the_next_one(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    with store.transaction():
+        store.runs.advance(run(0), result="{}", metrics=[Metric(0, 0, "loss", 1.0, 7.0)])
+        store.resources.delete("u1")
+        store.resources.put(job(), expected_version=None)
+        store.runs.begin([run(0)])
+    assert list(store.runs.of("u1")) == [(run(0), None)]
+    assert list(store.runs.metrics_of(run(0).name)) == []
+
+
 def test_watch_names_what_changed_after_a_point_and_the_counter_survives_a_restart(
     world: World,
 ) -> None:
@@ -326,6 +338,16 @@ def test_runs_stream_in_pages_and_writes_may_go_on_between(store: SqliteStore) -
 
 
 # Transactions
+
+
+def test_a_run_cannot_begin_for_a_resource_whose_creation_was_undone(store: SqliteStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        store.resources.put(job(), expected_version=None)
+        store.runs.begin([run(0)])
+        raise ZeroDivisionError
+    with pytest.raises(NotFound):
+        begin(store, run(0))
+    assert store.runs.count_live() == 0
 
 
 def test_a_block_that_raises_leaves_no_trace(store: SqliteStore) -> None:
