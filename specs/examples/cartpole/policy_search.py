@@ -1,4 +1,4 @@
-"""Balance a pole by cross-entropy search: try many linear policies, keep the best, search near them.
+"""Balance a pole by cross-entropy search: try many policies, keep the best, search near them.
 
 Knows nothing of fleetctl but two files: it appends what it measures to $FLEETCTL_METRICS and writes
 its result to $FLEETCTL_RESULT. Without them it prints, so that it also runs by itself.
@@ -53,11 +53,14 @@ def search(options: argparse.Namespace) -> list[float]:
     return means
 
 
-def tell(variable: str, values: dict[str, object]) -> None:
+def tell(variable: str, values: dict[str, float]) -> None:
     """One line of JSON to the file that the variable names, else to stdout."""
-    path = os.environ.get(variable)
-    with open(path, "a", encoding="utf-8") if path else os.fdopen(os.dup(1), "w") as file:
-        file.write(json.dumps(values) + "\n")
+    line = json.dumps(values)
+    if path := os.environ.get(variable):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    else:
+        print(line)
 
 
 def main() -> int:
