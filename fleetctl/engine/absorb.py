@@ -25,6 +25,7 @@ from fleetctl.engine.facts import (
     StopReplied,
 )
 from fleetctl.engine.track import Call, Track, last_values, score_of
+from fleetctl.providers.base import SANDBOX_CLOSED
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -106,6 +107,10 @@ class Absorber:
             case StartRefused():
                 if run is not None:
                     self._refused(track, run, fact.message, now_s)
+            case StartWaits() if fact.reason == SANDBOX_CLOSED and run is not None:
+                # Nothing began there and nothing can: the unit goes to another sandbox.
+                ended = replace(run, state=RunState.STOPPED, reason=fact.reason, ended_at_s=now_s)
+                self._end(track, ended, None)
             case StartWaits():
                 call.retry_at_s = fact.retry_at_s
                 track.waits[fact.run] = Wait(fact.reason, fact.message, fact.retry_at_s)
@@ -189,7 +194,7 @@ class Absorber:
                 continue
             run = track.history.live.get(seen.run)
             if run is None:
-                if self._sandbox_seen(track, seen):
+                if self._sandbox_seen(track, seen, fact):
                     yield track.resource.uid
                 continue
             if self._run_seen(track, run, seen, fact):
@@ -226,19 +231,26 @@ class Absorber:
             track.latest.setdefault(run.name, {}).update(last_values(fresh))
             self._changed.setdefault(run.name, run)
 
-    def _sandbox_seen(self, track: Track, seen: Observation) -> bool:
+    def _sandbox_seen(self, track: Track, seen: Observation, fact: Observed) -> bool:
         """Of the last run in an idle sandbox: is the sandbox still open?"""
         assert track.history is not None
         if isinstance(seen, Alive) or (isinstance(seen, Ended) and seen.sandbox_open):
             return False
         for box in track.history.sandboxes.values():
             if not box.busy and box.last.name == seen.run:
+                if isinstance(seen, Gone) and not self._settled_by_end(box.last, fact):
+                    return False
                 track.history.sandbox_closed(box.name)
                 track.calls.pop(box.name, None)
                 self._engine.owner_of.pop(seen.run, None)
                 self._closed[seen.run] = replace(box.last, sandbox_open=False)
                 return True
         return False
+
+    def _settled_by_end(self, last: Run, fact: Observed) -> bool:
+        """A look-up may miss what is younger than the bound, even if an earlier one did not."""
+        bound_s = self._engine.providers[fact.provider].contract.visibility_bound_s
+        return last.ended_at_s is not None and fact.asked_at_s >= last.ended_at_s + bound_s
 
     # -- records -----------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from typing import Protocol
 from controllers.model import Observation
 from specs.template import Template
 
+SANDBOX_CLOSED = "SandboxClosed"
+
 
 @dataclass(frozen=True, slots=True)
 class Contract:
@@ -98,7 +100,8 @@ class Provider(Protocol):
 
         Idempotent by `order.run`: a second call adopts what the first began, whether it lives or
         has ended.
-        Raises Refused or Unavailable, both certain that nothing began.
+        Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
+        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it.
         """
         ...
 
