@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from fleetctl.stores.filesystem import refuse_shared_filesystem
 # Enough to record the end of some thousand runs; a guess that costs nobody anything.
 BALLAST_BYTES = 1 << 20
 BALLAST_RETRY_S = 60.0
+# Whoever asks if there is a holder shares the lock for some microseconds; that is no holder.
+LOCK_TRIES = 5
+LOCK_RETRY_S = 0.01
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -70,20 +74,20 @@ class Lock:
     fd: int
 
     def release(self) -> None:
+        """Leaves the file empty, which says: in good order. A killed holder leaves its line."""
+        os.ftruncate(self.fd, 0)
         os.close(self.fd)
 
 
 def lock(home: Path) -> Lock:
-    """Take the one writer's lock, or raise StoreError that names the holder. Never waits."""
+    """Take the one writer's lock, or raise StoreError that names the holder, at once."""
     path = home / places.LOCK
     while True:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise _unwritable(home, error) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(fd):
             holder = os.pread(fd, 200, 0).decode("utf-8", "replace").split()
             os.close(fd)
             raise _held(path, holder[0] if holder else "") from None
@@ -94,10 +98,28 @@ def lock(home: Path) -> Lock:
         os.close(fd)
 
 
+def _locked(fd: int) -> bool:
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(LOCK_RETRY_S)
+    return False
+
+
 def _sign(fd: int, home: Path) -> None:
-    """Write who we are over the last holder's line: of equal length, so a full disk has room."""
+    """Write who we are. The line is of one length, so that it covers that of a killed holder."""
+    line = f"{os.getpid():<10} {_boot_id():<36}\n".encode()
     try:
-        os.pwrite(fd, f"{os.getpid():<10} {_boot_id():<36}\n".encode(), 0)
+        try:
+            os.pwrite(fd, line, 0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            # A controller that cannot start cannot stop anything either.
+            (home / places.BALLAST).unlink(missing_ok=True)
+            os.pwrite(fd, line, 0)
     except OSError as error:
         os.close(fd)
         raise _unwritable(home, error) from error

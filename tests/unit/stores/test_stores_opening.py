@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import re
@@ -17,7 +18,7 @@ from stores_disks import on_a_read_only_disk
 from controllers.model import Resource, Run, RunState
 from fleetctl import home as places
 from fleetctl.errors import StoreError
-from fleetctl.stores import filesystem
+from fleetctl.stores import filesystem, statedir
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.codes import SCHEMA_VERSION
 from fleetctl.stores.reader import Reader
@@ -264,6 +265,22 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_store(home: Path) -> 
     assert "fleetctl down" in caught.value.hint
     first.close()
     open_store(home, FixedClock()).close()
+
+
+def test_someone_who_only_asks_for_the_holder_does_not_keep_a_writer_out(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(home / places.LOCK, "rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        monkeypatch.setattr(statedir.time, "sleep", lambda _: asking.close())
+        open_store(home, FixedClock()).close()
+
+
+def test_the_lock_file_names_its_holder_until_that_lets_go_in_good_order(home: Path) -> None:
+    store = open_store(home, FixedClock())
+    assert (home / places.LOCK).read_text().split()[0] == str(os.getpid())
+    store.close()
+    assert (home / places.LOCK).read_bytes() == b""
 
 
 def test_a_writer_whose_lock_file_was_removed_is_fenced_by_the_next_one(home: Path) -> None:
