@@ -1,4 +1,4 @@
-"""What every store does, run over each of them. A new store adds one line to `store_worlds.WORLDS`."""
+"""What every store does, run over each. A new store adds a line to `store_worlds.WORLDS`."""
 
 from __future__ import annotations
 
