@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from pathlib import Path
 
 from fleetctl.cli import starting
 from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
 from fleetctl.cli.flags import Parser, add_output, duration_s
+from fleetctl.cli.pace import Deadline
 from fleetctl.cli.render import Screen
 from fleetctl.errors import FleetctlError, Refused
 from fleetctl.home import LOG, home
@@ -98,14 +98,14 @@ def _down(place: Path, screen: Screen) -> int:
         ) from None
     if not reply.get("ok"):
         raise_refusal(reply)
-    until = time.monotonic() + DOWN_WAIT_S
+    deadline = Deadline(DOWN_WAIT_S)
     while starting.holder(place) == pid and pid is not None:
-        if time.monotonic() > until:
+        if deadline.passed:
             raise FleetctlError(
                 f"the controller (pid {pid}) did not end within {DOWN_WAIT_S:g} s",
                 hint=f"its log is `{place / LOG}`",
             )
-        time.sleep(DOWN_POLL_S)
+        deadline.sleep(DOWN_POLL_S)
     screen.data("controller stopped; running tasks go on")
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from fleetctl.cli import starting
 from fleetctl.cli.flags import Parser, duration_s
 from fleetctl.cli.kinds import Target, target
+from fleetctl.cli.pace import Deadline
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import INTERRUPTED, Supervisor
@@ -109,7 +109,7 @@ def _wait(
     *,
     timeout_s: float | None,
 ) -> int:
-    until = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     with Supervisor(place, screen) as supervisor:
         while True:
             for uid, one in list(found.items()):
@@ -123,10 +123,10 @@ def _wait(
                     screen.redraw(f"{safe(one.key)}: {safe(waiting)}")
             if not found:
                 return 0
-            if until is not None and time.monotonic() >= until:
+            if deadline.passed:
                 names = ", ".join(safe(one.key) for one in found.values())
                 spent = duration(timeout_s or 0.0)
                 screen.error(f"timed out after {spent}: {names} still there; the deletion goes on")
                 return 124
             supervisor.check()
-            reading.wait_for_change(until=until)
+            reading.wait_for_change(deadline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -15,6 +14,7 @@ from fleetctl.cli.summary import best_line, took
 from fleetctl.cli.tasks import Task
 from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp
 from fleetctl.cli.view import FAILED, View, fix, why
+from fleetctl.clock import SystemClock
 from fleetctl.home import home
 
 LABEL_CELLS = 13
@@ -41,7 +41,7 @@ def run(args: Namespace, screen: Screen) -> int:
     wanted = target(f"{args.object}/{args.name}" if args.name else args.object)
     with open_reading(home()) as reading:
         seen = must_find(wanted, reading)
-        now_s = time.time()
+        now_s = SystemClock().now_s()
         for line in lines(seen, reading, now_s):
             screen.data(line)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from argparse import Namespace
 
 from fleetctl.cli.flags import Parser, add_output
@@ -11,6 +10,7 @@ from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Event, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import age, safe, timestamp
+from fleetctl.clock import SystemClock
 from fleetctl.home import home
 
 HEADER = ("AGE", "TYPE", "REASON", "OBJECT", "MESSAGE")
@@ -36,7 +36,7 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.output == "json":
         screen.data(json.dumps([_document(event) for event in found], indent=2))
         return 0
-    now_s = time.time()
+    now_s = SystemClock().now_s()
     if not screen.table(HEADER, [_cells(event, now_s) for event in found]):
         screen.talk("no events")
     return 0

@@ -110,13 +110,16 @@ def _bad_duration(text: str) -> argparse.ArgumentTypeError:
     )
 
 
-class Indexes(NamedTuple):
+class Indexes:
     """A set of task indexes as ranges, so that `0-99999` costs nothing."""
 
-    ranges: tuple[tuple[int, int], ...]
+    __slots__ = ("ranges",)
 
-    def __contains__(self, index: object) -> bool:
-        return isinstance(index, int) and any(low <= index <= high for low, high in self.ranges)
+    def __init__(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        self.ranges = ranges
+
+    def __contains__(self, index: int) -> bool:
+        return any(low <= index <= high for low, high in self.ranges)
 
 
 def indexes(text: str) -> Indexes:

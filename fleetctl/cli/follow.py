@@ -5,13 +5,13 @@ Called by apply. A rich display on a terminal, plain lines otherwise.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from fleetctl.cli.goals import tally
 from fleetctl.cli.kinds import Target, kind_of
+from fleetctl.cli.pace import Deadline, Every
 from fleetctl.cli.reading import Reading, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.summary import summary_lines
@@ -42,11 +42,11 @@ def follow_to_end(
     working = [one for one in targets if one.kind.runs]
     if not working:
         return 0
-    until = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     try:
         with open_reading(place) as reading:
             uids = _uids(working, reading)
-            ended = _follow(place, uids, reading, screen, until=until)
+            ended = _follow(place, uids, reading, screen, deadline)
             return _conclude(working, uids, ended, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
@@ -64,7 +64,7 @@ def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
 
 
 def _follow(
-    place: Path, uids: Sequence[str], reading: Reading, screen: Screen, *, until: float | None
+    place: Path, uids: Sequence[str], reading: Reading, screen: Screen, deadline: Deadline
 ) -> bool:
     """True when all ended (or are gone), False when time ran out."""
     progress = _progress(screen)
@@ -75,10 +75,10 @@ def _follow(
                 progress.show([view for view in views if view is not None])
                 if all(_ended(view) for view in views):
                     return True
-                if until is not None and time.monotonic() >= until:
+                if deadline.passed:
                     return False
                 supervisor.check()
-                reading.wait_for_change(until=until)
+                reading.wait_for_change(deadline)
     finally:
         progress.close()
 
@@ -123,18 +123,16 @@ class PlainProgress:
         self._screen = screen
         self._phases: dict[str, str] = {}
         self._lines: dict[str, str] = {}
-        self._next_s = time.monotonic() + TALK_EVERY_S
+        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
 
     def show(self, views: Sequence[View]) -> None:
-        due = time.monotonic() >= self._next_s
+        due = self._turn.due()
         for view in views:
             key, line = safe(view.key), progress_line(view)
             changed = self._phases.get(key) != view.phase
             if changed or (due and self._lines.get(key) != line):
                 self._screen.talk(line)
                 self._phases[key], self._lines[key] = view.phase, line
-        if due:
-            self._next_s = time.monotonic() + TALK_EVERY_S
 
     def close(self) -> None:
         self._screen.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,6 +12,7 @@ from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe, shorten
 from fleetctl.cli.view import View, document, stands_still, why
+from fleetctl.clock import SystemClock
 from fleetctl.errors import UsageError
 from fleetctl.home import home
 from specs.kinds import Kind
@@ -138,7 +138,7 @@ def _table(
     found: list[View], wanted: Wanted, screen: Screen, *, wide: bool, widths: Sequence[int] = ()
 ) -> list[int]:
     shown = columns(wanted.kind, wide=wide)
-    now_s = time.time()
+    now_s = SystemClock().now_s()
     rows = [[column.cell(view, now_s) for column in shown] for view in found]
     return screen.table([column.title for column in shown], rows, widths=widths)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -14,6 +13,7 @@ from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task
 from fleetctl.cli.text import safe, timestamp
 from fleetctl.cli.view import View
+from fleetctl.clock import SystemClock
 from fleetctl.errors import UsageError
 from specs.kinds import API_VERSION
 
@@ -66,7 +66,7 @@ def _table(
     widths: Sequence[int] = (),
 ) -> list[int]:
     header = (ATTEMPT_HEADER if attempts else TASK_HEADER) + (RUN_WIDE if wide else ())
-    now_s = time.time()
+    now_s = SystemClock().now_s()
     rows = (task_row(one, now_s, wide=wide, attempts=attempts) for one in found)
     return screen.table(header, rows, widths=widths)
 

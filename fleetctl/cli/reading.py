@@ -5,13 +5,13 @@ The one module of cli that knows stores/reader.py. Prints nothing, writes nothin
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from fleetctl.cli.kinds import Target
+from fleetctl.cli.pace import Deadline
 from fleetctl.cli.tasks import Task, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
@@ -20,6 +20,7 @@ from specs.kinds import Kind
 
 # Asking whether the files changed takes microseconds; at this pace it is below 1 % of a core.
 POLL_S = 0.025
+LOOK_EVERY_S = 1.0  # so that callers can check on the controller
 NEAR_NAMES_MAX = 1000
 
 
@@ -99,16 +100,18 @@ class Reading:
     def live_runs(self) -> int:
         return sum(self._reader.live_runs().values())
 
-    def wait_for_change(self, *, until: float | None = None) -> None:
-        """Sleep until the store changed, at most a second, and not beyond `until` (monotonic)."""
-        end = time.monotonic() + 1.0
-        end = end if until is None else min(end, until)
+    def wait_for_change(self, deadline: Deadline | None = None) -> None:
+        """Sleep until the store changed, at most LOOK_EVERY_S, and not beyond the deadline."""
+        look = Deadline(LOOK_EVERY_S)
         while (version := self._reader.data_version()) == self._version:
-            left = end - time.monotonic()
-            if left <= 0:
+            if look.passed or (deadline is not None and deadline.passed):
                 return
-            time.sleep(min(POLL_S, left))
+            (deadline or look).sleep(POLL_S)
         self._version = version
+
+    def pause(self) -> None:
+        """Sleep for one poll: for callers that wait for more than the store."""
+        Deadline(None).sleep(POLL_S)
 
     def _view(self, row: ResourceRow) -> View:
         def spec() -> str:

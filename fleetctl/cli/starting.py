@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.cli.pace import Deadline
 from fleetctl.errors import FleetctlError
 from fleetctl.home import LOCK, LOG
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Ready within 1 s is promised; a machine that is very busy gets ten times that.
 READY_WAIT_S = 10.0
 READY_POLL_S = 0.02
+LOST_RACE_WAIT_S = 1.0
 # With nothing live for so long, a controller that started by itself ends by itself.
 IDLE_EXIT_S = 600
 LOG_BYTES_MAX = 5 * 1024 * 1024
@@ -87,16 +88,15 @@ def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, o
     if found and found.get("ready"):
         return found
     child = None if found else _spawn(home, idle_exit_s=idle_exit_s)
-    until = time.monotonic() + READY_WAIT_S
-    while time.monotonic() < until:
+    deadline = Deadline(READY_WAIT_S)
+    while not deadline.passed:
         found = ping(home)
         if found and found.get("ready"):
             return found
         if child is not None and child.poll() is not None and not found:
             # It may have lost a race against another one that is still on its way up.
-            until = min(until, time.monotonic() + 1.0)
-            child = None
-        time.sleep(READY_POLL_S)
+            deadline, child = Deadline(LOST_RACE_WAIT_S), None
+        deadline.sleep(READY_POLL_S)
     raise FleetctlError(
         "the controller did not become ready" + _tail(home),
         hint=f"the whole log is `{home / LOG}`; `fleetctl up` runs it in the foreground",

@@ -5,12 +5,12 @@ Called by wait, apply --wait, delete and logs -f.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from fleetctl.cli import starting
+from fleetctl.cli.pace import Every
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 
@@ -27,7 +27,7 @@ class Supervisor:
     def __init__(self, place: Path, screen: Screen) -> None:
         self._place = place
         self._screen = screen
-        self._next_s = 0.0
+        self._turn = Every(CHECK_EVERY_S, first_s=0.0)
         self._said = False
 
     def __enter__(self) -> Supervisor:
@@ -45,10 +45,8 @@ class Supervisor:
 
     def check(self) -> None:
         """Cheap enough for every turn of a loop: it looks once a second."""
-        now_s = time.monotonic()
-        if now_s < self._next_s:
+        if not self._turn.due():
             return
-        self._next_s = now_s + CHECK_EVERY_S
         if starting.holder(self._place) is not None:
             self._said = False
         elif not starting.ended_orderly(self._place):

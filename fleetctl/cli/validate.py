@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.render import Screen
-from fleetctl.cli.text import plural, safe
+from fleetctl.cli.text import safe
 
 
 def parser(verb: str) -> Parser:
@@ -32,5 +32,4 @@ def run(args: Namespace, screen: Screen) -> int:
         screen.data(f"{safe(f'{manifest.kind.lower()}/{manifest.name}')} valid")
         for warning in manifest.warnings:
             screen.warn(safe(warning))
-    screen.talk(f"{plural(len(manifests), 'manifest')} valid")
     return 0

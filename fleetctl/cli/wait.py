@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 
 from fleetctl.cli.flags import Parser, duration_s
 from fleetctl.cli.goals import Answer, Goal, Outcome, answer, goal, tally
 from fleetctl.cli.kinds import Target, target
+from fleetctl.cli.pace import Deadline, Every
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import Supervisor, detached
@@ -75,7 +75,7 @@ def _wait(
     targets: Sequence[Target], wanted: Goal, screen: Screen, *, timeout_s: float | None
 ) -> int:
     place = home()
-    until = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     with open_reading(place) as reading:
         pending = _identified(targets, wanted, reading, screen)
         with Supervisor(place, screen) as supervisor:
@@ -94,10 +94,10 @@ def _wait(
                         progress.show(seen)
                 if not pending:
                     return 0
-                if until is not None and time.monotonic() >= until:
+                if deadline.passed:
                     return _timed_out(list(pending.values()), wanted, timeout_s or 0.0, screen)
                 supervisor.check()
-                reading.wait_for_change(until=until)
+                reading.wait_for_change(deadline)
 
 
 def _identified(
@@ -121,15 +121,14 @@ class _Progress:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._next_s = time.monotonic() + TALK_EVERY_S
+        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
 
     def show(self, seen: View) -> None:
         line = f"{safe(seen.key)}: {seen.phase}, {tally(seen)}"
         if self._screen.talk_is_terminal:
             self._screen.redraw(line)
-        elif time.monotonic() >= self._next_s:
+        elif self._turn.due():
             self._screen.talk(line)
-            self._next_s = time.monotonic() + TALK_EVERY_S
 
 
 def _met(one: Target, wanted: Goal, told: Answer, screen: Screen) -> None:

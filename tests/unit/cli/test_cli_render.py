@@ -97,7 +97,7 @@ def test_an_error_may_bring_several_errors_with_their_own_hints() -> None:
         "a.yaml:1:2: bad\nhint: did you mean `x`?\nerror: b.yaml:3:4: worse", hint="see --help"
     )
     assert talk(made) == (
-        "error: a:1:2: bad\nhint: did you mean `x`?\nerror: b:3:4: worse\nhint: see --help\n"
+        "error: a.yaml:1:2: bad\nhint: did you mean `x`?\nerror: b.yaml:3:4: worse\nhint: see --help\n"
     )
 
 

@@ -1,0 +1,81 @@
+"""`fleetctl logs -f`: print what tasks write as it comes, until their object is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetctl.cli.logpick import Pick, ending
+from fleetctl.cli.logstream import LogStream
+from fleetctl.cli.pace import Every
+from fleetctl.cli.reading import Reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.supervise import Supervisor
+from fleetctl.cli.tasks import Task
+from fleetctl.cli.view import DELETING, View
+
+LIVE = ("Starting", "Running", "Stopping")
+# Looking for new runs reads all runs of the object; their output is looked at in every turn.
+LOOK_EVERY_S = 0.2
+
+
+def follow(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> int:
+    """0 once the object is over, or gone, and all that was asked for is printed."""
+    uid, follower = seen.resource.uid, Follower(place, pick, screen)
+    for task in pick.tasks(seen, reading, every=True):
+        follower.known(task)
+    for task in pick.tasks(seen, reading):
+        follower.show(seen, task)
+    looks = Every(LOOK_EVERY_S, first_s=0.0)
+    with Supervisor(place, screen) as supervisor:
+        while True:
+            now = reading.by_uid(uid)
+            over = now is None or now.over or now.phase == DELETING
+            if now is not None and (over or looks.due()):
+                for task in list(pick.tasks(now, reading, every=True)):
+                    follower.show_new(now, task)
+            if follower.drain() == 0 and over:
+                return 0
+            if now is None:
+                return 0
+            supervisor.check()
+            reading.pause()
+
+
+class Follower:
+    """The runs that are being printed, by name, and those that need no more attention."""
+
+    def __init__(self, place: Path, pick: Pick, screen: Screen) -> None:
+        self._place = place
+        self._pick = pick
+        self._screen = screen
+        self._open: dict[str, LogStream] = {}
+        self._done: set[str] = set()
+
+    def known(self, task: Task) -> None:
+        """Not to be printed, unless `show` asks for it."""
+        self._done.add(task.run.name)
+
+    def show(self, seen: View, task: Task) -> None:
+        self._done.discard(task.run.name)
+        self.show_new(seen, task)
+
+    def show_new(self, seen: View, task: Task) -> None:
+        """Open the stream of a run that is new; close that of one that has ended."""
+        name = task.run.name
+        if name in self._done:
+            return
+        if name not in self._open:
+            self._open[name] = self._pick.stream(self._place, seen, task, self._screen)
+        if task.run.state not in LIVE:
+            stream = self._open.pop(name)
+            stream.drain()
+            stream.finish()
+            self._done.add(name)
+            self._screen.talk(f"{stream.name} -- {ending(task)}")
+
+    def drain(self) -> int:
+        """Print what the open streams have; how many are open."""
+        for stream in self._open.values():
+            stream.drain()
+        self._screen.flush()
+        return len(self._open)

@@ -1,0 +1,68 @@
+"""Which runs `fleetctl logs` was asked for, and how it shows them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fleetctl.cli.flags import Indexes
+from fleetctl.cli.logstream import LogStream
+from fleetctl.cli.reading import Reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.tasks import Task
+from fleetctl.cli.text import duration, safe
+from fleetctl.cli.view import View
+
+ENDED_BADLY = ("Failed", "Lost", "Refused")
+
+
+class Pick(NamedTuple):
+    """The flags of one command."""
+
+    indexes: Indexes | None
+    failed: bool
+    attempt: int | None
+    tail: int | None
+    prefixed: bool
+
+    @property
+    def single(self) -> int | None:
+        """The one index asked for, which saves reading the others."""
+        ranges = self.indexes.ranges if self.indexes is not None else ()
+        return ranges[0][0] if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else None
+
+    def tasks(self, seen: View, reading: Reading, *, every: bool = False) -> Iterator[Task]:
+        """By index: the newest attempt of each task, or with `every` all attempts."""
+        if self.attempt is None and not every:
+            found = reading.tasks(seen, index=self.single)
+        else:
+            found = reading.attempts(seen, index=self.single)
+        return (task for task in found if self._wants(task))
+
+    def _wants(self, task: Task) -> bool:
+        if self.attempt is not None and task.run.attempt != self.attempt:
+            return False
+        if self.indexes is not None and task.run.index not in self.indexes:
+            return False
+        return not self.failed or task.run.state in ENDED_BADLY
+
+    def stream(self, place: Path, seen: View, task: Task, screen: Screen) -> LogStream:
+        return LogStream(
+            place, seen.resource.uid, task.run, screen, tail=self.tail, prefixed=self.prefixed
+        )
+
+
+def pick_of(args: Namespace) -> Pick:
+    return Pick(args.index, args.failed, args.attempt, args.tail, not args.no_prefix)
+
+
+def ending(task: Task) -> str:
+    """`succeeded after 3m02s`, `failed after 41s: OOMKilled`."""
+    run = task.run
+    spent = ""
+    if run.started_at_s is not None and run.ended_at_s is not None:
+        spent = f" after {duration(run.ended_at_s - run.started_at_s)}"
+    reason = f": {run.reason}" if run.reason not in ("", "Completed") else ""
+    return f"{run.state.lower()}{spent}{safe(reason)}"
