@@ -1,0 +1,254 @@
+"""Runs one Python task: its namespace, its end, its traceback.
+
+Called in the sandbox by what started it (for provider `local`, the forked child of the keeper).
+Says what happens through `emit`, one dictionary an event; never writes a journal and never decides
+whether a task counts as failed: its caller does, from the events and the exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from types import CodeType, ModuleType
+from typing import Any, Callable, Optional, Union
+
+from fleetctl.guest.chunking import (
+    chunk_by_headers,
+    chunk_by_json_keys,
+    chunk_by_size,
+    chunk_by_timestamps,
+    grep,
+    peek,
+)
+from fleetctl.guest.volumes import Buffers, Storage
+
+FILE_NAME = "<task>"
+MESSAGE_BYTES_MAX = 2048  # enough for the last frames and the error; the log holds all of it
+RESULT_BYTES_MAX = 256 * 1024
+RESULT_DEPTH_MAX = 32
+
+TEXT_HELPERS = (
+    peek,
+    grep,
+    chunk_by_size,
+    chunk_by_headers,
+    chunk_by_timestamps,
+    chunk_by_json_keys,
+)
+STORAGE_HELPERS = (
+    "save_to_volume",
+    "load_from_volume",
+    "workspace_write",
+    "workspace_read",
+    "workspace_list",
+    "workspace_append",
+)
+BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Submitted(BaseException):
+    """Ends a task from SUBMIT. No Exception, so that `except Exception` in a task does not stop
+    it.
+    """
+
+
+class Sandbox:
+    """What tasks that share a process share: globals, buffers, the volume."""
+
+    def __init__(self, volumes: list[dict[str, str]]) -> None:
+        first = volumes[0] if volumes else {}
+        storage = Storage(first.get("mount", ""), first.get("root", ""))
+        buffers = Buffers()
+        self._emit: Emit = _nothing
+        self._submitted = self._refused = False
+        self._step = -1
+        # A module of its own, registered, so that pickling and `if __name__ == "__main__"` work.
+        self._module = ModuleType("__main__")
+        self._namespace = self._module.__dict__
+        for helper in (self._report, *TEXT_HELPERS):
+            self._namespace[helper.__name__.lstrip("_")] = helper
+        for name in STORAGE_HELPERS:
+            self._namespace[name] = getattr(storage, name)
+        for name in BUFFER_HELPERS:
+            self._namespace[name] = getattr(buffers, name)
+        self._namespace.update({"SUBMIT": self._submit, "json": json})
+
+    def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
+        """Execute one task and return its exit code; globals stay for the next one."""
+        self._emit, self._step = emit, -1
+        self._submitted = self._refused = False
+        sys.modules["__main__"] = self._module
+        self._namespace.update({"params": params, **params})
+        try:
+            if isinstance(code, str):
+                code = compile_task(code)
+            exec(code, self._namespace)  # noqa: S102 - what a guest is for
+        except Submitted:
+            return 1 if self._refused else 0
+        except SystemExit as error:
+            return _exit_code(error)
+        except BaseException as error:
+            emit({"e": "error", **describe(error)})
+            return 1
+        return 1 if self._refused else 0
+
+    def _submit(self, *args: Any, **kwargs: Any) -> None:
+        """Hand in the task's result and end it. The first one counts, whatever the task catches."""
+        value = kwargs or {"output": args[0] if len(args) == 1 else list(args)}
+        if not self._submitted:
+            self._submitted = True
+            problem, plain = check_result(value)
+            if problem:
+                self._refused = True
+                self._emit(
+                    {"e": "error", "reason": "ResultInvalid", "message": f"SUBMIT: {problem}"}
+                )
+            else:
+                self._emit({"e": "result", "value": plain})
+        raise Submitted
+
+    def _report(self, *, step: Optional[int] = None, **metrics: Any) -> None:
+        """Record numbers of this moment; without a step, each call is one step further."""
+        self._step = self._step + 1 if step is None else int(step)
+        values = {}
+        for name, value in metrics.items():
+            number = float(value)
+            if math.isfinite(number):
+                values[name] = number
+            else:
+                print(
+                    f"report: {name} is {number} at step {self._step}; not recorded",
+                    file=sys.stderr,
+                )
+        if values:
+            self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
+
+    _steps = -1
+
+
+def compile_task(code: str) -> CodeType:
+    """Raises SyntaxError, shown later as the task's own."""
+    return compile(code, FILE_NAME, "exec")
+
+
+def check_result(value: Any) -> tuple[str, Any]:
+    """(what is wrong or "", the value as plain JSON data)."""
+    try:
+        text = json.dumps(value, allow_nan=False, default=_scalar)
+        text.encode("ascii")
+        plain = json.loads(text)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        return f"the result cannot be written as JSON ({_where(value)}{error})", None
+    if len(text) > RESULT_BYTES_MAX:
+        return (
+            f"the result has {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
+            " (write large data to a volume and submit its path)"
+        ), None
+    if depth(plain) > RESULT_DEPTH_MAX:
+        return f"the result is nested more than {RESULT_DEPTH_MAX} deep", None
+    return "", plain
+
+
+def depth(value: Any) -> int:
+    """How deep lists and objects are nested; counts at most one beyond the limit."""
+    level, layer = 0, [value]
+    while layer and level <= RESULT_DEPTH_MAX:
+        layer = [
+            child
+            for item in layer
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        level += 1
+    return level - 1 if not isinstance(value, (dict, list)) else level
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """Print the traceback, the task's own frames only, to stderr; its reason and its last lines."""
+    import linecache
+    import traceback
+
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != FILE_NAME:
+        frames = frames.tb_next
+    linecache.checkcache()
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    sys.stderr.write(text)
+    reason = "OOMKilled" if isinstance(error, MemoryError) else "Error"
+    return {"reason": reason, "message": last_lines(text, MESSAGE_BYTES_MAX)}
+
+
+def show_source(code: str) -> None:
+    """Let tracebacks show the lines of the task."""
+    import linecache
+
+    linecache.cache[FILE_NAME] = (len(code), None, code.splitlines(keepends=True), FILE_NAME)
+
+
+def last_lines(text: str, limit: int) -> str:
+    """As many whole lines from the end as fit."""
+    kept: list[str] = []
+    used = 0
+    for line in reversed(text.rstrip().splitlines()):
+        used += len(line.encode("utf-8", "replace")) + 1
+        if used > limit:
+            break
+        kept.append(line)
+    return "\n".join(reversed(kept)) or text.rstrip()[-limit // 4 :]
+
+
+def leave(code: int) -> None:
+    """End the process as the interpreter would, without tearing it down: threads, atexit,
+    buffers.
+    """
+    import atexit
+    import threading
+
+    shutdown = getattr(threading, "_shutdown", None)
+    if shutdown is not None:
+        shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 120  # the interpreter's own code for output that could not be written
+    os._exit(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    """What the interpreter makes of `sys.exit(x)`."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _scalar(value: Any) -> Any:
+    """Numbers of numeric libraries, one value each; anything else is no JSON."""
+    item = getattr(value, "item", None)
+    if item is not None and getattr(value, "ndim", None) == 0:
+        return item()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def _where(value: Any) -> str:
+    """Names the first field that cannot be written, when that can be told."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            try:
+                json.dumps(item, allow_nan=False, default=_scalar)
+            except (TypeError, ValueError, RecursionError, OverflowError):
+                return f"field `{key}`: "
+    return ""
+
+
+def _nothing(_: dict[str, Any]) -> None:
+    raise RuntimeError("no task is running")

@@ -1,0 +1,228 @@
+"""From the fork to the user's code: what a new process of a run does to itself.
+
+Runs in the forked child only and never returns to the keeper's code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+from typing import Any, NoReturn, Optional
+
+from . import procs, spaces, syscalls
+from .record import PRIVATE
+
+CHANNEL = 3  # the descriptor on which a child talks to the keeper
+NOFILE_MAX = 65536
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # one order, with its parameters
+
+
+class Birth:
+    """All that a new process needs, gathered by the keeper before the fork."""
+
+    def __init__(self, config: dict[str, Any], order: dict[str, Any], work: str, mark: int) -> None:
+        self.config = config
+        self.order = order
+        self.work = work
+        self.mark = mark
+        self.fresh = True  # the work directory is still to be made
+
+
+def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
+    """Turn the forked copy of the keeper into the task."""
+    code = 127
+    try:
+        _detach(birth, output, channel, null)
+        if birth.fresh:
+            _make_work(birth)
+        if birth.config["per_run_mounts"] and birth.config["namespaces"]:
+            _confine(birth)
+        syscalls.close_from(CHANNEL + 1)
+        os.chdir(_start_directory(birth))
+        environment = _environment(birth)
+        if birth.config["mode"] == "python":
+            _run_python(birth, environment)
+        _execute(birth, environment)
+    except (OSError, ValueError) as error:
+        _tell({"e": "error", "reason": "StartFailed", "message": str(error)})
+        os.write(2, f"fleetctl: {error}\n".encode())
+    except BaseException:  # nothing may climb back into the keeper's loop
+        code = 70
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    os._exit(code)
+
+
+def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.dup2(channel, CHANNEL, inheritable=False)
+    if sys.platform == "linux":
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+        if not birth.config["namespaces"]:
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _limit(birth)
+
+
+def _limit(birth: Birth) -> None:
+    limits = birth.config["limits"]
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NOFILE, NOFILE_MAX)
+    _lower(resource.RLIMIT_NPROC, limits["processes"])
+    if limits["data"]:
+        _lower(resource.RLIMIT_DATA, limits["data"])
+    if limits["file"]:
+        _lower(resource.RLIMIT_FSIZE, limits["file"])
+    if limits["cpu_s"]:
+        _lower(resource.RLIMIT_CPU, limits["cpu_s"])
+    if sys.platform == "linux":
+        resource.setrlimit(procs.RLIMIT_LOCKS, (birth.mark, birth.mark))
+
+
+def _lower(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def _make_work(birth: Birth) -> None:
+    os.mkdir(birth.work, 0o700)
+    os.mkdir(os.path.join(birth.work, PRIVATE), 0o700)
+    os.mkdir(os.path.join(birth.work, PRIVATE, "tmp"), 0o700)
+    source = birth.config["source"]
+    if source:
+        shutil.copytree(source["dir"], os.path.join(birth.work, source["name"]), symlinks=True)
+
+
+def _confine(birth: Birth) -> None:
+    """Where the source has a place of its own, each run mounts its copy there, and only then is
+    confined.
+    """
+    source = birth.config["source"]
+    spaces.mount_source(os.path.join(birth.work, source["name"]), source["mount_path"])
+    spaces.confine(birth.config["places"])
+
+
+def _start_directory(birth: Birth) -> str:
+    config, source = birth.config, birth.config["source"]
+    start = birth.work
+    if source:
+        start = source["mount_path"] or os.path.join(birth.work, source["name"])
+    return os.path.join(start, config["workdir"]) if config["workdir"] else str(start)
+
+
+def _environment(birth: Birth) -> dict[str, str]:
+    """A clean one: ours, the template's, the secrets, the parameters. Also writes the parameters'
+    file.
+    """
+    order, private = birth.order, os.path.join(birth.work, PRIVATE)
+    text = json.dumps(order["params"])
+    parameters = os.path.join(private, "params.json")
+    with open(parameters, "w", encoding="utf-8") as file:
+        file.write(text)
+    environment = {
+        "HOME": birth.work,
+        "TMPDIR": os.path.join(private, "tmp"),
+        "FLEETCTL_PARAMS": parameters,
+        "FLEETCTL_RESULT": os.path.join(private, "result.json"),
+        "FLEETCTL_METRICS": os.path.join(private, "metrics.jsonl"),
+        "FLEETCTL_RUN": order["run"],
+        "FLEETCTL_ATTEMPT": str(order["attempt"]),
+        "JOB_COMPLETION_INDEX": str(order["index"]),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in order["gpus"]),
+        **birth.config["env"],
+        **order["secrets"],
+    }
+    for name, value in order["params"].items():
+        key = "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+        environment[key] = value if isinstance(value, str) else json.dumps(value)
+    return environment
+
+
+def _execute(birth: Birth, environment: dict[str, str]) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    arguments = birth.config["argv"]
+    try:
+        os.execvpe(arguments[0], arguments, environment)  # noqa: S606 - no shell is the point
+    except FileNotFoundError:
+        looked = environment.get("PATH", "no PATH")
+        raise OSError(f"command `{arguments[0]}` was not found (looked in {looked})") from None
+
+
+def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
+    config, guest = birth.config, birth.config["guest_module"]
+    _forget_keeper()
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["<task>"]
+    sys.path[:0] = [os.getcwd(), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    sandbox = guest.Sandbox(config["guest_volumes"])
+    guest.show_source(config["code"])
+    code = config["compiled"] or config["code"]
+    exit_code = sandbox.run(code, birth.order["params"], _tell)
+    if birth.order["reusable"]:
+        exit_code = _serve(sandbox, code, exit_code, birth)
+    guest.leave(exit_code)
+    raise AssertionError  # leave() does not return
+
+
+def _serve(sandbox: Any, code: Any, exit_code: int, birth: Birth) -> int:
+    """Run task after task in this process until the keeper hangs up; the last exit code."""
+    channel = socket.socket(fileno=os.dup(CHANNEL))
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    while True:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        _tell({"e": "done", "exit": exit_code})
+        received = _receive(channel)
+        if received is None:
+            return 0
+        order, output = received
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        birth.order = order
+        os.environ.update(_environment(birth))
+        exit_code = sandbox.run(code, order["params"], _tell)
+
+
+def _receive(channel: socket.socket) -> Optional[tuple[dict[str, Any], int]]:
+    """The next order and the descriptor of its output."""
+    data, descriptors, _, _ = socket.recv_fds(channel, 65536, 1)
+    if not data:
+        return None
+    parts = [data]
+    while not parts[-1].endswith(b"\n"):
+        parts.append(channel.recv(65536))
+        if not parts[-1]:
+            return None
+    return json.loads(b"".join(parts)), descriptors[0]
+
+
+def _tell(event: dict[str, Any]) -> None:
+    """One line to the keeper."""
+    data = memoryview((json.dumps(event) + "\n").encode())
+    while data:
+        data = data[os.write(CHANNEL, data) :]
+
+
+def _forget_keeper() -> None:
+    """So that a task's own module named like the keeper's is found."""
+    package = __name__.partition(".")[0]
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]

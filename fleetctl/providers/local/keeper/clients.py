@@ -1,0 +1,107 @@
+"""The keeper's side of its Unix socket: JSON lines in, JSON lines out, many clients at a time.
+
+Never blocks on a client: one that does not read is dropped, and asks again when it comes back.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+from typing import Any, Callable, Optional
+
+UNREAD_BYTES_MAX = 64 * 1024 * 1024  # of one line that has not ended: an order with its parameters
+UNSENT_BYTES_MAX = 16 * 1024 * 1024
+
+Handler = Callable[["Client", dict[str, Any]], None]
+
+
+class Client:
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.incoming = bytearray()
+        self.outgoing = bytearray()
+        self.fresh = True
+
+
+class Clients:
+    """All connections; `handle` is called for each message."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        listener: socket.socket,
+        hello: dict[str, Any],
+        handle: Handler,
+    ) -> None:
+        self._selector = selector
+        self._listener = listener
+        self._hello = hello
+        self._handle = handle
+        self._all: list[Client] = []
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def tell(self, client: Optional[Client], message: dict[str, Any]) -> None:
+        """Queue a message for one client, or for all when it is None."""
+        data = (json.dumps(message, separators=(",", ":")) + "\n").encode()
+        for one in self._all if client is None else [client]:
+            one.outgoing += data
+
+    def flush(self) -> None:
+        """Send what is queued, as far as each client takes it."""
+        for client in list(self._all):
+            if client.outgoing:
+                self._send(client)
+
+    def close(self) -> None:
+        self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        client = Client(connection)
+        self._all.append(client)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(client))
+        self.tell(client, self._hello)
+
+    def _read(self, client: Client) -> None:
+        try:
+            data = client.connection.recv(1024 * 1024)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        client.incoming += data
+        if not data or len(client.incoming) > UNREAD_BYTES_MAX:
+            self._drop(client)
+            return
+        *lines, rest = client.incoming.split(b"\n")
+        client.incoming = rest
+        for line in lines:
+            self._handle(client, json.loads(line))
+
+    def _send(self, client: Client) -> None:
+        try:
+            sent = client.connection.send(client.outgoing)
+            del client.outgoing[:sent]
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(client)
+            return
+        if len(client.outgoing) > UNSENT_BYTES_MAX:
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        if client in self._all:
+            self._all.remove(client)
+            self._selector.unregister(client.connection)
+            client.connection.close()

@@ -1,0 +1,89 @@
+"""The end record of a run: what ended it, its result, its last metrics.
+
+Called by supervise.py when all processes of the run are gone (or wait for the next task). Reads the
+files that the task left in its work directory, never following a link.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from . import record
+from .sandbox import Run, Sandbox, outcome
+
+
+def conclude(sandbox: Sandbox, run: Run, *, note: str, memory: int) -> list[dict[str, Any]]:
+    """The journal's last events of the run, the `ended` event last. memory: the limit in bytes, 0 =
+    none.
+    """
+    ended = outcome(run, sandbox.status)
+    if ended["reason"] == "OOMKilled" and not memory and not run.ending:
+        ended["reason"] = "Error"  # a MemoryError of its own making
+    events = []
+    if ended["ok"]:
+        data = run.result if run.result is not None else _result_file(sandbox)
+        if data is not None:
+            text, problem = record.judge(data)
+            if problem:
+                ended |= {"ok": False, "reason": "ResultInvalid", "message": problem}
+            else:
+                events.append(record.result_event(text))
+    times = {"at": time.time(), "started_at": run.started_at_s}
+    return [
+        *events,
+        {"e": "ended", **times, **ended, "infra": ended["reason"] in _NOT_ITS_FAULT, "note": note},
+    ]
+
+
+def read_metrics(sandbox: Sandbox, run: Run) -> bool:
+    """Take in what a command appended to $FLEETCTL_METRICS; whether there was anything."""
+    work = _open_work(sandbox)
+    if work is None:
+        return False
+    try:
+        data = record.read_private(
+            work, "metrics.jsonl", run.metrics_offset, record.METRICS_READ_BYTES_MAX
+        )
+    finally:
+        os.close(work)
+    if not data:
+        return False
+    whole = data.rfind(b"\n") + 1
+    if not whole and len(data) > record.METRIC_LINE_BYTES_MAX:
+        whole = len(data)  # no line at all: skipped, so that the next poll does not read it again
+    run.metrics_offset += whole
+    taken = [_metric(run, line) for line in data[:whole].splitlines()]
+    return any(taken)
+
+
+def _metric(run: Run, line: bytes) -> bool:
+    """One `{"step": 3, "loss": 0.5}`."""
+    try:
+        values = json.loads(line)
+        step = values.pop("step", run.metrics_offset)
+        return run.journal.metric(step, values, None)
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return False
+
+
+def _result_file(sandbox: Sandbox) -> Any:
+    work = _open_work(sandbox)
+    if work is None:
+        return None
+    try:
+        return record.read_private(work, "result.json", 0, record.RESULT_BYTES_MAX)
+    finally:
+        os.close(work)
+
+
+def _open_work(sandbox: Sandbox) -> Any:
+    try:
+        return os.open(sandbox.work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+_NOT_ITS_FAULT = frozenset({"KeeperEnded"})

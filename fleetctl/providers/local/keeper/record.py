@@ -1,0 +1,211 @@
+"""Writing a run's journal, and judging what a task says about itself.
+
+Called by the keeper; the task never writes here. The journal file is also the latch: whoever
+creates it begins the run, and nobody can create it twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import time
+from typing import Any, Optional
+
+RESULT_BYTES_MAX = 256 * 1024
+RESULT_DEPTH_MAX = 32
+DIGITS_MAX = 4000  # of one integer; Python 3.9 would parse longer ones in quadratic time
+METRIC_LINE_BYTES_MAX = 64 * 1024
+TAIL_BYTES = 16 * 1024  # an `ended` event is shorter
+METRICS_READ_BYTES_MAX = 1024 * 1024  # a poll
+PRIVATE = ".fleetctl"  # in the work directory: parameters, result, metrics, temporary files
+
+
+class Journal:
+    """Append-only JSON lines; one write call a line, so that a reader sees whole lines or a torn
+    last one.
+    """
+
+    def __init__(self, directory: int, run: str) -> None:
+        """Raises FileExistsError when the run has begun before."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
+        self._metrics = 0
+
+    def write(self, *events: dict[str, Any]) -> None:
+        text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+        data = memoryview(text.encode())
+        while data:
+            data = data[os.write(self._handle, data) :]
+
+    def metric(self, step: Any, values: Any, at_s: Any) -> bool:
+        """Record one report; False when it is none. `seq` counts values over the whole journal."""
+        if not isinstance(values, dict) or not isinstance(step, int):
+            return False
+        numbers = {}
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+                return False
+            numbers[name] = float(value)
+        at_s = at_s if isinstance(at_s, float) else time.time()
+        event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": numbers}
+        self._metrics += len(numbers)
+        self.write(event)
+        return True
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def append(directory: int, run: str, event: dict[str, Any]) -> None:
+    """One more line in the journal of a run that has ended."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(f"{run}.jsonl", flags, dir_fd=directory)
+    try:
+        os.write(handle, (json.dumps(event, separators=(",", ":")) + "\n").encode())
+    finally:
+        os.close(handle)
+
+
+def exists(directory: int, run: str) -> bool:
+    """Whether the run has begun, here or under an earlier keeper."""
+    try:
+        os.stat(f"{run}.jsonl", dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def said_open(directory: int, run: str) -> bool:
+    """Whether the journal's last event says that the run's sandbox is open."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(f"{run}.jsonl", flags, dir_fd=directory)
+    except OSError:
+        return False
+    try:
+        size = os.fstat(handle).st_size
+        last = os.pread(handle, TAIL_BYTES, max(0, size - TAIL_BYTES)).splitlines()[-1:]
+    finally:
+        os.close(handle)
+    return bool(last) and last[0].endswith(b'"open":true}')
+
+
+def forget_result(work: str) -> None:
+    """So that the next task of a sandbox does not hand in the last one's."""
+    try:
+        os.unlink(os.path.join(work, PRIVATE, "result.json"))
+    except OSError:
+        return
+
+
+def result_event(text: str) -> dict[str, Any]:
+    data = text.encode()
+    return {
+        "e": "result",
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "bytes": len(data),
+        "text": text,
+    }
+
+
+def judge(data: bytes) -> tuple[str, str]:
+    """(canonical JSON object, "") or ("", what is wrong with it)."""
+    if len(data) > RESULT_BYTES_MAX:
+        return "", (
+            f"the result has {len(data)} bytes; at most {RESULT_BYTES_MAX} are kept"
+            " (write large data to a volume and submit its path)"
+        )
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_int=_integer)
+        text = json.dumps(
+            value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+        )
+        size = len(text.encode("utf-8"))
+    except UnicodeError:
+        return "", "the result is not UTF-8"
+    except RecursionError:
+        return "", f"the result is nested more than {RESULT_DEPTH_MAX} deep"
+    except ValueError as error:
+        return "", f"the result is not JSON: {error}"
+    if not isinstance(value, dict):
+        return "", f"the result is a JSON {_KINDS.get(type(value), 'value')}; it must be an object"
+    if size > RESULT_BYTES_MAX:
+        return (
+            "",
+            f"the result has {size} bytes as canonical JSON; at most {RESULT_BYTES_MAX} are kept",
+        )
+    if _deeper_than(value, RESULT_DEPTH_MAX):
+        return "", f"the result is nested more than {RESULT_DEPTH_MAX} deep"
+    return text, ""
+
+
+def read_private(work: int, name: str, offset: int, limit: int) -> Optional[bytes]:
+    """At most `limit` + 1 bytes of a task's file; None when there is none, or no regular file.
+
+    The task could have put a link or a pipe at any step of the path, so every step is opened
+    without following.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        directory = os.open(PRIVATE, flags | os.O_DIRECTORY, dir_fd=work)
+    except OSError:
+        return None
+    try:
+        handle = os.open(name, flags, dir_fd=directory)
+    except OSError:
+        return None
+    finally:
+        os.close(directory)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        return _read(handle, offset, limit + 1)
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int, offset: int, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = os.pread(handle, size, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset, size = offset + len(part), size - len(part)
+    return b"".join(parts)
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    layer = [value]
+    for _ in range(limit):
+        layer = [
+            child
+            for item in layer
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > DIGITS_MAX:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+_KINDS = {
+    list: "list",
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}

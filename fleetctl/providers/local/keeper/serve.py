@@ -1,0 +1,95 @@
+"""The keeper's loop: takes orders, watches children, tells what changed, leaves when nothing is to
+be done.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from typing import Any
+
+from .clients import Client, Clients
+from .supervise import Supervisor
+
+ALONE_S = 2.0  # without a client and without a run
+IDLE_S = 60.0  # with clients, but without an order or a run
+
+
+class Keeper:
+    def __init__(self, config: dict[str, Any], listener: socket.socket, runs: int) -> None:
+        self._config = config
+        self._selector = selectors.DefaultSelector()
+        self._changed: list[str] = []
+        self._supervisor = Supervisor(config, self._selector, runs, self._changed.append)
+        hello = {
+            "hello": config["identity"]["keeper"],
+            "owner": config["owner"],
+            "note": config["note"],
+        }
+        self._clients = Clients(self._selector, listener, hello, self._handle)
+        self._busy_at_s = time.monotonic()
+        self._over = False
+        self._wake_on_signals()
+
+    def serve(self) -> None:
+        """Until there is nothing to keep."""
+        supervisor = self._supervisor
+        while not self._over:
+            wait_s = supervisor.timers.wait_s()
+            for key, _ in self._selector.select(wait_s):
+                key.data()
+            supervisor.timers.run_due()
+            if self._changed:
+                self._clients.tell(None, {"changed": list(dict.fromkeys(self._changed))})
+                self._changed.clear()
+            self._clients.flush()
+            self._over = self._over or self._nothing_to_do()
+        self._clients.close()
+
+    def _nothing_to_do(self) -> bool:
+        now = time.monotonic()
+        if not self._supervisor.idle:
+            self._busy_at_s = now
+        return now - self._busy_at_s > (IDLE_S if len(self._clients) else ALONE_S)
+
+    def _handle(self, client: Client, message: dict[str, Any]) -> None:
+        self._busy_at_s = time.monotonic()
+        if message["op"] == "start":
+            reply = self._supervisor.start(message)
+            self._clients.tell(client, {"answer": message["run"], **reply})
+        elif message["op"] == "stop":
+            self._supervisor.stop(message["run"], message["sandbox"], message["grace_s"])
+        elif message["op"] == "list":
+            found = [[one.name, one.created_at_s] for one in self._supervisor.sandboxes.values()]
+            self._clients.tell(client, {"listed": found})
+        elif message["op"] == "leave":
+            self._busy_at_s = 0.0  # as soon as nothing runs
+
+    def _wake_on_signals(self) -> None:
+        """Ended children and requests to end arrive as bytes on a pipe, so the loop sees them in
+        turn.
+        """
+        readable, writable = os.pipe()
+        os.set_blocking(readable, False)
+        os.set_blocking(writable, False)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _noted)
+        signal.signal(signal.SIGTERM, _noted)
+        # As pid 1 of a namespace, what has no handler cannot be used against us by a run.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self._selector.register(readable, selectors.EVENT_READ, lambda: self._signalled(readable))
+
+    def _signalled(self, readable: int) -> None:
+        numbers = set(os.read(readable, 4096))
+        self._supervisor.reap()
+        if signal.SIGTERM in numbers:
+            for sandbox in list(self._supervisor.sandboxes.values()):
+                self._supervisor.end(sandbox, "KeeperEnded", 0.0)
+            self._busy_at_s = 0.0
+
+
+def _noted(number: int, frame: object) -> None:
+    """The wakeup descriptor carries the number; there is nothing to do here."""

@@ -1,0 +1,279 @@
+"""Begins runs, follows them and ends them: the heart of the keeper. Single-threaded, never waits.
+
+Called by serve.py with orders, ended children and the time. Tells `changed` and answers through
+callables, so that it knows no clients.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+from typing import Any, Callable
+
+from . import procs, record, usage
+from .child import Birth, become
+from .cleaning import Janitor
+from .concluding import conclude, read_metrics
+from .hearing import Hearing
+from .logfile import LogFile
+from .sandbox import Run, Sandbox
+from .timers import Timers
+
+SETTLE_S = 0.02  # between two looks at what a run left behind
+HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
+TICK_S = 1.0  # between two looks at memory, processes and metrics files
+
+Reply = dict[str, Any]
+
+
+class Supervisor:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        selector: selectors.BaseSelector,
+        runs: int,
+        changed: Callable[[str], None],
+    ) -> None:
+        """runs: the open directory of journals and logs."""
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.timers = Timers()
+        self._config = config
+        self._runs = runs
+        self._changed = changed
+        self._hearing = Hearing(selector, changed, self._done)
+        self._pids: dict[int, Sandbox] = {}
+        self._marks = itertools.count(config["mark_base"])
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._janitor = Janitor()
+        self.timers.after(TICK_S, self._look)
+
+    @property
+    def idle(self) -> bool:
+        return not self.sandboxes and not len(self._janitor)
+
+    def start(self, order: dict[str, Any]) -> Reply:
+        """Begin the run unless it has begun before; either way the answer is ok."""
+        name = order["sandbox"]
+        sandbox = self.sandboxes.get(name)
+        if name != order["run"] and not record.exists(self._runs, order["run"]):
+            if sandbox is None or sandbox.closing:
+                return {"reason": "SandboxClosed", "message": f"sandbox `{name}` is closed"}
+            if sandbox.run is not None:
+                return {"reason": "SandboxBusy", "message": f"sandbox `{name}` runs another task"}
+        try:
+            journal = record.Journal(self._runs, order["run"])
+        except FileExistsError:
+            return {"ok": True}
+        if sandbox is None:
+            work = os.path.join(self._config["work_dir"], name)
+            sandbox = self.sandboxes[name] = Sandbox(name, work, next(self._marks))
+        self._begin(sandbox, order, journal)
+        return {"ok": True}
+
+    def stop(self, run: str, name: str, grace_s: float) -> None:
+        """End a run and its sandbox; nothing happens when there is none, or another run is in
+        it.
+        """
+        sandbox = self.sandboxes.get(name)
+        if sandbox is None or (sandbox.run is not None and sandbox.run.name != run):
+            return
+        self.end(sandbox, "Stopped", grace_s)
+
+    def end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
+        """TERM now, KILL after the grace; a second call can only make it sooner."""
+        sandbox.closing = True
+        if sandbox.run is not None:
+            sandbox.run.ending = sandbox.run.ending or why
+        if sandbox.pid is None:
+            self._settle(sandbox)
+            return
+        kill_at_s = time.monotonic() + grace_s
+        if sandbox.kill_at_s and sandbox.kill_at_s <= kill_at_s:
+            return
+        if not sandbox.kill_at_s and sandbox.status is None:
+            procs.send(-sandbox.pid, signal.SIGTERM)
+        sandbox.kill_at_s = kill_at_s
+        self.timers.after(grace_s, lambda: self._kill(sandbox))
+
+    def reap(self) -> None:
+        """Collect ended children: leaders of sandboxes, strays that became ours, janitors."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            sandbox = self._pids.pop(pid, None)
+            if sandbox is None:
+                self._janitor.ended(pid)
+            else:
+                sandbox.status = status
+                self._settle(sandbox)
+
+    def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: record.Journal) -> None:
+        readable, writable = os.pipe()
+        log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
+        run = Run(order, journal, log, readable)
+        note = self._config["note"]
+        journal.write(
+            {"e": "started", "at": run.started_at_s, **self._config["identity"], "note": note}
+        )
+        for remark in self._config["remarks"]:
+            log.write(f"fleetctl: {remark}\n".encode())
+        try:
+            if sandbox.channel is None:
+                self._fork(sandbox, order, writable)
+            else:
+                _hand_over(sandbox.channel, order, writable)
+        except OSError as error:
+            run.error = {"reason": "StartFailed", "message": str(error)}
+        finally:
+            os.close(writable)
+        sandbox.run, sandbox.last, sandbox.fresh = run, run.name, False
+        self._hearing.attend(sandbox, run)
+        if run.error:
+            self.end(sandbox, "", 0.0)
+        elif self._config["timeout_s"]:
+            self.timers.after(self._config["timeout_s"], lambda: self._expire(sandbox, run))
+
+    def _fork(self, sandbox: Sandbox, order: dict[str, Any], output: int) -> None:
+        """A new leader for the sandbox."""
+        ours, theirs = socket.socketpair()
+        birth = Birth(self._config, order, sandbox.work, sandbox.mark)
+        birth.fresh = sandbox.fresh
+        try:
+            pid = os.fork()
+            if pid == 0:
+                become(birth, output, theirs.fileno(), self._null)
+        finally:
+            theirs.close()
+        sandbox.pid, sandbox.status, sandbox.channel = pid, None, ours
+        self._pids[pid] = sandbox
+
+    def _done(self, sandbox: Sandbox, run: Run) -> None:
+        """A worker's task is over: it takes the next one, or leaves."""
+        if run.order["reusable"] and not sandbox.closing:
+            self._finish(sandbox)
+            return
+        sandbox.closing = True
+        self._hearing.hang_up(sandbox)
+        self.timers.after(HANG_UP_S, lambda: self._kill(sandbox))
+
+    def _expire(self, sandbox: Sandbox, run: Run) -> None:
+        if sandbox.run is run and run.exit_code is None and sandbox.status is None:
+            self.end(sandbox, "Timeout", self._config["grace_s"])
+
+    def _kill(self, sandbox: Sandbox) -> None:
+        if sandbox.pid is not None and sandbox.status is None and sandbox.closing:
+            procs.send(-sandbox.pid, signal.SIGKILL)
+            procs.send(sandbox.pid, signal.SIGKILL)
+
+    def _settle(self, sandbox: Sandbox) -> None:
+        """The leader has ended: wait until what it left has ended too, then finish."""
+        if self._left_behind(sandbox):
+            self.timers.after(SETTLE_S, lambda: self._settle(sandbox))
+        else:
+            self._finish(sandbox)
+
+    def _left_behind(self, sandbox: Sandbox) -> bool:
+        """Whether processes of the sandbox live on; ends them unless they still have grace."""
+        group = sandbox.pid is not None and procs.send(-sandbox.pid, 0)
+        strays = self._strays(sandbox)
+        if not group and not strays:
+            return False
+        if time.monotonic() >= sandbox.kill_at_s:
+            if group and sandbox.pid is not None:
+                procs.send(-sandbox.pid, signal.SIGKILL)
+            procs.kill_all(strays)
+            procs.kill_all(procs.marked(sandbox.mark, sandbox.mark + 1))
+        return True
+
+    def _strays(self, sandbox: Sandbox) -> list[int]:
+        """Our children that lead no sandbox and are this one's, or nobody's."""
+        born = procs.children() or []
+        unknown = [pid for pid in born if pid not in self._pids and not self._janitor.knows(pid)]
+        if not unknown:
+            return []
+        others = {other.mark for other in self.sandboxes.values() if other is not sandbox}
+        return [
+            pid for pid in unknown if not procs.is_zombie(pid) and procs.mark_of(pid) not in others
+        ]
+
+    def _finish(self, sandbox: Sandbox) -> None:
+        """Write the end record; the sandbox stays only when it is to be used again."""
+        run = sandbox.run
+        if run is None:
+            self._remove(sandbox)
+            return
+        self._hearing.finish(sandbox, run)
+        read_metrics(sandbox, run)
+        *results, ended = conclude(
+            sandbox, run, note=self._config["note"], memory=self._config["limits"]["memory"]
+        )
+        crashed = self._config["mode"] == "python" and sandbox.status is not None
+        staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
+        run.journal.write(*results, {**ended, "open": staying})
+        run.journal.close()
+        sandbox.run = None
+        sandbox.clean = sandbox.clean and ended["ok"]
+        if staying:
+            self._rest(sandbox)
+        else:
+            self._remove(sandbox)
+        self._changed(run.name)
+
+    def _rest(self, sandbox: Sandbox) -> None:
+        """Wait for the next task, but not for ever."""
+        if self._config["mode"] != "python":
+            sandbox.pid = None
+            self._hearing.hang_up(sandbox)
+        record.forget_result(sandbox.work)
+        last = sandbox.last
+        self.timers.after(self._config["sandbox_idle_s"], lambda: self._retire(sandbox, last))
+
+    def _retire(self, sandbox: Sandbox, last: str) -> None:
+        if sandbox.run is None and sandbox.last == last and not sandbox.closing:
+            self.end(sandbox, "Idle", self._config["grace_s"])
+
+    def _remove(self, sandbox: Sandbox) -> None:
+        """The sandbox is over. When its last run was told to have left it open, that run's journal
+        says so.
+        """
+        if self.sandboxes.get(sandbox.name) is not sandbox:
+            return
+        del self.sandboxes[sandbox.name]
+        self._hearing.hang_up(sandbox)
+        if record.said_open(self._runs, sandbox.last):
+            record.append(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
+            self._changed(sandbox.last)
+        if sandbox.clean:
+            self._janitor.remove(sandbox.work)
+
+    def _look(self) -> None:
+        """Once a second: limits on sums, and metrics files of commands."""
+        self.timers.after(TICK_S, self._look)
+        live = [sandbox for sandbox in self.sandboxes.values() if sandbox.run is not None]
+        for sandbox in live:
+            if sandbox.run is not None and read_metrics(sandbox, sandbox.run):
+                self._changed(sandbox.run.name)
+        # Without a namespace of our own the whole machine would be looked through.
+        if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
+            for sandbox, why in usage.overuse(live, self._config["limits"]):
+                self.end(sandbox, why, 0.0)
+
+
+def _hand_over(channel: socket.socket, order: dict[str, Any], output: int) -> None:
+    """Another task for a worker that waits for one."""
+    data = (json.dumps(order) + "\n").encode()
+    channel.settimeout(HANG_UP_S)
+    try:
+        sent = socket.send_fds(channel, [data], [output])
+        channel.sendall(data[sent:])
+    finally:
+        channel.setblocking(False)

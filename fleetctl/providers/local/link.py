@@ -1,0 +1,141 @@
+"""The provider's connection to one living keeper: orders out in batches, answers and changes in.
+
+Used by keepers.py alone. When the keeper goes away, every caller that waits learns it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fleetctl.providers.local import places
+
+
+class KeeperGone(Exception):
+    """The connection broke; what was asked for may or may not have happened."""
+
+
+class Link(asyncio.Protocol):
+    """token: the random name of the keeper's life; note: its tier, for people."""
+
+    def __init__(
+        self, name: str, changed: Callable[[str], None], lost: Callable[[Link], None]
+    ) -> None:
+        self.name = name
+        self.token = ""
+        self.note = ""
+        self.owner = ""
+        self._changed = changed
+        self._lost = lost
+        self._transport: asyncio.Transport | None = None
+        self._greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._listings: list[asyncio.Future[list[tuple[str, float]]]] = []
+        self._unsent: list[str] = []
+        self._rest = b""
+
+    @property
+    def alive(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def start(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The keeper's answer. Raises KeeperGone."""
+        run = message["run"]
+        answer = self._answers.get(run)
+        if answer is None:
+            answer = self._answers[run] = asyncio.get_running_loop().create_future()
+            self.send(message)
+        return await asyncio.shield(answer)
+
+    async def listing(self) -> list[tuple[str, float]]:
+        """(sandbox, when it was made) of all that live. Raises KeeperGone."""
+        listing: asyncio.Future[list[tuple[str, float]]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._listings.append(listing)
+        self.send({"op": "list"})
+        return await listing
+
+    def send(self, message: dict[str, Any]) -> None:
+        """All that is sent in one turn of the loop goes out in one write."""
+        if not self.alive:
+            raise KeeperGone
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(json.dumps(message))
+
+    def close(self) -> None:
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    async def greeted(self) -> None:
+        """Wait until the keeper has said who it is. Raises KeeperGone."""
+        await asyncio.shield(self._greeted)
+
+    def _flush(self) -> None:
+        if self._unsent and self._transport is not None:
+            self._transport.write(("\n".join(self._unsent) + "\n").encode())
+            self._unsent.clear()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio calls it
+        waiting: list[asyncio.Future[Any]] = [self._greeted]
+        waiting += [*self._answers.values(), *self._listings]
+        self._answers.clear()
+        self._listings.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(KeeperGone())
+                future.exception()  # nobody may wait for it any more, which is no fault
+        self._lost(self)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "answer" in message:
+            answer = self._answers.pop(message["answer"], None)
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+        elif "changed" in message:
+            for run in message["changed"]:
+                self._changed(run)
+        elif "listed" in message:
+            self._listings.pop(0).set_result([(name, at_s) for name, at_s in message["listed"]])
+        elif "hello" in message:
+            self.token, self.note, self.owner = message["hello"], message["note"], message["owner"]
+            if not self._greeted.done():
+                self._greeted.set_result(None)
+
+
+async def connect(
+    directory: Path, changed: Callable[[str], None], lost: Callable[[Link], None]
+) -> Link | None:
+    """A link to the keeper that serves this directory; None when there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        with places.short_path(directory / "sock") as path:
+            connection.connect(path)
+    except OSError:
+        connection.close()
+        return None
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(
+        lambda: Link(directory.name, changed, lost), sock=connection
+    )
+    try:
+        await link.greeted()
+    except KeeperGone:
+        return None
+    return link

@@ -1,0 +1,121 @@
+"""Reads a run's output from disk, while it runs and after, with or without a controller.
+
+Used by the provider and, directly, by the CLI. Imports next to nothing and never writes. Bytes come
+as the task wrote them: who prints them on a terminal escapes them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fleetctl.providers.local.paths import Layout, checked
+
+CHUNK_BYTES_MAX = 256 * 1024
+POLL_S = 0.1  # how soon new output is seen when following
+TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter
+
+
+def read_log(
+    home: Path, uid: str, run: str, *, offset: int = 0, follow: bool = False
+) -> Iterator[bytes]:
+    """The output of a run from byte `offset`; with `follow`, until the run has ended."""
+    reader = LogReader(Layout(home), uid, run)
+    while True:
+        ended = (
+            not follow or reader.ended()
+        )  # asked first: what is written before the end is still read
+        data, offset = reader.read(offset)
+        if data:
+            yield data
+        elif ended:
+            return
+        else:
+            time.sleep(POLL_S)
+
+
+class LogReader:
+    """One run's log: `<run>.log` and, after a rotation, `<run>.<offset>.log` for each later
+    part.
+    """
+
+    def __init__(self, layout: Layout, uid: str, run: str) -> None:
+        self._directory = layout.runs(uid)
+        self._run = checked(run)
+
+    def read(self, offset: int) -> tuple[bytes, int]:
+        """Up to CHUNK_BYTES_MAX from `offset`, and where to go on. What was dropped is told in its
+        place.
+        """
+        starts = self._segments()
+        at = max((start for start in starts if start <= offset), default=None)
+        if at is None:
+            return b"", offset
+        data = _read(self._path(at), offset - at)
+        if data:
+            return data, offset + len(data)
+        following = min((start for start in starts if start > at), default=None)
+        if following is None:
+            return b"", offset
+        if following <= offset:
+            return self.read(following)
+        dropped = following - offset
+        # Only a part that is gone makes a hole; the newest part may still be about to grow to the
+        # next.
+        return f"\n[fleetctl: {dropped} bytes of output were dropped here]\n".encode(), following
+
+    def size(self) -> int:
+        """Where the log ends now."""
+        last = max(self._segments(), default=None)
+        return 0 if last is None else last + _size(self._path(last))
+
+    def ended(self) -> bool:
+        """Whether the journal holds an end record, or there is no journal."""
+        path = self._directory / f"{self._run}.jsonl"
+        tail = _read(path, max(0, _size(path) - TAIL_BYTES))
+        return b'{"e":"ended"' in tail or not tail
+
+    def _path(self, start: int) -> Path:
+        return self._directory / (f"{self._run}.{start}.log" if start else f"{self._run}.log")
+
+    def _segments(self) -> list[int]:
+        """Offsets at which the parts on disk begin."""
+        if not self._path(0).exists():
+            return []
+        if _size(self._path(0)) == 0:
+            return [0]
+        return [0, *self._later()]
+
+    def _later(self) -> list[int]:
+        prefix = f"{self._run}."
+        return sorted(
+            int(middle)
+            for name in os.listdir(self._directory)
+            if name.startswith(prefix)
+            and name.endswith(".log")
+            and (middle := name[len(prefix) : -4]).isdigit()
+        )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _read(path: Path, offset: int) -> bytes:
+    """Nothing when it is gone, or not a regular file of its own."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return b""
+        return os.pread(handle, CHUNK_BYTES_MAX, offset)
+    finally:
+        os.close(handle)

@@ -1,0 +1,68 @@
+"""Locks and sockets in a keeper's directory: who holds it, and how to reach it by a short path."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds or held a keeper's lock."""
+
+    keeper: str
+    boot: str
+    mark_base: int
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """`path` in a form that fits a socket address (about 100 bytes), valid inside the block."""
+    if sys.platform != "linux":
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+def lock_is_free(directory: Path) -> bool:
+    """Whether no keeper serves this directory. The lock is let go of at once."""
+    try:
+        handle = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def holder(directory: Path) -> Holder | None:
+    """The last keeper that took the lock; None when there was none, or it is just writing its
+    name.
+    """
+    try:
+        value = json.loads((directory / "lock").read_bytes())
+        return Holder(str(value["keeper"]), str(value["boot"]), int(value["mark_base"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def boot_id() -> str:
+    """A name of this boot of the machine; "" where the system has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

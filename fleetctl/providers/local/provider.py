@@ -1,0 +1,187 @@
+"""Provider `local`: the four verbs for runs, and the assets, on this machine.
+
+Built by wiring.py; called by the engine. It keeps no truth of its own: journals, locks and
+directories below $FLEETCTL_HOME/local do, so that the next controller finds everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from controllers.model import Ended, Gone, Observation
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.base import (
+    Backend,
+    Contract,
+    LogChunk,
+    Notify,
+    Owned,
+    RunOrder,
+    RunRef,
+)
+from fleetctl.providers.local import preparing, volumes
+from fleetctl.providers.local.gpus import Gpus
+from fleetctl.providers.local.keepers import Keepers
+from fleetctl.providers.local.link import KeeperGone
+from fleetctl.providers.local.logs import POLL_S, LogReader
+from fleetctl.providers.local.orders import start_message
+from fleetctl.providers.local.paths import Layout, keeper_name, make_private, uid_of
+from fleetctl.providers.local.runs import Runs, describe
+
+TIERS = ("auto", "namespaces", "process")
+START_TRIES = 3  # a keeper may leave just as an order arrives
+
+CONTRACT = Contract(
+    visibility_bound_s=0.0,
+    list_shows_finished=False,
+    strong_get=True,
+    name_scope="store",
+    max_lifetime_s=None,
+    billing_quantum_s=0.0,
+    calls_per_s=5000.0,
+    calls_at_once=256,
+    call_deadline_s=900.0,  # building an environment is part of a start
+    default_parallelism=os.cpu_count() or 1,
+    poll_s=30.0,
+)
+
+
+class LocalProvider:
+    contract = CONTRACT
+
+    def __init__(self, home: Path, *, store_id: str, notify: Notify) -> None:
+        self._layout = Layout(home)
+        self._store_id = store_id
+        self._keepers = Keepers(self._layout, notify)
+        self._runs = Runs(self._layout)
+        self._gpus = Gpus(self._layout, self._is_live)
+        self._tier = os.environ.get("FLEETCTL_LOCAL_TIER", "auto")
+
+    async def start(self, order: RunOrder) -> str:
+        if self._tier not in TIERS:
+            raise Refused(
+                f"FLEETCTL_LOCAL_TIER is `{self._tier}`; it must be one of {', '.join(TIERS)}",
+                hint="unset it to use the best tier that this machine has",
+            )
+        name = keeper_name(order.uid, order.template_hash)
+        for _ in range(START_TRIES):
+            if (begun := self._runs.read(order.uid, order.run)) is not None:
+                return begun.keeper or f"{name}/"
+            try:
+                return await self._order(name, order)
+            except KeeperGone:
+                continue
+        raise Unavailable(f"the keeper of {order.resource} keeps ending", retry_after_s=5.0)
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        seen = [await self._observe(ref) for ref in runs]
+        return [one for one in seen if one is not None]
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        name = (ref.handle or self._handle(ref.uid, ref.run)).partition("/")[0]
+        link = await self._keepers.reach(name) if name else None
+        if link is not None and link.owner == self._store_id:
+            link.send({"op": "stop", "run": ref.run, "sandbox": ref.sandbox, "grace_s": grace_s})
+
+    async def owned(self) -> Sequence[Owned]:
+        found: list[Owned] = []
+        names = sorted(os.listdir(self._layout.keepers)) if self._layout.keepers.exists() else []
+        for name in names:
+            link = await self._keepers.reach(name)
+            if link is None or link.owner != self._store_id:
+                continue
+            try:
+                listing = await link.listing()
+            except KeeperGone:
+                continue
+            found += [Owned(sandbox, link.token, at_s) for sandbox, at_s in listing]
+        return found
+
+    async def logs(
+        self, ref: RunRef, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogChunk]:
+        uid = ref.uid or uid_of(ref.handle)
+        reader = LogReader(self._layout, uid, ref.run)
+        while True:
+            # Asked before the read, so that what came in before the end is still read.
+            seen = await self._observe(replace(ref, uid=uid))
+            ended = isinstance(seen, Gone | Ended)
+            data, offset = reader.read(offset)
+            if data:
+                yield LogChunk(data, offset, eof=False)
+            elif ended or not follow:
+                yield LogChunk(b"", offset, eof=ended)
+                return
+            else:
+                await asyncio.sleep(POLL_S)
+
+    async def ensure_volume(self, name: str) -> None:
+        make_private(self._layout.volume(name))
+
+    async def remove_volume(self, name: str) -> None:
+        await asyncio.to_thread(volumes.remove, self._layout, name)
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        names = sorted(os.listdir(self._layout.keepers)) if self._layout.keepers.exists() else []
+        for name in names:
+            if uid_of(name) == uid:
+                link = await self._keepers.reach(name)
+                if link is not None:
+                    link.send({"op": "leave"})
+        await asyncio.to_thread(volumes.remove_scratch, self._layout, uid, keep_logs)
+
+    async def close(self) -> None:
+        self._keepers.close()
+
+    async def _order(self, name: str, order: RunOrder) -> str:
+        """Hand the order to its keeper. Raises Refused, Unavailable or KeeperGone."""
+        gpu = order.template.resources.gpu
+        link = await self._keepers.ensure(
+            name, lambda: preparing.prepare(self._layout, order, tier=self._tier)
+        )
+        devices = await self._gpus.take(order.run, order.uid, gpu) if gpu else []
+        answer = await link.start(start_message(order, devices))
+        if "ok" not in answer:
+            raise Unavailable(answer["message"], reason=answer["reason"])
+        self._keepers.watch(name, order.run)
+        return link.token
+
+    async def _observe(self, ref: RunRef) -> Observation | None:
+        uid = ref.uid or uid_of(ref.handle)
+        seen = self._runs.read(uid, ref.run, ref.journal_offset)
+        if seen is None:
+            return Gone(ref.run, time.time())
+        handle = ref.handle or seen.keeper or self._handle(uid, ref.run)
+        if not handle:
+            return None if self._runs.just_beginning(uid, ref.run) else Gone(ref.run, time.time())
+        name, _, token = handle.partition("/")
+        if seen.ending is not None and not seen.ending.sandbox_open:
+            self._keepers.forget(name, ref.run)
+            return describe(ref, seen, handle, sandbox_open=False)
+        gone = await self._keepers.is_gone(name, token)
+        if seen.ending is None and gone:
+            # Its end may have been written between the two looks.
+            seen = self._runs.read(uid, ref.run, ref.journal_offset) or seen
+            if seen.ending is None:
+                return Gone(ref.run, time.time())
+        self._keepers.watch(name, ref.run)
+        return describe(ref, seen, handle, sandbox_open=not gone)
+
+    def _handle(self, uid: str, run: str) -> str:
+        """The handle that a run's keeper wrote down; "" when there is none."""
+        begun = self._runs.read(uid, run)
+        return begun.keeper if begun is not None else ""
+
+    async def _is_live(self, uid: str, run: str) -> bool:
+        seen = await self._observe(RunRef(run, run, "", 0, uid))
+        return not isinstance(seen, Gone) and not (
+            isinstance(seen, Ended) and not seen.sandbox_open
+        )
+
+
+_: type[Backend] = LocalProvider

@@ -1,0 +1,104 @@
+"""Finds the Python of a version, and uv. Each candidate is executed: a name on PATH may be a shim
+that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from fleetctl.errors import Refused
+
+ASK_S = 10.0  # for an interpreter to tell its version
+_QUESTION = "import sys; print('.'.join(map(str, sys.version_info[:3])), sys.executable)"
+OLDEST = (3, 9)  # what the guest and the keeper are written for
+
+
+async def find(version: str) -> str:
+    """The path of an interpreter of that version. Raises Refused when there is none to be had."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise Refused(
+            f"image.python is `{version}`; provider `local` runs 3.9 and later",
+            hint="ask for a newer version, or place the job on another provider",
+        )
+    for candidate in _candidates(version):
+        if (path := await _ask(candidate, version)) is not None:
+            return path
+    if (path := await _uv_find(version)) is not None:
+        return path
+    raise Refused(
+        f"Python `{version}` is not on this machine, and uv cannot get it",
+        hint=f"install it, for example with `uv python install {version}`, or change image.python",
+    )
+
+
+def find_uv() -> str:
+    """uv beside our interpreter, or on PATH. Raises Refused."""
+    beside = Path(sys.executable).parent / "uv"
+    if beside.exists():
+        return str(beside)
+    if (found := shutil.which("uv")) is not None:
+        return found
+    raise Refused(
+        "image.python and image.pip need `uv`, which is not installed",
+        hint="pip install uv",
+    )
+
+
+def _candidates(version: str) -> list[str]:
+    """Where a Python of that version may be: this one, PATH, pyenv."""
+    short = ".".join(version.split(".")[:2])
+    found = [sys.executable]
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = Path(directory) / f"python{short}"
+        if path.exists():
+            found.append(str(path))
+    root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    found += [str(path) for path in sorted(root.glob(f"{short}.*/bin/python"), reverse=True)]
+    return list(dict.fromkeys(found))
+
+
+async def _ask(candidate: str, version: str) -> str | None:
+    """The interpreter's own path when it runs and is of that version."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            candidate,
+            *("-I", "-c", _QUESTION),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return None
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), ASK_S)
+    except TimeoutError:
+        process.kill()
+        return None
+    told, _, path = output.decode("utf-8", "replace").strip().partition(" ")
+    fits = told == version or told.startswith(version + ".")
+    return path if process.returncode == 0 and fits else None
+
+
+async def _uv_find(version: str) -> str | None:
+    """What uv has, or downloads."""
+    for arguments in (
+        ["python", "find", version],
+        ["python", "install", version],
+        ["python", "find", version],
+    ):
+        process = await asyncio.create_subprocess_exec(
+            find_uv(),
+            *("--quiet", *arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        output, _ = await process.communicate()
+        path = output.decode("utf-8", "replace").strip()
+        if process.returncode == 0 and path:
+            return path
+    return None

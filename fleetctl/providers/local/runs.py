@@ -1,0 +1,109 @@
+"""What the journals on disk say of runs. Called by the provider; reads, never writes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from controllers.model import Alive, Ended, Observation
+from fleetctl.providers.base import RunRef
+from fleetctl.providers.journal import Ending, Journal, parse
+from fleetctl.providers.local.logs import TAIL_BYTES
+from fleetctl.providers.local.paths import Layout
+
+BEGINNING_S = (
+    5.0  # between the making of a journal and its first line; longer means that its keeper died
+)
+
+
+class Runs:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def read(self, uid: str, run: str, offset: int = 0) -> Journal | None:
+        """The journal from `offset`, with the end of the run wherever it stands; None when there is
+        none.
+        """
+        if not uid:
+            return None
+        path = self._layout.journal(uid, run)
+        data = _read(path, offset)
+        if data is None:
+            return None
+        seen = parse(data, offset)
+        if offset == 0 or _complete(seen):
+            return seen
+        if seen.ending is None and not _ended_before(path):
+            return seen
+        whole = parse(_read(path, 0) or b"")
+        return replace(whole, metrics=seen.metrics, offset=seen.offset)
+
+    def just_beginning(self, uid: str, run: str) -> bool:
+        """Whether the journal was made a moment ago and its first line may still be to come."""
+        try:
+            made = self._layout.journal(uid, run).stat(follow_symlinks=False).st_ctime
+        except FileNotFoundError:
+            return False
+        return time.time() - made < BEGINNING_S
+
+
+def describe(ref: RunRef, seen: Journal, handle: str, *, sandbox_open: bool) -> Observation:
+    """The observation that a journal makes."""
+    ending = seen.ending
+    if ending is None:
+        return Alive(ref.run, handle, seen.started_at_s, seen.offset, seen.metrics, seen.note)
+    return _ended(ref, seen, ending, handle, sandbox_open and ending.sandbox_open)
+
+
+def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open: bool) -> Ended:
+    return Ended(
+        run=ref.run,
+        handle=handle,
+        started_at_s=ending.started_at_s,
+        ended_at_s=ending.at_s,
+        ok=ending.ok,
+        infrastructure=ending.infrastructure,
+        reason=ending.reason,
+        message=ending.message,
+        exit_code=ending.exit_code,
+        journal_offset=seen.offset,
+        metrics=seen.metrics,
+        result=seen.result,
+        sandbox_open=sandbox_open,
+        note=ending.note,
+    )
+
+
+def _complete(seen: Journal) -> bool:
+    """Whether a piece holds all that its end needs."""
+    return seen.ending is not None and (seen.result is not None or not seen.ending.ok)
+
+
+def _ended_before(path: Path) -> bool:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return False
+    return b'{"e":"ended"' in (_read(path, max(0, size - TAIL_BYTES)) or b"")
+
+
+def _read(path: Path, offset: int) -> bytes | None:
+    """The bytes from `offset`; None when there is no such regular file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            return None
+        parts = []
+        while part := os.pread(handle, 1 << 20, offset):
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(handle)
