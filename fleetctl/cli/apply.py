@@ -74,7 +74,8 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _apply(place: Path, documents: Sequence[Document]) -> Mapping[str, object]:
     """The reply; variables of our environment are sent only when they are asked for."""
-    request: dict[str, object] = {"verb": "apply", "documents": documents}
+    named = [document._asdict() for document in documents]
+    request: dict[str, object] = {"verb": "apply", "documents": named}
     needed = _needed(starting.request(place, request))
     if isinstance(needed, dict):
         return needed
