@@ -20,7 +20,7 @@ Make = Callable[..., Backend]
 
 # name -> module:factory, called with (home, store_id=, notify=)
 PROVIDERS = {
-    "local": "fleetctl.providers.local:LocalProvider",
+    "local": "fleetctl.providers.local.provider:LocalProvider",
 }
 
 
