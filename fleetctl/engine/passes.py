@@ -77,6 +77,9 @@ class Passes:
             after = status_of(plan, wish, track.history, before, now_s)
             self._say_changes(track, before, plan)
             self._write_status(track, after)
+        elif uid in self._engine.tracks and track.asset.freed and not track.prior.scratch_freed:
+            # Of a finished object nothing else changes; unwritten, each restart would free again.
+            self._write_status(track, {**track.status, "scratchFreed": True})
         track.passes_failed = 0
 
     # -- reading -----------------------------------------------------------------------------------
@@ -99,6 +102,7 @@ class Passes:
         elif row.generation != track.resource.generation:
             track.resource = row
             track.spec, track.controller, track.history = None, None, None
+            track.asset.freed = False  # the new generation's runs leave something again
         else:
             track.resource = row
             if row.deleted_at_s is not None and track.history is None:
