@@ -1,0 +1,172 @@
+"""What the person does in a play: wishes at their times, then waiting for peace, then perhaps
+deleting all.
+
+`Progress` survives crashes: an act that was not finished is done again by the next incarnation, as
+a person would repeat a command that got no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.engine.loop import Engine
+from fleetctl.stores.base import Store
+from tests.simulation import liveness
+from tests.simulation.models import MODELS
+from tests.simulation.objects import GONE, Expect
+from tests.simulation.scenarios import Wish
+from tests.simulation.wishing import carry_out
+
+if TYPE_CHECKING:
+    from tests.simulation.runner import Play
+
+POLL_S = 5.0
+
+# Within this after the last fault all must be as wished: the longest work (seven tasks one after
+# the other,
+# three attempts of 90 s each), backoffs, the engine's longest retry waits and two full scans.
+SETTLE_S = 3_600.0
+
+# Peace lasts when nothing is written or changed for ten full scans of the engine.
+PEACE_S = 600.0
+
+# The other objects must be done this long before a provider that is down for long comes back.
+OUTAGE_S = 3_000.0
+
+DELETES_ALL_ONE_IN = 3
+POKE_LOST = 0.2
+
+
+@dataclass(slots=True)
+class Progress:
+    wishes_done: int = 0
+    bulkhead_held: bool = False
+    settled: bool = False
+    peaceful: bool = False
+    deleting: bool = False
+    over: bool = False
+
+
+def plan_outages(play: Play) -> None:
+    """When providers are down."""
+    world, rng = play.world, play.rng
+    for name in play.scenario.providers:
+        least_s, most_s = MODELS[name].down_s
+        if play.options.faults and most_s > 0.0 and rng.random() < 0.4:
+            from_s = rng.uniform(0.0, world.faults_end_s)
+            world.down[name] = (
+                from_s,
+                min(world.faults_end_s, from_s + rng.uniform(least_s, most_s)),
+            )
+    if play.scenario.outage and play.options.faults:
+        world.down[play.scenario.outage] = (0.0, world.faults_end_s + OUTAGE_S)
+
+
+async def perform(play: Play, store: Store, engine: Engine) -> None:
+    """All acts that are left. Returns when the play is over."""
+    progress = play.progress
+    while progress.wishes_done < len(play.scenario.wishes):
+        wish = play.scenario.wishes[progress.wishes_done]
+        await asyncio.sleep(max(0.0, wish.at_s - play.timeline.now_s))
+        carry_out(store, wish, now_s=play.clock.now_s())
+        _poke(play, engine)
+        progress.wishes_done += 1
+    await asyncio.sleep(max(0.0, play.world.faults_end_s - play.timeline.now_s))
+    if play.scenario.outage and play.options.faults and not progress.bulkhead_held:
+        await _hold_bulkhead(play)
+    if not progress.settled:
+        await _settle(play, play.scenario.expect)
+        _must_be_none(play, liveness.unfaithful(play.scene, store))
+        play.outcome.ends = liveness.end_state(play.scene, play.scenario.expect)
+        progress.settled = True
+    if not progress.peaceful:
+        await _keep_peace(play, store, engine)
+        progress.peaceful = True
+    if play.seed % DELETES_ALL_ONE_IN == 0:
+        await _delete_all(play, store, engine)
+    progress.over = True
+
+
+def _poke(play: Play, engine: Engine) -> None:
+    """Tell the engine that something was wished; a lost word must be made good by its scan."""
+    if not play.world.chance(POKE_LOST):
+        engine.poke_wishes()
+
+
+async def _hold_bulkhead(play: Play) -> None:
+    """I15: with one object unreadable and one provider down, the others are done in their time."""
+    good = {key: end for key, end in play.scenario.expect.items() if key[1] == "good"}
+    ends_s = play.world.down[play.scenario.outage][1]
+    await _wait(
+        play,
+        lambda: liveness.not_at_their_ends(play.scene, good),
+        until_s=ends_s - 1.0,
+        sentence="I15",
+    )
+    play.progress.bulkhead_held = True
+    await asyncio.sleep(max(0.0, ends_s - play.timeline.now_s))
+
+
+async def _settle(play: Play, ends: dict[tuple[str, str], Expect]) -> None:
+    until_s = play.timeline.now_s + SETTLE_S
+    await _wait(play, lambda: liveness.unsettled(play.scene, ends), until_s=until_s, sentence="I14")
+
+
+async def _wait(
+    play: Play, missing: Callable[[], Iterator[str]], *, until_s: float, sentence: str
+) -> None:
+    """Until nothing is missing; a breach when something still is at `until_s`."""
+    while (first := next(missing(), None)) is not None:
+        if play.timeline.now_s > until_s:
+            play.breach(f"{sentence}: what is wished is reached in bounded time -- {first}")
+        await asyncio.sleep(POLL_S)
+
+
+async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
+    """I14b, I22: what is reached stays, and wishing it again writes nothing and calls no
+    provider.
+    """
+    for wish in _repeatable(play):
+        answer = carry_out(store, wish, now_s=play.clock.now_s())
+        if answer != "unchanged":
+            what = f"{wish.kind}/{wish.name} is {answer}"
+            play.breach(f"I22: the same manifest again changes nothing -- {what}")
+        _poke(play, engine)
+    await asyncio.sleep(POLL_S)
+    before, mutations = play.scene.now, play.world.mutations
+    await asyncio.sleep(PEACE_S)
+    _must_be_none(play, liveness.unrest(before, play.scene.now))
+    if play.world.mutations != mutations:
+        count = play.world.mutations - mutations
+        play.breach(
+            f"I14b: in peace no provider is asked to change anything -- it was {count} times"
+        )
+    _must_be_none(play, liveness.unsettled(play.scene, play.scenario.expect))
+
+
+def _repeatable(play: Play) -> Iterator[Wish]:
+    """The last manifest of each object that was neither suspended by hand nor deleted."""
+    by_hand = {(it.kind, it.name) for it in play.scenario.wishes if it.verb != "apply"}
+    last = {(it.kind, it.name): it for it in play.scenario.wishes if it.verb == "apply"}
+    return (wish for key, wish in last.items() if key not in by_hand)
+
+
+async def _delete_all(play: Play, store: Store, engine: Engine) -> None:
+    """I23, I20: from every state an object can be deleted, and then disappears."""
+    for resource in list(play.scene.now.resources.values()):
+        if resource.deleted_at_s is None:
+            wish = Wish(0.0, "delete", resource.kind, resource.name)
+            carry_out(store, wish, now_s=play.clock.now_s())
+    _poke(play, engine)
+    await _settle(play, dict.fromkeys(play.scenario.expect, GONE))
+    _must_be_none(
+        play, (f"I5: the row of {it.key} is left" for it in play.scene.now.resources.values())
+    )
+
+
+def _must_be_none(play: Play, sentences: Iterator[str]) -> None:
+    for text in sentences:
+        play.breach(text)

@@ -1,0 +1,102 @@
+"""What a simulated provider answers when it is asked for one run by id."""
+
+from __future__ import annotations
+
+import json
+
+from controllers.model import Alive, Ended, Gone, Metric, Observation
+from fleetctl.providers.base import RunRef
+from tests.simulation.models import Model
+from tests.simulation.world import Work, World
+
+STARTED_BYTES = 50
+METRIC_BYTES = 100
+ENDED_BYTES = 70
+
+
+def observe_run(model: Model, world: World, ref: RunRef) -> Observation:
+    """The answer now. Where look-ups are not strong it may be as old as the visibility bound."""
+    work = world.works.get(ref.run)
+    if work is None or work.order.uid != ref.uid:
+        return Gone(ref.run, world.now_s)
+    if not model.contract.strong_get and _behind(model, world, since_s=work.asked_at_s):
+        return Gone(ref.run, world.now_s)
+    if work.ended_at_s is None or (
+        not model.contract.strong_get and _behind(model, world, since_s=work.ended_at_s)
+    ):
+        return _alive(world, work, ref)
+    if work.end is None:
+        return Gone(ref.run, world.now_s)
+    return _ended(work, ref)
+
+
+def journal_bytes(work: Work, *, at_s: float) -> int:
+    """Length of the run's journal at a time; complete when the work has ended."""
+    length = STARTED_BYTES + METRIC_BYTES * len(metrics_of(work, at_s=at_s))
+    return length + (ENDED_BYTES if work.ended_at_s is not None and work.end is not None else 0)
+
+
+def metrics_of(work: Work, *, at_s: float) -> tuple[Metric, ...]:
+    """What the work had reported by then: evenly spread over its planned duration."""
+    until_s = min(at_s, work.ended_at_s if work.ended_at_s is not None else at_s)
+    step_s = min(work.seconds, 1_000.0) / (work.metrics + 1)
+    due = [work.begun_at_s + step_s * (seq + 1) for seq in range(work.metrics)]
+    return tuple(
+        Metric(seq, seq, "loss", metric_value(work, seq), at)
+        for seq, at in enumerate(due)
+        if at <= until_s
+    )
+
+
+def metric_value(work: Work, seq: int) -> float:
+    return float(work.order.index + 1) / (seq + 1)
+
+
+def result_of(work: Work) -> str:
+    """A function of the parameters alone, so that any successful attempt gives the same."""
+    value = {"params": dict(work.order.params), "loss": float(work.order.index)}
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _behind(model: Model, world: World, *, since_s: float) -> bool:
+    """True when the answer is older than what happened at `since_s`."""
+    return world.now_s - since_s < model.contract.visibility_bound_s and world.rng.random() < 0.5
+
+
+def _news(work: Work, ref: RunRef, *, at_s: float) -> tuple[Metric, ...]:
+    seen = max(0, (ref.journal_offset - STARTED_BYTES) // METRIC_BYTES)
+    return metrics_of(work, at_s=at_s)[seen:]
+
+
+def _alive(world: World, work: Work, ref: RunRef) -> Alive:
+    # A look that is behind may show the journal as it was, but never shorter than what was read
+    # before.
+    at_s = world.now_s
+    length = STARTED_BYTES + METRIC_BYTES * len(metrics_of(work, at_s=at_s))
+    return Alive(
+        ref.run,
+        work.box.handle,
+        work.begun_at_s,
+        max(length, ref.journal_offset),
+        _news(work, ref, at_s=at_s),
+    )
+
+
+def _ended(work: Work, ref: RunRef) -> Ended:
+    assert work.end is not None and work.ended_at_s is not None
+    at_s = work.ended_at_s
+    return Ended(
+        run=ref.run,
+        handle=work.box.handle,
+        started_at_s=work.begun_at_s,
+        ended_at_s=at_s,
+        ok=work.end.ok,
+        infrastructure=work.end.infrastructure,
+        reason=work.end.reason,
+        message="" if work.end.ok else f"ended with {work.end.reason}",
+        exit_code=work.end.exit_code,
+        journal_offset=journal_bytes(work, at_s=at_s),
+        metrics=_news(work, ref, at_s=at_s),
+        result=result_of(work) if work.end.ok else None,
+        sandbox_open=work.box.alive,
+    )

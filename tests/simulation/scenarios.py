@@ -1,0 +1,309 @@
+"""Generated sequences of wishes: which objects a person applies, changes and deletes, and when.
+
+Each scenario is one line in SCENARIOS. The sequences are those that break operators in the field:
+the desired state goes A, B, A; an object is deleted while it starts; the same name is applied again
+at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.simulation import objects
+from tests.simulation.models import MODELS
+from tests.simulation.objects import GONE, SUSPENDED, Expect, Spec, Wanted
+from tests.simulation.world import FAILS_ALWAYS
+
+# When a later wish comes: while things start, in the middle, or when most of it is over.
+MOMENTS_S = (0.3, 2.0, 9.0, 30.0, 120.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """verb: apply, delete, suspend, resume or poison (a stored spec that nobody can read)."""
+
+    at_s: float
+    verb: str
+    kind: str
+    name: str
+    spec: Spec = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    provider: str
+    wishes: tuple[Wish, ...]
+    expect: dict[tuple[str, str], Expect]
+    orphans: int = 0  # sandboxes with our tag that no record speaks of
+    outage: str = ""  # a provider that stays down long after all other faults ended
+
+    @property
+    def providers(self) -> frozenset[str]:
+        """All that its objects name."""
+        named = {_provider(wish.spec) for wish in self.wishes if wish.spec}
+        return frozenset({self.provider, *named})
+
+
+def draw(seed: int, *, only: str = "") -> Scenario:
+    """The scenario of a seed; `only` names one of SCENARIOS in place of the seed's own choice."""
+    rng = random.Random(f"scenario {seed}")
+    provider = rng.choice(tuple(MODELS))
+    name = rng.choice(tuple(SCENARIOS))
+    return SCENARIOS[only or name](rng, only or name, provider)
+
+
+def _provider(spec: Spec) -> str:
+    placement = spec.get("placement")
+    return str(placement["provider"] if isinstance(placement, dict) else spec.get("provider"))
+
+
+def _apply(at_s: float, wanted: Wanted) -> Wish:
+    return Wish(at_s, "apply", wanted.kind, wanted.name, wanted.spec)
+
+
+def _say(at_s: float, verb: str, wanted: Wanted) -> Wish:
+    return Wish(at_s, verb, wanted.kind, wanted.name)
+
+
+def _later(rng: random.Random) -> float:
+    return rng.choice(MOMENTS_S) * rng.uniform(0.5, 1.5)
+
+
+def _make(
+    name: str, provider: str, wishes: list[Wish], *ends: Wanted, orphans: int = 0, outage: str = ""
+) -> Scenario:
+    expect = {(it.kind, it.name): it.expect for it in ends}
+    return Scenario(name, provider, tuple(wishes), expect, orphans, outage)
+
+
+def _any_object(rng: random.Random, provider: str) -> Wanted:
+    make = rng.choice(
+        (objects.job, objects.job, objects.grid, objects.random_search, objects.training)
+    )
+    return make(rng, provider=provider)
+
+
+def _single(rng: random.Random, name: str, provider: str) -> Scenario:
+    wanted = _any_object(rng, provider)
+    return _make(name, provider, [_apply(0.0, wanted)], wanted, orphans=rng.randint(0, 1))
+
+
+def _parallelism(rng: random.Random, name: str, provider: str) -> Scenario:
+    """A -> B -> A in parallelism, zero included."""
+    a = objects.job(rng, provider=provider)
+    b = a.changed(parallelism=rng.choice((0, 1, 2, 6)))
+    t1 = _later(rng)
+    return _make(name, provider, [_apply(0.0, a), _apply(t1, b), _apply(t1 + _later(rng), a)], a)
+
+
+def _task_count(rng: random.Random, name: str, provider: str) -> Scenario:
+    """More tasks, fewer tasks, and back."""
+    limit = rng.randint(0, 2)
+    tasks = [objects.task(rng, number=n, backoff_limit=limit, may_fail=False) for n in range(6)]
+    few, more = rng.randint(1, 5), 6
+    first, second = rng.choice(((few, more), (more, few)))
+    a = objects.job_of(rng, tasks[:first], provider=provider, backoff_limit=limit)
+    b = a.changed(objects.end_of(tasks[:second], limit), tasks={"items": tasks[:second]})
+    wishes = [_apply(0.0, a), _apply(_later(rng), b)]
+    if rng.random() < 0.5:
+        wishes.append(_apply(wishes[-1].at_s + _later(rng), a))
+        return _make(name, provider, wishes, a)
+    return _make(name, provider, wishes, b)
+
+
+def _template(rng: random.Random, name: str, provider: str) -> Scenario:
+    """A changed template, with both rollouts, perhaps changed back."""
+    a = objects.job(rng, provider=provider, rollout=rng.choice(("Replace", "FinishRunning")))
+    b = a.changed(template={"command": ["work", "better"], "timeoutSeconds": 90})
+    wishes = [_apply(0.0, a), _apply(_later(rng), b)]
+    if rng.random() < 0.5:
+        wishes.append(_apply(wishes[-1].at_s + _later(rng), a))
+    return _make(name, provider, wishes, b)
+
+
+def _suspend(rng: random.Random, name: str, provider: str) -> Scenario:
+    wanted = _any_object(rng, provider)
+    wishes = [_apply(0.0, wanted), _say(_later(rng), "suspend", wanted)]
+    if rng.random() < 0.7:
+        wishes.append(_say(wishes[-1].at_s + _later(rng), "resume", wanted))
+        return _make(name, provider, wishes, wanted)
+    # What was over before the suspension stays over.
+    return _make(name, provider, wishes, wanted.changed(Expect("Suspended|Succeeded|Failed")))
+
+
+def _suspended_at_birth(rng: random.Random, name: str, provider: str) -> Scenario:
+    wanted = objects.job(rng, provider=provider, suspend=True)
+    if rng.random() < 0.5:
+        return _make(name, provider, [_apply(0.0, wanted)], wanted.changed(SUSPENDED))
+    wishes = [_apply(0.0, wanted), _say(_later(rng), "resume", wanted)]
+    return _make(name, provider, wishes, wanted)
+
+
+def _delete(rng: random.Random, name: str, provider: str) -> Scenario:
+    wanted = _any_object(rng, provider)
+    wishes = [_apply(0.0, wanted), _say(_later(rng), "delete", wanted)]
+    return _make(name, provider, wishes, wanted.changed(GONE))
+
+
+def _reapply(rng: random.Random, name: str, provider: str) -> Scenario:
+    """Deleted, and the same name wished for again at once, as it was or otherwise."""
+    a = objects.job(rng, provider=provider)
+    b = a if rng.random() < 0.5 else objects.job(rng, provider=provider)
+    t1 = _later(rng)
+    wishes = [_apply(0.0, a), _say(t1, "delete", a), _apply(t1 + rng.choice((0.0, 0.1, 20.0)), b)]
+    return _make(name, provider, wishes, b)
+
+
+def _twice(rng: random.Random, name: str, provider: str) -> Scenario:
+    """The same manifest again changes nothing."""
+    wanted = _any_object(rng, provider)
+    return _make(name, provider, [_apply(0.0, wanted), _apply(_later(rng), wanted)], wanted)
+
+
+def _reuse(rng: random.Random, name: str, provider: str) -> Scenario:
+    sandbox = {"reuse": rng.choice((2, 3, "all"))}
+    wanted = objects.job(rng, provider=provider, sandbox=sandbox)
+    wishes = [_apply(0.0, wanted)]
+    if rng.random() < 0.3:
+        wishes.append(_say(_later(rng), "delete", wanted))
+        return _make(name, provider, wishes, wanted.changed(GONE))
+    return _make(name, provider, wishes, wanted)
+
+
+def _grid_grows(rng: random.Random, name: str, provider: str) -> Scenario:
+    a = objects.grid(rng, provider=provider)
+    search: dict[str, object] = dict(a.spec["search"])  # type: ignore[call-overload]
+    parameters: dict[str, Spec] = dict(search["parameters"])  # type: ignore[call-overload]
+    values = [*parameters["lr"]["values"], 0.9]  # type: ignore[misc]
+    parameters["lr"] = {"values": values}
+    points = len(values) * len(parameters["seconds"]["values"])  # type: ignore[arg-type]
+    b = a.changed(
+        Expect("Succeeded", frozenset(range(points)), frozenset()),
+        search=search | {"parameters": parameters},
+    )
+    return _make(name, provider, [_apply(0.0, a), _apply(_later(rng), b)], b)
+
+
+def _volumes(rng: random.Random, name: str, provider: str) -> Scenario:
+    vol = objects.volume(rng, provider=provider)
+    template = {"command": ["work"], "volumes": [{"name": "vol", "mountPath": "/data"}]}
+    user = objects.job(rng, provider=provider, tasks_max=4, template=template)
+    wishes = [_apply(0.0, vol), _apply(0.0, user)]
+    if rng.random() < 0.5:
+        t1 = _later(rng)
+        wishes += [_say(t1, "delete", user), _say(t1, "delete", vol)]
+        return _make(name, provider, wishes, vol.changed(GONE), user.changed(GONE))
+    return _make(name, provider, wishes, vol, user)
+
+
+def _refused(rng: random.Random, name: str, provider: str) -> Scenario:
+    """A template that the provider refuses, then one that it takes."""
+    good = objects.job(rng, provider=provider, tasks_max=4)
+    bad = good.changed(
+        Expect("Failed", frozenset()), template={"command": ["work"], "env": {"REFUSE": "1"}}
+    )
+    if rng.random() < 0.4:
+        return _make(name, provider, [_apply(0.0, bad)], bad)
+    return _make(name, provider, [_apply(0.0, bad), _apply(_later(rng), good)], good)
+
+
+def _deadline(rng: random.Random, name: str, provider: str) -> Scenario:
+    tasks: list[Spec] = [
+        {"n": n, "seconds": objects.ENDLESS_S, "fails": 0} for n in range(rng.randint(1, 4))
+    ]
+    wanted = objects.job_of(
+        rng,
+        tasks,
+        provider=provider,
+        activeDeadlineSeconds=rng.choice((5, 45)),
+        template={"command": ["work"]},
+    )
+    return _make(
+        name,
+        provider,
+        [_apply(0.0, wanted)],
+        wanted.changed(Expect("Failed", frozenset(), frozenset())),
+    )
+
+
+def _timeouts(rng: random.Random, name: str, provider: str) -> Scenario:
+    tasks: list[Spec] = [{"n": n, "seconds": 1.0, "fails": 0} for n in range(3)]
+    tasks[rng.randint(0, 2)]["seconds"] = objects.ENDLESS_S
+    late = frozenset(i for i, it in enumerate(tasks) if it["seconds"] == objects.ENDLESS_S)
+    template = {"command": ["work"], "timeoutSeconds": 8}
+    wanted = objects.job_of(
+        rng, tasks, provider=provider, backoff_limit=rng.randint(0, 1), template=template
+    )
+    return _make(
+        name,
+        provider,
+        [_apply(0.0, wanted)],
+        wanted.changed(Expect("Failed", frozenset(range(3)) - late, late)),
+    )
+
+
+def _ttl(rng: random.Random, name: str, provider: str) -> Scenario:
+    wanted = objects.job(
+        rng, provider=provider, tasks_max=4, ttlSecondsAfterFinished=rng.choice((0, 30))
+    )
+    return _make(name, provider, [_apply(0.0, wanted)], wanted)
+
+
+def _gives_up(rng: random.Random, name: str, provider: str) -> Scenario:
+    """The whole ends before all of its tasks did."""
+    tasks: list[Spec] = [
+        {"n": n, "seconds": 3.0 + n, "fails": FAILS_ALWAYS if n < 2 else 0} for n in range(6)
+    ]
+    limits: tuple[Spec, ...] = (
+        {"maxFailedIndexes": 0},
+        {"backoffLimit": 1},
+        {"maxFailedIndexes": 1},
+    )
+    wanted = objects.job_of(rng, tasks, provider=provider)
+    wanted = wanted.changed(Expect("Failed"), **rng.choice(limits))
+    return _make(name, provider, [_apply(0.0, wanted)], wanted)
+
+
+def _bulkhead(rng: random.Random, name: str, provider: str) -> Scenario:
+    """One object cannot be read, one provider is down for long; the others go on."""
+    others = [it for it in MODELS if it != provider]
+    broken = rng.choice(others)
+    good = objects.job(rng, provider=provider, name="good", tasks_max=4)
+    stuck = objects.job(rng, provider=broken, name="stuck", tasks_max=3)
+    wishes = [Wish(0.0, "poison", "BatchJob", "poison"), _apply(0.0, stuck), _apply(1.0, good)]
+    wishes.append(Wish(60.0, "delete", "BatchJob", "poison"))
+    poison = Wanted("BatchJob", "poison", {}, GONE)
+    return _make(name, provider, wishes, good, stuck, poison, outage=broken)
+
+
+def _two_objects(rng: random.Random, name: str, provider: str) -> Scenario:
+    one = objects.job(rng, provider=provider, name="one", tasks_max=4)
+    two = objects.grid(rng, provider=rng.choice(tuple(MODELS)), name="two")
+    wishes = [_apply(0.0, one), _apply(0.5, two), _say(_later(rng), "delete", one)]
+    return _make(name, provider, wishes, one.changed(GONE), two, orphans=1)
+
+
+SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
+    "single": _single,
+    "parallelism": _parallelism,
+    "task-count": _task_count,
+    "template": _template,
+    "suspend": _suspend,
+    "suspended-at-birth": _suspended_at_birth,
+    "delete": _delete,
+    "reapply": _reapply,
+    "twice": _twice,
+    "reuse": _reuse,
+    "grid-grows": _grid_grows,
+    "volumes": _volumes,
+    "refused": _refused,
+    "deadline": _deadline,
+    "timeouts": _timeouts,
+    "ttl": _ttl,
+    "gives-up": _gives_up,
+    "bulkhead": _bulkhead,
+    "two-objects": _two_objects,
+}

@@ -1,0 +1,74 @@
+"""The committed state of the store, read back through its own verbs after each commit."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from controllers.model import LIVE_STATES, Resource, Run
+from fleetctl.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What would be found after a crash now."""
+
+    resources: dict[str, Resource] = field(default_factory=dict)  # by uid
+    runs: dict[str, Run] = field(default_factory=dict)  # by name
+    results: dict[str, str | None] = field(default_factory=dict)  # by run name
+
+    def runs_of(self, uid: str) -> list[Run]:
+        return [run for run in self.runs.values() if run.uid == uid]
+
+    def live_of(self, uid: str) -> list[Run]:
+        return [run for run in self.runs.values() if run.uid == uid and run.state in LIVE_STATES]
+
+    def units(self) -> Iterator[tuple[tuple[str, int], list[Run]]]:
+        """The runs of each unit, by attempt."""
+        units: dict[tuple[str, int], list[Run]] = defaultdict(list)
+        for run in self.runs.values():
+            units[run.uid, run.index].append(run)
+        for key, runs in units.items():
+            yield key, sorted(runs, key=lambda run: run.attempt)
+
+    def find(self, kind: str, name: str) -> Resource | None:
+        """The living resource of that name."""
+        for resource in self.resources.values():
+            if (resource.kind, resource.name) == (kind, name) and resource.deleted_at_s is None:
+                return resource
+        return None
+
+
+EMPTY = Snapshot()
+
+
+def read(store: Store) -> Snapshot:
+    snapshot = Snapshot()
+    for resource in store.resources.list():
+        snapshot.resources[resource.uid] = resource
+        for run, result in store.runs.of(resource.uid):
+            snapshot.runs[run.name] = run
+            snapshot.results[run.name] = result
+    return snapshot
+
+
+@lru_cache(maxsize=4096)
+def parsed(text: str) -> dict[str, Any]:
+    """A spec or status; empty when it is none or cannot be read."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def status(resource: Resource) -> dict[str, Any]:
+    return parsed(resource.status)
+
+
+def spec(resource: Resource) -> dict[str, Any]:
+    return parsed(resource.spec)

@@ -1,0 +1,51 @@
+"""Carries a person's wish to the store, as the controller process does for a command."""
+
+from __future__ import annotations
+
+import contextlib
+
+from controllers.model import Resource
+from fleetctl.engine import wishes
+from fleetctl.errors import NotFound
+from fleetctl.manifest import Manifest
+from fleetctl.stores.base import Store
+from specs.common import Metadata
+from specs.kinds import KINDS
+from tests.simulation.scenarios import Wish
+
+# What a newer or broken program may have left behind: it mentions a template, so it is not an
+# asset.
+UNREADABLE_SPEC = '{"template": {"command": ["work"]}, "tasks": {"items": "none of our forms"}}'
+
+
+def carry_out(store: Store, wish: Wish, *, now_s: float) -> str:
+    """Durable when this returns; doing it again, because no answer came, changes nothing.
+
+    Returns apply's word for it: created, configured or unchanged; `said` for the other verbs.
+    """
+    match wish.verb:
+        case "apply":
+            return wishes.apply(store, [manifest_of(wish)], now_s)[-1].outcome
+        case "poison":
+            _poison(store, wish, now_s)
+        case "delete":
+            # Gone already: the first time got no answer, but was heard.
+            with contextlib.suppress(NotFound):
+                wishes.delete(store, wish.kind, wish.name, now_s)
+        case _:
+            wishes.suspend(store, wish.kind, wish.name, now_s, wanted=wish.verb == "suspend")
+    return "said"
+
+
+def manifest_of(wish: Wish) -> Manifest:
+    spec = KINDS[wish.kind].spec.model_validate(wish.spec)
+    return Manifest(wish.kind, wish.name, Metadata(name=wish.name), spec, "simulated.yaml", 1)
+
+
+def _poison(store: Store, wish: Wish, now_s: float) -> None:
+    if store.resources.get(wish.kind, wish.name) is None:
+        made = Resource(
+            "poison-uid", wish.kind, wish.name, 1, 0, UNREADABLE_SPEC, "", {}, {}, now_s
+        )
+        with store.transaction():
+            store.resources.put(made, expected_version=None)

@@ -1,0 +1,291 @@
+"""The ground truth: which sandboxes exist, what works in them, which volumes and scratch
+directories lie about.
+
+It outlives every crash of the controller. What was asked for lands by itself, whether or not the
+asker still lives. The manifest is the script of the work: `seconds`, `fails` and `metrics` come
+from a task's parameters or from the environment of its template.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fleetctl.errors import Unavailable
+from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
+from tests.simulation.loop import EPOCH_S, Timeline
+from tests.simulation.models import Model
+
+STRANGER = "some-other-store"
+FAILS_ALWAYS = 99
+
+# An inert twin (never begun) dies by its own lease; an idle reusable sandbox does so later.
+TWIN_LEASE_S = 30.0
+SANDBOX_IDLE_S = 400.0
+
+# At most this many infrastructure failures hit one index, below the default of maxInfraRetries,
+# so that a seed with faults must end as the one without.
+INFRA_FAULTS_PER_INDEX_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end record of a run."""
+
+    ok: bool
+    infrastructure: bool
+    reason: str
+    exit_code: int | None
+
+
+@dataclass(slots=True)
+class Work:
+    """What one run does in a sandbox."""
+
+    order: RunOrder
+    box: Box
+    asked_at_s: float
+    begun_at_s: float
+    seconds: float
+    metrics: int
+    ended_at_s: float | None = None
+    end: End | None = None  # None after the end: lost without a record
+
+
+@dataclass(slots=True)
+class Box:
+    """One sandbox."""
+
+    handle: str
+    sandbox: str
+    owner: str
+    uid: str
+    model: Model
+    created_at_s: float
+    reusable: bool = False
+    twin: bool = False
+    ended_at_s: float | None = None
+    work: Work | None = None
+    tasks_done: int = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.ended_at_s is None
+
+
+@dataclass(slots=True)
+class Landing:
+    """A start that was asked for and has not arrived. `told` gets the handle, or the error that
+    means no.
+    """
+
+    order: RunOrder
+    asked_at_s: float
+    told: list[Callable[[str | Unavailable], None]] = field(default_factory=list)
+
+
+class World:
+    def __init__(self, timeline: Timeline, rng: random.Random, *, faults_end_s: float) -> None:
+        self.timeline = timeline
+        self.rng = rng
+        self.faults_end_s = faults_end_s
+        self.boxes: list[Box] = []
+        self.by_sandbox: dict[str, Box] = {}
+        self.works: dict[str, Work] = {}
+        self.landing: dict[str, Landing] = {}
+        self.volumes: dict[str, set[str]] = defaultdict(set)  # provider -> names
+        self.scratch: dict[str, set[str]] = defaultdict(set)  # provider -> uids
+        self.down: dict[str, tuple[float, float]] = {}
+        self.mutations = 0  # calls that change something, as asked by the controller
+        self.digest = 0
+        self.on_effect: Callable[[str], None] = lambda _name: None
+        self.on_push: Callable[[Box, str], None] = lambda _box, _run: None
+        self.on_stop: Callable[[RunRef], None] = lambda _ref: None
+        self._failed: dict[tuple[str, int, str], int] = defaultdict(int)
+        self._infra_faults: dict[tuple[str, int], int] = defaultdict(int)
+
+    @property
+    def now_s(self) -> float:
+        return EPOCH_S + self.timeline.now_s
+
+    def faulty(self) -> bool:
+        return self.timeline.now_s < self.faults_end_s
+
+    def chance(self, odds: float) -> bool:
+        """True with this chance while faults last."""
+        return odds > 0.0 and self.faulty() and self.rng.random() < odds
+
+    def is_down(self, provider: str) -> bool:
+        from_s, to_s = self.down.get(provider, (0.0, 0.0))
+        return from_s <= self.timeline.now_s < to_s
+
+    def alive(self) -> list[Box]:
+        return [box for box in self.boxes if box.alive]
+
+    def effect(self, name: str) -> None:
+        """Something real has changed: remember it for replay, then check all invariants."""
+        self.digest = zlib.crc32(f"{self.timeline.now_s:.6f} {name}".encode(), self.digest)
+        self.on_effect(name)
+
+    def plant(self, model: Model, *, sandbox: str, owner: str) -> Box:
+        """Put a sandbox there that no record speaks of."""
+        return self._create(model, sandbox=sandbox, owner=owner, uid="nobody", reusable=False)
+
+    # ---- starts
+
+    def ask_start(
+        self, model: Model, order: RunOrder, told: Callable[[str | Unavailable], None]
+    ) -> None:
+        """The request is on its way; it lands within the visibility bound even if the asker
+        dies.
+        """
+        if order.run in self.works:
+            told(self.works[order.run].box.handle)
+        elif order.run in self.landing:
+            self.landing[order.run].told.append(told)
+        else:
+            self.landing[order.run] = Landing(order, self.now_s, [told])
+            least_s, most_s = model.landing_s
+            if most_s == 0.0:
+                self._land(model, order.run)
+            else:
+                self.timeline.after(
+                    self.rng.uniform(least_s, most_s), lambda: self._land(model, order.run)
+                )
+
+    def _land(self, model: Model, run: str) -> None:
+        landing = self.landing.pop(run)
+        answer = self._begin(model, landing.order, landing.asked_at_s)
+        for told in landing.told:
+            told(answer)
+
+    def _begin(self, model: Model, order: RunOrder, asked_at_s: float) -> str | Unavailable:
+        if order.sandbox == order.run:
+            if model.capacity is not None and self._used(model) >= model.capacity:
+                return Unavailable("no room for another sandbox", reason="NoCapacity")
+            box = self._create(
+                model,
+                sandbox=order.sandbox,
+                owner=order.owner,
+                uid=order.uid,
+                reusable=order.reusable,
+            )
+        else:
+            found = self.by_sandbox.get(order.sandbox)
+            if found is None or not found.alive:
+                return Unavailable(f"`{order.sandbox}` is closed", reason=SANDBOX_CLOSED)
+            if found.work is not None:
+                return Unavailable(f"`{order.sandbox}` runs another task", reason="SandboxBusy")
+            box = found
+        self._run_in(box, order, asked_at_s)
+        return box.handle
+
+    def _used(self, model: Model) -> int:
+        return sum(1 for box in self.boxes if box.alive and box.model is model and not box.twin)
+
+    def _create(self, model: Model, *, sandbox: str, owner: str, uid: str, reusable: bool) -> Box:
+        box = Box(f"h{len(self.boxes)}", sandbox, owner, uid, model, self.now_s, reusable)
+        self.boxes.append(box)
+        self.by_sandbox[sandbox] = box
+        self.scratch[model.name].add(uid)
+        if self.chance(model.odds.twin):
+            self._add_twin(box)
+        return box
+
+    def _add_twin(self, box: Box) -> None:
+        twin = Box(
+            f"{box.handle}-twin", box.sandbox, box.owner, box.uid, box.model, self.now_s, twin=True
+        )
+        self.boxes.append(twin)
+        self.timeline.after(TWIN_LEASE_S, lambda: self._end_box(twin))
+
+    def _run_in(self, box: Box, order: RunOrder, asked_at_s: float) -> None:
+        seconds, metrics = _number(order, "seconds", 1.0), _number(order, "metrics", 0)
+        work = Work(order, box, asked_at_s, self.now_s, seconds, int(metrics))
+        box.work = work
+        self.works[order.run] = work
+        self._schedule_end(work)
+        self.effect(f"begin {order.run}")
+        self.on_push(box, order.run)
+
+    # ---- ends
+
+    def _schedule_end(self, work: Work) -> None:
+        limit_s = work.order.template.timeout_seconds or float("inf")
+        lasts_s = min(work.seconds, limit_s)
+        odds = work.box.model.odds
+        index = (work.order.uid, work.order.index)
+        hit = self.chance(odds.vanish), self.chance(odds.preempt)
+        if any(hit) and self._infra_faults[index] < INFRA_FAULTS_PER_INDEX_MAX:
+            self._infra_faults[index] += 1
+            when_s = self.rng.random() * min(lasts_s, 60.0)
+            end = None if hit[0] else End(False, True, "Preempted", None)
+            self.timeline.after(when_s, lambda: self._end_work(work, end, keep_box=False))
+        elif lasts_s < float("inf"):
+            timed_out = limit_s < work.seconds
+            self.timeline.after(lasts_s, lambda: self._finish(work, timed_out=timed_out))
+
+    def _finish(self, work: Work, *, timed_out: bool) -> None:
+        if work.ended_at_s is not None:
+            return
+        key = (work.order.uid, work.order.index, _script(work.order))
+        if timed_out:
+            end = End(False, False, "Timeout", 137)
+        elif self._failed[key] < _number(work.order, "fails", 0):
+            end = End(False, False, "ExitCode:1", 1)
+        else:
+            end = End(True, False, "Completed", 0)
+        self._failed[key] += not end.ok
+        self._end_work(work, end, keep_box=work.box.reusable and not timed_out)
+
+    def _end_work(self, work: Work, end: End | None, *, keep_box: bool) -> None:
+        if work.ended_at_s is not None:
+            return
+        work.ended_at_s, work.end = self.now_s, end
+        work.box.work = None
+        if keep_box:
+            self._end_when_idle(work.box)
+        else:
+            work.box.ended_at_s = self.now_s
+        self.effect(f"end {work.order.run}")
+        self.on_push(work.box, work.order.run)
+
+    def _end_when_idle(self, box: Box) -> None:
+        box.tasks_done += 1
+        done = box.tasks_done
+
+        def look() -> None:
+            # A task that came in between makes this look a stale one.
+            if box.work is None and box.tasks_done == done:
+                self._end_box(box)
+
+        self.timeline.after(SANDBOX_IDLE_S, look)
+
+    def _end_box(self, box: Box) -> None:
+        if not box.alive:
+            return
+        if box.work is not None:
+            # The provider's stop is neither the task's fault nor the infrastructure's.
+            end = End(False, False, "Stopped", 143) if box.model.stopped_leaves_record else None
+            self._end_work(box.work, end, keep_box=False)
+            return
+        box.ended_at_s = self.now_s
+        self.effect(f"close {box.handle}")
+
+    def ask_stop(self, model: Model, sandbox: str) -> None:
+        """Lands by itself after a while. The caller has checked that the wish is a lawful one."""
+        box = self.by_sandbox.get(sandbox)
+        if box is not None and box.alive:
+            self.timeline.after(self.rng.uniform(*model.stop_takes_s), lambda: self._end_box(box))
+
+
+def _number(order: RunOrder, name: str, default: float) -> float:
+    value = order.params.get(name, order.template.env.get(name, default))
+    return float(str(value))
+
+
+def _script(order: RunOrder) -> str:
+    return f"{order.template_hash} {sorted(order.params.items())}"
