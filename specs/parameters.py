@@ -164,9 +164,7 @@ def _choice_problems(parameter: Mapping[str, object], path: Path) -> Iterator[Pr
     if not isinstance(chances, list) or not all(_is_number(it) and it >= 0 for it in chances):
         yield Problem(here, "it must be a list of numbers from 0 to 1")
     elif len(chances) != len(values):
-        yield Problem(
-            here, f"it has {len(chances)} entries for {len(values)} values; give one each"
-        )
+        yield Problem(here, f"there are {len(chances)} for {len(values)} values; give one each")
     elif abs(sum(chances) - 1) > SUM_TOLERANCE:
         yield Problem(here, f"they sum to {sum(chances):.6g}; they must sum to 1")
 

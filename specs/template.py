@@ -30,6 +30,9 @@ WORK_FIELDS = ("python", "command", "script")
 
 _GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62})(?::(?P<count>[0-9]{1,4}))?")
 GPU_FORM = "a text such as `A100:4`, `A100` for one, or `any:1`"
+# `ext::` and its like name a program for git to run.
+_GIT_HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
+_PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _PYTHON_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
 
 
@@ -47,7 +50,7 @@ class Gpu(Spec):
                 return value
             raise ValueError(f"it must be {GPU_FORM}")
         match = _GPU.fullmatch(value)
-        if match is None:
+        if match is None or match["count"] == "0":
             raise ValueError(f"it must be {GPU_FORM}")
         return {"name": match["name"], "count": int(match["count"] or 1)}
 
@@ -114,6 +117,22 @@ class GitSource(Spec):
     submodules: Bool = Field(
         default=False, description="Whether to fetch submodules; default false."
     )
+
+    @field_validator("url")
+    @classmethod
+    def _is_safe(cls, value: str) -> str:
+        if value.startswith("-") or _GIT_HELPER.match(value):
+            raise ValueError("it must be a https, ssh or file URL, `user@host:path` or a path")
+        if _PASSWORD.search(value):
+            raise ValueError("it must hold no password: a manifest is stored and shown")
+        return value
+
+    @field_validator("ref")
+    @classmethod
+    def _is_no_option(cls, value: str | None) -> str | None:
+        if value is not None and (value.startswith("-") or any(it.isspace() for it in value)):
+            raise ValueError("it must be a branch, a tag or a commit")
+        return value
 
 
 class Source(Spec):

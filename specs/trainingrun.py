@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from specs.common import Execution
 from specs.scalars import (
@@ -21,6 +22,21 @@ from specs.scalars import (
     Text,
 )
 from specs.template import WORK_FIELDS, Template
+
+_RESUME = re.compile(r"Latest|None|step:[0-9]{1,12}")
+
+
+def _resume(value: str) -> str:
+    if not _RESUME.fullmatch(value):
+        raise ValueError("it must be `Latest`, `None` or `step:N`")
+    return value
+
+
+Resume = Annotated[
+    str,
+    AfterValidator(_resume),
+    WithJsonSchema({"type": "string", "pattern": f"^({_RESUME.pattern})$"}),
+]
 
 
 class Stage(Spec):
@@ -70,7 +86,7 @@ class Checkpoint(Spec):
     """Where progress is kept, so that a restart goes on from there."""
 
     path: SandboxPath = Field(description="Absolute directory inside the sandbox, on a volume.")
-    resume: Annotated[str, Field(pattern=r"^(Latest|None|step:[0-9]{1,12})$")] = Field(
+    resume: Resume = Field(
         default="Latest", description="`Latest`, `None` or `step:N`; default Latest."
     )
     signal_before_stop_seconds: Duration = Field(

@@ -95,7 +95,8 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
         return
     (found,) = read_documents([_absolute(path, document.dir)])
     if found.refused:
-        included.findings.append(Finding(here, here, f" is {value_text(path)}; {found.refused}"))
+        at = (*here, "file")
+        included.findings.append(Finding(at, at, f" is {value_text(path)}; {found.refused}"))
         return
     path = _shown(path, document)
     reading = read(path, found.text)

@@ -5,8 +5,9 @@ A file that is right is walked once. One with something wrong is walked again, f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +16,7 @@ from fleetctl.manifest.credentials import warnings
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.includes import Included, include
 from fleetctl.manifest.messages import Finding, findings, suggestion
+from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import ManifestErrors, Path, Problem, path_text, value_text
 from fleetctl.manifest.strict_yaml import DOCUMENTS_MAX, Root, read
 from fleetctl.manifest.unsupported import not_yet
@@ -95,9 +97,7 @@ def _load_document(document: Document) -> tuple[list[Manifest], list[Problem]]:
     reading = read(document.path, document.text)
     checked = [_check(root, document) for root in reading.roots]
     problems = list(reading.problems)
-    wanted = frozenset(
-        path for it in checked for finding in it.findings for path in _up(finding.path)
-    )
+    wanted = _places(finding for it in checked for finding in it.findings)
     if any(it.findings for it in checked):
         marked = read(document.path, document.text, wanted=wanted).roots
         for it, root in zip(checked, marked, strict=True):
@@ -111,10 +111,10 @@ def _load_document(document: Document) -> tuple[list[Manifest], list[Problem]]:
 def _check(root: Root, document: Document) -> _Checked:
     data = root.value
     if not isinstance(data, dict):
-        said = f"the document is {value_text(data)}; it must be a mapping of {listed(ENVELOPE)}"
+        said = f" is {value_text(data)}; it must be a mapping of {listed(ENVELOPE)}"
         return _Checked(root, Included(), [Finding((), (), said)])
     if "kind" not in data and "method" in data and "parameters" in data:
-        said = "this is a W&B sweep configuration, not a manifest"
+        said = " is a W&B sweep configuration, not a manifest"
         return _Checked(root, Included(), [Finding((), (), said, _WRAP_HINT)])
     included = include(data, document)
     found = [*_envelope(data), *included.findings]
@@ -199,21 +199,39 @@ def _is_noise(finding: Finding, root: Root) -> bool:
     return any(finding.path[: len(path)] == path for path in root.broken)
 
 
-def _up(path: Path) -> Iterator[Path]:
-    return (path[:depth] for depth in range(1, len(path) + 1))
+def _places(found: Iterable[Finding]) -> frozenset[Path]:
+    """The paths of the findings and everything above them."""
+    return frozenset(it.path[:depth] for it in found for depth in range(1, len(it.path) + 1))
 
 
 def _located(checked: _Checked, marked: Root, file: str) -> Iterator[Problem]:
-    moved = checked.included.moved
-    for finding in checked.findings:
-        path, subject, at, root = finding.path, finding.subject, file, marked
-        prefix = next((it for it in moved if path[: len(it)] == it), None)
-        if prefix is not None:
-            path, subject = path[len(prefix) :], subject[len(prefix) :]
-            at = moved[prefix].path
-            (root,) = read(at, moved[prefix].text, wanted=frozenset(_up(path))).roots
-        line, column = _position(root, path, at_key=finding.at_key)
-        yield Problem(at, line, column, path_text(subject) + finding.said, finding.hint)
+    here = list(checked.findings)
+    for prefix, document in checked.included.moved.items():
+        there = [_without(prefix, it) for it in here if it.path[: len(prefix)] == prefix]
+        here = [it for it in here if it.path[: len(prefix)] != prefix]
+        (root,) = read(document.path, document.text, wanted=_places(there)).roots
+        yield from (_problem(it, root, document.path) for it in there)
+    yield from (_problem(it, marked, file) for it in here)
+
+
+def _without(prefix: Path, finding: Finding) -> Finding:
+    depth = len(prefix)
+    return replace(finding, path=finding.path[depth:], subject=finding.subject[depth:])
+
+
+def _problem(finding: Finding, root: Root, file: str) -> Problem:
+    line, column = _position(root, finding.path, at_key=finding.at_key)
+    said, hint = finding.said, finding.hint
+    if finding.path in root.written:
+        # 3.10 is not to be shown as 3.1, nor 3e-5 as 3e-05: the author looks for what is written.
+        said, hint = (_as_written(it, root.written[finding.path]) for it in (said, hint))
+    return Problem(file, line, column, (path_text(finding.subject) or "the document") + said, hint)
+
+
+def _as_written(text: str, written: str) -> str:
+    for form in ("`{}`", '`"{}"`'):
+        text = text.replace(form.format(json.dumps(resolve(written))), form.format(written))
+    return text
 
 
 def _position(root: Root, path: Path, *, at_key: bool) -> Position:

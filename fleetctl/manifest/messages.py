@@ -17,7 +17,9 @@ from pydantic_core import ErrorDetails
 
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, shortened, value_text
-from fleetctl.manifest.words import NOT_YET_FIELDS, listed, meant
+from fleetctl.manifest.words import HINTS, NOT_YET_FIELDS, listed, meant
+
+FINDINGS_MAX = 10_000  # of one block; each takes about half a KiB
 
 # More than these are not listed; a person with a typo needs the near one, not all 25.
 FIELDS_LISTED_MAX = 12
@@ -41,6 +43,11 @@ def findings(
     error: ValidationError, model: type[BaseModel], data: Any, prefix: Path
 ) -> Iterator[Finding]:
     """One finding for each thing that is wrong. prefix: where `data` stands in the document."""
+    if error.error_count() > FINDINGS_MAX:
+        # To list them takes more memory than any manifest may cost.
+        said = f" holds {error.error_count():,} mistakes, too many to list"
+        yield Finding(prefix, prefix, said, "check that each block has the form that is meant")
+        return
     for detail in error.errors(include_url=False):
         path, rest = _split(detail["loc"], data)
         if detail["type"] == "missing":
@@ -80,8 +87,22 @@ def _unknown(model: type[BaseModel], path: Path, prefix: Path, detail: ErrorDeta
     word, full = str(detail["loc"][-1]), (*prefix, *path)
     if word in NOT_YET_FIELDS:
         return Finding(full, full, " is not carried out yet", "remove it", at_key=True)
-    hint = suggestion(word, _field_names(model, path[:-1]))
+    here = _model_at(model, path[:-1])
+    hint = HINTS.get(word) or (_elsewhere(here, word) if here is not None else "")
+    hint = hint or suggestion(word, _field_names(here))
     return Finding(full, full, " is no known field", hint, at_key=True)
+
+
+def _elsewhere(model: type[BaseModel], word: str) -> str:
+    """A hint for a field that belongs one level further in, such as `gpu` beside `resources`."""
+    if meant(word, _field_names(model)) is not None:
+        return ""
+    for name, info in model.model_fields.items():
+        inner = _model_in(info.annotation)
+        found = None if inner is None else meant(word, _field_names(inner), similar=False)
+        if found is not None:
+            return f"did you mean `{info.alias or name}.{found}`?"
+    return ""
 
 
 def suggestion(word: str, known: list[str]) -> str:
@@ -94,11 +115,9 @@ def suggestion(word: str, known: list[str]) -> str:
     return "known here: " + listed(known[:FIELDS_LISTED_MAX], last="") + ", ..."
 
 
-def _field_names(model: type[BaseModel], path: Path) -> list[str]:
-    found = _model_at(model, path)
-    if found is None:
-        return []
-    return [info.alias or name for name, info in found.model_fields.items()]
+def _field_names(model: type[BaseModel] | None) -> list[str]:
+    fields = model.model_fields if model is not None else {}
+    return [info.alias or name for name, info in fields.items()]
 
 
 def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
@@ -198,7 +217,8 @@ def _length(words: str, context: dict[str, Any]) -> str:
 
 
 def _number(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return f"{value:,.0f}" if whole else str(value)
 
 
 def _value_hint(detail: ErrorDetails, path: Path, value: Any) -> str:

@@ -20,6 +20,8 @@ CREDENTIAL_NAME = re.compile(
     re.I,
 )
 
+_URL_USER = re.compile(r"//[^/\s@]+@")
+
 Path = tuple[str | int, ...]
 
 
@@ -79,13 +81,21 @@ def path_text(path: Path) -> str:
 
 def value_text(value: object, path: Path = ()) -> str:
     """The value in backticks, shortened; masked where a key is named like a credential."""
-    if any(isinstance(part, str) and CREDENTIAL_NAME.search(part) for part in path):
-        return "`***`"
+    if hidden := masked(value, path):
+        return hidden
     if isinstance(value, dict | list | tuple):
         return "a list" if not isinstance(value, dict) else "a mapping"
+    if isinstance(value, str):
+        value = _URL_USER.sub("//***@", value)
     if isinstance(value, str) and _is_plainly_a_text(value):
         return f"`{shortened(value)}`"
     return f"`{shortened(json.dumps(value, ensure_ascii=False, default=str))}`"
+
+
+def masked(value: object, path: Path) -> str:
+    """Stars for a value that is named like a credential; empty for any other."""
+    named = any(isinstance(part, str) and CREDENTIAL_NAME.search(part) for part in path)
+    return "`***`" if named and not isinstance(value, dict | list | tuple) else ""
 
 
 def _is_plainly_a_text(value: str) -> bool:

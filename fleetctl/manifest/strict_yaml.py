@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from fleetctl.manifest.plain import resolve
-from fleetctl.manifest.problems import Path, Problem, path_text, shortened, value_text
+from fleetctl.manifest.problems import Path, Problem, masked, path_text, shortened, value_text
 from fleetctl.manifest.yaml_errors import Position, reader_problem, syntax_problem
 
 DEPTH_MAX = 64  # the deepest valid manifest has about 15 levels
@@ -32,8 +32,8 @@ class Root:
     """One document.
 
     keys, values: positions of the paths that the reader was asked for. collections: those of them
-    that hold others. broken: values that are not what the author wrote; what a model says of them
-    is noise.
+    that hold others. written: the texts of those that are numbers. broken: values that are not what
+    the author wrote; what a model says of them is noise.
     """
 
     value: Any
@@ -41,6 +41,7 @@ class Root:
     keys: dict[Path, Position] = field(default_factory=dict)
     values: dict[Path, Position] = field(default_factory=dict)
     collections: set[Path] = field(default_factory=set)
+    written: dict[Path, str] = field(default_factory=dict)
     broken: set[Path] = field(default_factory=set)
 
 
@@ -118,9 +119,10 @@ class _Walk:
             try:
                 value = resolve(value)
             except ValueError as error:
-                self.report(at, f"{self._named()}{value_text(value, self._path())}; {error}")
+                shown = masked(value, self._path()) or f"`{shortened(value)}`"
+                self.report(at, f"{self._named()}{shown}; {error}")
                 broken = True
-        self._add(value, at, broken=broken, plain=event.implicit[0])
+        self._add(value, at, broken=broken, written=event.value if event.implicit[0] else "")
         return self._counted(at)
 
     def _open(self, event: Any, container: Any) -> bool:
@@ -145,14 +147,15 @@ class _Walk:
             self._unwanted(at, f"`&{shortened(event.anchor)}` is an anchor")
         if event.tag is None:
             return False
-        self.report(at, f"`{shortened(event.tag)}` is a tag; a value must be written without one")
+        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        self.report(at, f"`{shortened(tag)}` is a tag; a value must be written without one")
         return True
 
     def _unwanted(self, at: Position, what: str) -> None:
         self.report(at, f"{what}; each value must be written out where it is used")
 
-    def _add(self, value: Any, at: Position, *, broken: bool = False, plain: bool = False) -> None:
-        """Put a finished value into the collection around it."""
+    def _add(self, value: Any, at: Position, *, broken: bool = False, written: str = "") -> None:
+        """Put a finished value into the collection around it. written: a plain scalar's text."""
         if not self.stack:
             self.root.value, self.root.position = value, at
             if broken:
@@ -161,16 +164,16 @@ class _Walk:
         frame = self.stack[-1]
         if isinstance(frame.container, dict):
             if not frame.keyed:
-                self._key(frame, value, at, broken=broken, plain=plain)
+                self._key(frame, value, at, broken=broken, plain=bool(written))
                 return
             if self.wanted or broken:
-                self._mark(value, at, broken=broken)
+                self._mark(value, at, broken=broken, written=written)
             frame.keyed = False
             if frame.key is not None:
                 frame.container[frame.key] = value
         else:
             if self.wanted or broken:
-                self._mark(value, at, broken=broken)
+                self._mark(value, at, broken=broken, written=written)
             frame.container.append(value)
 
     def _key(self, frame: _Frame, key: Any, at: Position, *, broken: bool, plain: bool) -> None:
@@ -188,12 +191,14 @@ class _Walk:
             if self.wanted and (path := self._path()) in self.wanted:
                 self.root.keys[path] = at
 
-    def _mark(self, value: Any, at: Position, *, broken: bool) -> None:
+    def _mark(self, value: Any, at: Position, *, broken: bool, written: str) -> None:
         path = self._path()
         if path in self.wanted:
             self.root.values[path] = at
             if isinstance(value, dict | list):
                 self.root.collections.add(path)
+            if written and isinstance(value, int | float):
+                self.root.written[path] = written
         if broken:
             self.root.broken.add(path)
 

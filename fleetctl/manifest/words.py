@@ -26,7 +26,6 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "context": ("path",),
     "count": ("trials", "completions"),
     "cpus": ("cpu",),
-    "data": ("fromEnv", "items"),
     "deadline": ("activeDeadlineSeconds",),
     "dependencies": ("pip",),
     "disk_size": ("disk",),
@@ -113,6 +112,12 @@ NOT_YET_FIELDS = frozenset(
 )  # fmt: skip
 NOT_YET_KINDS = frozenset({"Budget", "Function", "Pool", "Provider", "Queue", "Source"})
 
+# Fields for which no name is the answer.
+HINTS = {
+    "data": "a manifest holds no values of secrets; see `fromEnv` and `fromFile`",
+    "stringData": "a manifest holds no values of secrets; see `fromEnv` and `fromFile`",
+}
+
 SYNONYMOUS_KINDS = {
     "job": "BatchJob",
     "cronjob": "BatchJob",
@@ -129,8 +134,11 @@ SYNONYMOUS_KINDS = {
 _SIMILAR = 0.75
 
 
-def meant(word: str, known: Iterable[str]) -> str | None:
-    """The known name that `word` most likely stands for; None when none is near."""
+def meant(word: str, known: Iterable[str], *, similar: bool = True) -> str | None:
+    """The known name that `word` most likely stands for; None when none is near.
+
+    similar: whether a likeness of letters counts.
+    """
     names = list(known)
     by_letters = {_letters(name): name for name in names}
     if _letters(word) in by_letters:
@@ -138,7 +146,8 @@ def meant(word: str, known: Iterable[str]) -> str | None:
     for name in _SYNONYMS_BY_LETTERS.get(_letters(word), ()):
         if name in names:
             return name
-    near = get_close_matches(_letters(word), by_letters, n=1, cutoff=_SIMILAR)
+    cutoff = _SIMILAR if similar else 1.0
+    near = get_close_matches(_letters(word), by_letters, n=1, cutoff=cutoff)
     return by_letters[near[0]] if near else None
 
 
