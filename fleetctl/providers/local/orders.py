@@ -52,7 +52,6 @@ def keeper_config(
         "tier": tier,
         "mode": "python" if template.python is not None else "exec",
         "code": template.python,
-        "argv": _arguments(template),
         "preimport": _preimport(template),
         "guest": str(_guest_file(layout)),
         "env": _environment(template, prepared.python),
@@ -75,6 +74,7 @@ def start_message(order: RunOrder, gpus: list[int]) -> dict[str, Any]:
         "sandbox": order.sandbox,
         "index": order.index,
         "attempt": order.attempt,
+        "argv": _arguments(order.template),  # a sweep's trials have arguments of their own
         "params": dict(order.params),
         "reusable": order.reusable,
         "secrets": dict(order.secrets),

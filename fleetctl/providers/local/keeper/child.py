@@ -154,7 +154,7 @@ def _environment(birth: Birth) -> dict[str, str]:
 def _execute(birth: Birth, environment: dict[str, str]) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    arguments = birth.config["argv"]
+    arguments = birth.order["argv"]
     try:
         os.execvpe(arguments[0], arguments, environment)  # noqa: S606 - no shell is the point
     except FileNotFoundError:
