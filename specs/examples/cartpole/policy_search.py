@@ -67,7 +67,8 @@ def main() -> int:
     options = arguments()
     means = search(options)
     print(f"mean reward {means[0]:.0f} at first, {means[-1]:.0f} in the end")
-    tell("FLEETCTL_RESULT", {METRIC: means[-1], "first": means[0], "best": max(means)})
+    tried = options.population * options.generations
+    tell("FLEETCTL_RESULT", {METRIC: means[-1], "first": means[0], "policies_tried": tried})
     return 0
 
 

@@ -1,0 +1,112 @@
+"""A private FLEETCTL_HOME and the real command line on it; the docs tests type what a person would.
+
+`close` leaves nothing behind: no object, no controller, no process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "specs" / "examples"
+BIN = Path(sys.executable).parent
+# Against a hang alone: nothing here is meant to take a tenth of it.
+HANG_S = 900
+GONE_WAIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    talk: str  # stderr
+
+
+class Fleet:
+    """Commands on one home, run from the repository's root as the README shows them."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCTL_")}
+        path = f"{BIN}{os.pathsep}{kept.get('PATH', os.defpath)}"
+        self.env = {**kept, "PATH": path, "FLEETCTL_HOME": str(home), "NO_COLOR": "1"}
+
+    def shell(self, line: str) -> Answer:
+        """A line as a person types it."""
+        return self._run(["sh", "-c", line], stdin=None)
+
+    def run(self, *words: str, stdin: str | None = None) -> Answer:
+        return self._run([str(BIN / "fleetctl"), *words], stdin=stdin)
+
+    def ok(self, *words: str, stdin: str | None = None) -> str:
+        """stdout of a command that must end with 0."""
+        answer = self.run(*words, stdin=stdin)
+        assert answer.code == 0, f"fleetctl {' '.join(words)}\n{answer}\n{self.controller_log()}"
+        return answer.out
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.ok(*words, "-o", "json"))
+
+    def apply(self, example: str) -> str:
+        """Apply an example and wait for its end, which must be a good one."""
+        return self.ok("apply", "-f", str(EXAMPLES / example), "--wait")
+
+    def results(self, key: str) -> list[dict[str, Any]]:
+        """Rows of a finished object, each of which succeeded."""
+        rows: list[dict[str, Any]] = self.json("results", key)
+        assert [row["state"] for row in rows] == ["Succeeded"] * len(rows), rows
+        return rows
+
+    def status(self, key: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.json("get", key)["status"]
+        return found
+
+    def delete_all(self) -> None:
+        keys = self.ok("get", "all", "-o", "name").split()
+        if keys:
+            self.ok("delete", *keys)
+
+    def close(self) -> None:
+        """Delete what there is, end the controller, and see that nothing of this home lives on."""
+        self.delete_all()
+        assert self.ok("get", "all", "-o", "name") == ""
+        self.ok("down")
+        assert self.json("status")["pid"] is None
+        until = time.monotonic() + GONE_WAIT_S
+        while (left := self.processes()) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert left == []
+
+    def processes(self) -> list[str]:
+        """Command lines that name this home, other than of the command that asks."""
+        listed = subprocess.run(
+            ["ps", "-A", "-ww", "-o", "command="], capture_output=True, text=True, check=True
+        )
+        return [line for line in listed.stdout.splitlines() if str(self.home) in line]
+
+    def volume(self, name: str) -> Path:
+        """Where provider `local` keeps a volume's files."""
+        return self.home / "local" / "volumes" / name
+
+    def controller_log(self) -> str:
+        log = self.home / "controller.log"
+        return log.read_text("utf-8", "replace")[-4000:] if log.exists() else "no controller.log"
+
+    def _run(self, argv: list[str], *, stdin: str | None) -> Answer:
+        done = subprocess.run(
+            argv,
+            cwd=ROOT,
+            env=self.env,
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,181 @@
+"""Every example runs on provider `local` through the real command line, to its golden values.
+
+They share a home, and so the environments that their images ask for. With xdist all of them go to
+one worker.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.docs.fleet import EXAMPLES, Fleet
+
+pytestmark = pytest.mark.xdist_group("docs-examples")
+
+RUN_BY_A_TEST = {
+    "hello.yaml",
+    "retries.yaml",
+    "batch.yaml",
+    "sweep-grid.yaml",
+    "sweep.yaml",
+    "cartpole.yaml",
+    "training.yaml",
+}
+
+
+def test_every_example_has_a_test_that_runs_it() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.yaml")} == RUN_BY_A_TEST
+
+
+def test_all_examples_are_valid_together(fleet: Fleet) -> None:
+    documents = sum(path.read_text("utf-8").count("\nkind:") for path in EXAMPLES.glob("*.yaml"))
+    said = fleet.run("validate", "-f", str(EXAMPLES))
+    assert said.code == 0, said
+    assert said.out.count(" valid\n") == documents
+
+
+def test_hello_greets_everybody(fleet: Fleet) -> None:
+    fleet.apply("hello.yaml")
+    assert [row["result"] for row in fleet.results("job/hello")] == [
+        {"greeting": "hello, Ada", "born": 1815},
+        {"greeting": "hello, Grace", "born": 1906},
+        {"greeting": "hello, Katherine", "born": 1918},
+    ]
+    assert "greeting Grace" in fleet.ok("logs", "job/hello", "--index", "1")
+
+
+def test_a_task_that_fails_once_is_tried_again_and_its_first_log_is_kept(fleet: Fleet) -> None:
+    fleet.apply("retries.yaml")
+    rows = fleet.results("job/retries")
+    assert [row["attempts"] for row in rows] == [1, 2, 1]
+    assert [row["result"] for row in rows] == [{"attempt": 1}, {"attempt": 2}, {"attempt": 1}]
+    first = fleet.ok("logs", "job/retries", "--index", "1", "--attempt", "1", "--no-prefix")
+    assert first.splitlines() == ["task 1, attempt 1", "the disk on the left is full"]
+
+
+def test_the_three_batches_give_their_golden_values(fleet: Fleet) -> None:
+    fleet.apply("batch.yaml")
+    assert [row["result"] for row in fleet.results("job/parallel-tasks")] == [
+        {"total": 499500},
+        {"pi_approx": 3.141592653589793},
+        {"greeting": "Hello from sandbox"},
+    ]
+    assert [row["result"] for row in fleet.results("job/chunks")] == [
+        {"chunk_id": index, "count": 3} for index in range(3)
+    ]
+    written = sorted((fleet.volume("rlm-volume-dspy") / "results").iterdir())
+    assert {path.name: path.read_text("utf-8") for path in written} == {
+        "chunk_0.json": "[2, 4, 6]",
+        "chunk_1.json": "[8, 10, 12]",
+        "chunk_2.json": "[14, 16, 18]",
+    }
+    assert [row["result"]["value"] for row in fleet.results("job/factorials")] == [
+        3628800,
+        39916800,
+        479001600,
+        6227020800,
+        87178291200,
+    ]
+
+
+def test_the_sequential_batch_runs_in_one_sandbox(fleet: Fleet) -> None:
+    fleet.apply("batch.yaml")
+    tasks = fleet.json("get", "tasks", "job/factorials")["items"]
+    assert len(tasks) == 5
+    assert len({task["status"]["sandbox"] for task in tasks}) == 1
+
+
+def test_a_deleted_job_leaves_its_volume_and_the_files_in_it(fleet: Fleet) -> None:
+    fleet.apply("batch.yaml")
+    fleet.ok("delete", "job/chunks", "volume/rlm-volume-dspy")
+    kept = fleet.volume("rlm-volume-dspy") / "results" / "chunk_1.json"
+    assert kept.read_text("utf-8") == "[8, 10, 12]"
+
+
+def test_the_grid_finds_its_golden_best(fleet: Fleet) -> None:
+    said = fleet.apply("sweep-grid.yaml")
+    losses = {
+        (row["params"]["lr"], row["params"]["batch_size"]): row["result"]["loss"]
+        for row in fleet.results("sweep/grid")
+    }
+    assert losses == {
+        (0.001, 32): 23.873466489369594,
+        (0.01, 32): 3.0942457101488188,
+        (0.001, 64): 13.577456193359302,
+        (0.01, 64): 1.6024042183073266,
+    }
+    best = fleet.status("sweep/grid")["best"]
+    assert best["params"] == {"lr": 0.01, "batch_size": 64}
+    assert best["metric"] == {"name": "loss", "value": 1.6024042183073266}
+    assert "lr=0.01" in said and "batch_size=64" in said and "1.6024042183073266" in said
+
+
+def test_the_demo_finds_a_model_that_reads_digits_it_never_saw(fleet: Fleet) -> None:
+    said = fleet.apply("sweep.yaml")
+    rows = fleet.results("sweep/digits")
+    assert len(rows) == 24
+    best = fleet.status("sweep/digits")["best"]
+    assert best["metric"]["value"] == max(row["result"]["accuracy"] for row in rows)
+    assert rows[best["index"]]["params"] == best["params"]
+    assert rows[best["index"]]["result"]["test_accuracy"] > 0.95
+    # A search that could not fail would show nothing: bad points are really bad.
+    assert min(row["result"]["accuracy"] for row in rows) < 0.5
+    assert f"best trial {best['index']}" in said
+
+
+def test_the_wandb_sweep_file_runs_as_it_is(fleet: Fleet) -> None:
+    written = yaml.safe_load((EXAMPLES / "cartpole" / "sweep.yaml").read_text("utf-8"))
+    fleet.apply("cartpole.yaml")
+    rows = fleet.results("sweep/cartpole")
+    assert len(rows) == written["run_cap"]
+    metric = written["metric"]["name"]
+    assert metric == "train/roll/ep_rew/mean"
+    assert all(row["params"]["population"] in (8, 16, 32) for row in rows)
+    assert all(row["metric"] == {"name": metric, "value": row["result"][metric]} for row in rows)
+    # What the program did is what its own command line said.
+    assert [row["result"]["policies_tried"] for row in rows] == [
+        row["params"]["population"] * row["params"]["generations"] for row in rows
+    ]
+    best = fleet.status("sweep/cartpole")["best"]
+    assert best["metric"]["value"] > 400
+    assert best["metric"]["value"] > 2 * rows[best["index"]]["result"]["first"]
+
+
+def test_a_killed_training_goes_on_from_its_checkpoint(fleet: Fleet) -> None:
+    fleet.apply("training.yaml")
+    made, trained = fleet.results("tr/spirals")
+    assert made["result"] == {"path": "/root/data/spirals.npz", "points": 800}
+    assert (made["attempts"], trained["attempts"]) == (1, 2)
+    assert trained["result"]["resumed_from"] == 200
+    assert trained["result"]["accuracy"] > 0.98
+    attempts = fleet.json("get", "attempts", "tr/spirals")["items"]
+    killed = next(one for one in attempts if one["status"]["phase"] == "Failed")
+    assert killed["metadata"]["index"] == 1
+    assert killed["status"]["exitCode"] == 128 + 9
+    kept = sorted(path.name for path in fleet.volume("skyrl-data").iterdir())
+    assert kept == ["checkpoints", "spirals.npz"]
+
+
+def test_the_interrupted_training_ends_exactly_like_one_that_was_left_alone(fleet: Fleet) -> None:
+    fleet.apply("training.yaml")
+    interrupted = fleet.results("tr/spirals")[1]["result"]
+    manifest = yaml.safe_load((EXAMPLES / "training.yaml").read_text("utf-8"))
+    manifest["metadata"]["name"] = "undisturbed"
+    template = manifest["spec"]["template"]
+    template["source"]["path"] = str(EXAMPLES / "training")
+    template["volumes"][0]["name"] = "undisturbed-data"
+    del template["env"]["CRASH_AT_STEP"]
+    fleet.ok("apply", "-f", "-", "--wait", stdin=json.dumps(manifest))
+    rows = fleet.results("tr/undisturbed")
+    assert [row["attempts"] for row in rows] == [1, 1]
+    assert rows[1]["result"] == {**interrupted, "resumed_from": 0}
+
+
+def test_applying_an_example_twice_runs_nothing_again(fleet: Fleet) -> None:
+    fleet.apply("batch.yaml")
+    before = fleet.json("get", "attempts", "job/parallel-tasks")
+    assert "batchjob/parallel-tasks unchanged" in fleet.apply("batch.yaml")
+    assert fleet.json("get", "attempts", "job/parallel-tasks") == before
