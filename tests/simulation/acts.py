@@ -126,9 +126,7 @@ async def _wait(
 
 
 async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
-    """I14b, I22: what is reached stays, and wishing it again writes nothing and calls no
-    provider.
-    """
+    """I14b, I22: what is reached stays; wishing it again writes nothing and calls no provider."""
     for wish in _repeatable(play):
         answer = carry_out(store, wish, now_s=play.clock.now_s())
         if answer != "unchanged":

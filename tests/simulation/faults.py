@@ -20,9 +20,7 @@ POINTS_MAX = {"step": 1_500, "effect": 80, "commit": 60}
 
 
 class Crash(BaseException):
-    """The controller's process is dead. No cleanup counts, because a real one would not run
-    either.
-    """
+    """The controller's process is dead. No cleanup counts: a real one would not run either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +30,7 @@ class CrashAt:
 
 
 class Life:
-    """One incarnation: it passes points until it dies at one, and after that can do nothing
-    more.
-    """
+    """One incarnation: it passes points until it dies at one; after that it can do nothing."""
 
     def __init__(self, crash_at: CrashAt | None) -> None:
         self.crash_at = crash_at

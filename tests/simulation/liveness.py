@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 
 from controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.stores.base import Store
-from tests.simulation.invariants import Scene
 from tests.simulation.objects import Expect
 from tests.simulation.observing import metric_value
+from tests.simulation.scene import Scene
 from tests.simulation.snapshot import Snapshot, spec, status
 
 Ends = Mapping[tuple[str, str], Expect]

@@ -146,7 +146,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _process_events(self, event_list: Any) -> None:
         """There are no file descriptors."""
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]
         raise AssertionError(
             "a simulated engine may not use threads: they have a time of their own"
         )
@@ -165,9 +165,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _close(coroutine: Any) -> None:
-    """Unwind a suspended coroutine. One that awaits while it cleans up must be told more than
-    once.
-    """
+    """Unwind a suspended coroutine. One that awaits in its cleanup must be told more than once."""
     for _ in range(CLOSES_MAX):
         # What a dead process would have done in its `finally` blocks is of no interest here.
         with contextlib.suppress(BaseException):

@@ -120,6 +120,7 @@ class SimProvider:
             await self._before("remove_volume")
             self._world.mutations += 1
             self._world.volumes[self._model.name].discard(name)
+            self._world.removed.append((self._model.name, name))
             self._world.effect(f"no volume {name}")
             self._life.point("effect", f"no volume {name}")
             await self._after()
@@ -199,9 +200,7 @@ class SimProvider:
         raise ConnectionResetError("the connection was closed before the answer came")
 
     def _listed(self, box: Box) -> bool:
-        """Whether a list made now shows the box; a lagging list also shows what died a moment
-        ago.
-        """
+        """Whether a list made now shows the box; a lagging one also shows what died just now."""
         bound_s = self.contract.visibility_bound_s
         now_s = self._world.now_s
         if box.alive:

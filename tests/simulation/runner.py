@@ -17,12 +17,13 @@ from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_stor
 from tests.simulation import acts
 from tests.simulation.faults import Crash, CrashAt, Life, draw_crashes
 from tests.simulation.hygiene import Complaints, seeded_ids
-from tests.simulation.invariants import COMMIT_CHECKS, EFFECT_CHECKS, Check, Scene, broken
+from tests.simulation.invariants import COMMIT_CHECKS, EFFECT_CHECKS, broken
 from tests.simulation.loop import HotLoop, SimClock, Timeline, VirtualLoop
 from tests.simulation.models import MODELS
 from tests.simulation.politeness import Politeness
 from tests.simulation.provider import SimProvider
 from tests.simulation.scenarios import Scenario, draw
+from tests.simulation.scene import Check, Scene
 from tests.simulation.snapshot import read
 from tests.simulation.world import STRANGER, Box, World
 

@@ -24,7 +24,7 @@ FAILS_ALWAYS = 99
 
 # An inert twin (never begun) dies by its own lease; an idle reusable sandbox does so later.
 TWIN_LEASE_S = 30.0
-SANDBOX_IDLE_S = 400.0
+SANDBOX_IDLE_S = (40.0, 400.0, 100_000.0)
 
 # At most this many infrastructure failures hit one index, below the default of maxInfraRetries,
 # so that a seed with faults must end as the one without.
@@ -92,12 +92,14 @@ class World:
         self.timeline = timeline
         self.rng = rng
         self.faults_end_s = faults_end_s
+        self.idle_s = rng.choice(SANDBOX_IDLE_S)
         self.boxes: list[Box] = []
         self.by_sandbox: dict[str, Box] = {}
         self.works: dict[str, Work] = {}
         self.landing: dict[str, Landing] = {}
         self.volumes: dict[str, set[str]] = defaultdict(set)  # provider -> names
         self.scratch: dict[str, set[str]] = defaultdict(set)  # provider -> uids
+        self.removed: list[tuple[str, str]] = []  # (provider, volume), since the last check
         self.down: dict[str, tuple[float, float]] = {}
         self.mutations = 0  # calls that change something, as asked by the controller
         self.digest = 0
@@ -139,9 +141,7 @@ class World:
     def ask_start(
         self, model: Model, order: RunOrder, told: Callable[[str | Unavailable], None]
     ) -> None:
-        """The request is on its way; it lands within the visibility bound even if the asker
-        dies.
-        """
+        """The request is on its way; it lands within the bound even if the asker dies."""
         if order.run in self.works:
             told(self.works[order.run].box.handle)
         elif order.run in self.landing:
@@ -262,7 +262,7 @@ class World:
             if box.work is None and box.tasks_done == done:
                 self._end_box(box)
 
-        self.timeline.after(SANDBOX_IDLE_S, look)
+        self.timeline.after(self.idle_s, look)
 
     def _end_box(self, box: Box) -> None:
         if not box.alive:

@@ -1,0 +1,68 @@
+"""All that a check may look at: the truth, the committed state now and before, and what was
+promised.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from controllers.model import Run
+from fleetctl.providers.base import RunRef
+from tests.simulation.politeness import Politeness
+from tests.simulation.snapshot import EMPTY, Snapshot, spec
+from tests.simulation.world import Work, World
+
+DEFAULT_PARALLELISM = 4  # all models' contracts say so
+
+
+@dataclass(slots=True)
+class Scene:
+    """limits: per uid, since when each parallelism was in force. stops: asked for since the last
+    check.
+    """
+
+    world: World
+    store_id: str = ""
+    now: Snapshot = EMPTY
+    before: Snapshot = EMPTY
+    politeness: Politeness = field(default_factory=Politeness)
+    limits: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+    stops: list[RunRef] = field(default_factory=list)
+
+    def work_of(self, run: Run) -> Work | None:
+        return self.world.works.get(run.name)
+
+    def working(self) -> Iterator[Work]:
+        for box in self.world.boxes:
+            if box.work is not None:
+                yield box.work
+
+    def changed(self) -> Iterator[Run]:
+        """Runs whose record is new or was written in the last commit."""
+        for name, run in self.now.runs.items():
+            if self.before.runs.get(name) != run:
+                yield run
+
+    def parallelism(self, uid: str) -> int | None:
+        """In force now; None for what runs nothing."""
+        resource = self.now.resources.get(uid)
+        if resource is None or not spec(resource).get("template"):
+            return None
+        value = spec(resource).get("parallelism")
+        return int(value) if value is not None else DEFAULT_PARALLELISM
+
+    def parallelism_since(self, uid: str) -> int | None:
+        """The greatest limit in force since the oldest sandbox alive was wished for."""
+        limits = self.limits.get(uid)
+        if not limits:
+            return None
+        names = {box.sandbox for box in self.world.alive() if box.uid == uid}
+        wished = [self.now.runs[name].created_at_s for name in names if name in self.now.runs]
+        since_s = min(wished, default=self.world.now_s)
+        before = [limit for at_s, limit in limits if at_s <= since_s][-1:]
+        return max([*before, *(limit for at_s, limit in limits if at_s > since_s)])
+
+
+Check = Callable[[Scene], Iterator[str]]
