@@ -36,7 +36,7 @@ def parser(verb: str) -> Parser:
             "generate.py | fleetctl apply -f -",
         ),
         codes="0 applied (with --wait: all succeeded), 1 an object failed, 2 a manifest is wrong,\n"
-        "  3 refused, 5 conflict, 124 timed out, 130 interrupted (work goes on)",
+        "  3 refused, 4 no such file, 5 conflict, 124 timed out, 130 interrupted (work goes on)",
     )
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",

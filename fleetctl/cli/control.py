@@ -10,6 +10,7 @@ from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
 from fleetctl.cli.flags import Parser, add_output, duration_s
 from fleetctl.cli.pace import Deadline
 from fleetctl.cli.render import Screen
+from fleetctl.cli.text import plural
 from fleetctl.errors import FleetctlError, Refused
 from fleetctl.home import LOG, home
 
@@ -122,7 +123,7 @@ def _status(place: Path, output: str, screen: Screen) -> int:
     with open_reading(place) as reading:
         live = reading.live_runs()
         for seen in reading.views():
-            objects[seen.kind.plural] = objects.get(seen.kind.plural, 0) + 1
+            objects[seen.resource.kind] = objects.get(seen.resource.kind, 0) + 1
     facts: dict[str, object] = {
         "pid": pid,
         "ready": bool(answer and answer.get("ready")),
@@ -140,7 +141,7 @@ def _status(place: Path, output: str, screen: Screen) -> int:
     )
     screen.data(f"Home:        {place}")
     screen.data(f"Version:     {VERSION}")
-    counts = ", ".join(f"{count} {name}" for name, count in objects.items())
+    counts = ", ".join(plural(count, name) for name, count in objects.items())
     screen.data(f"Objects:     {counts or 'none'}")
     screen.data(f"Live runs:   {live}")
     return 0

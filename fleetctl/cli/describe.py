@@ -11,7 +11,7 @@ from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.summary import best_line, took
-from fleetctl.cli.tasks import Task
+from fleetctl.cli.tasks import Task, in_order
 from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp
 from fleetctl.cli.view import FAILED, View, fix, why
 from fleetctl.clock import SystemClock
@@ -22,6 +22,9 @@ EVENTS_SHOWN_MAX = 10
 TRACEBACK_LINES_MAX = 12
 ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
+# A stored spec leaves out what has its default; these are worth seeing all the same.
+DEFAULTS = {"Volume": {"provider": "local", "deletionPolicy": "Retain"}}
+LABELS = {"deletionPolicy": "On delete", "fromEnv": "From env", "fromFile": "From file"}
 
 
 def parser(verb: str) -> Parser:
@@ -60,7 +63,7 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
 
 
 def _label(name: str, value: str) -> str:
-    return f"{name + ':':<{LABEL_CELLS}}{value}"
+    return f"{name + ': ':<{LABEL_CELLS}}{value}"
 
 
 def _head(seen: View, now_s: float) -> Iterator[str]:
@@ -70,9 +73,8 @@ def _head(seen: View, now_s: float) -> Iterator[str]:
     yield _label("Status", safe(seen.phase) + stale)
     if because := why(seen):
         yield _label("Why", safe(because))
-        for also in seen.waiting_on[:ALSO_SHOWN_MAX]:
-            if also not in because:
-                yield _label("Also", safe(also))
+    for also in _also(seen, because):
+        yield _label("Also" if because else "Waiting", safe(also))
     if help_ := fix(seen):
         yield _label("Fix", safe(help_))
     yield _label(
@@ -80,6 +82,13 @@ def _head(seen: View, now_s: float) -> Iterator[str]:
     )
     if resource.labels:
         yield _label("Labels", safe(" ".join(f"{k}={v}" for k, v in resource.labels.items())))
+
+
+def _also(seen: View, because: str) -> list[str]:
+    """What else is waited for, without what the first sentence says already."""
+    message = seen.text("message")
+    lines = [it for it in seen.waiting_on if it not in because and not (message and message in it)]
+    return lines[:ALSO_SHOWN_MAX]
 
 
 def _work(seen: View) -> Iterator[str]:
@@ -118,17 +127,33 @@ def _queued(seen: View, total: object) -> str:
 
 def _failures(seen: View, reading: Reading) -> Iterator[str]:
     """The failed tasks, and the end of the newest traceback: usually all that one needs."""
-    if not seen.count("failed"):
-        return
+    last = _last_failure(seen, reading)
+    if seen.count("failed"):
+        yield from _failed(seen, reading)
+    if last is not None:
+        yield from _traceback(last, seen)
+
+
+def _failed(seen: View, reading: Reading) -> Iterator[str]:
     unit = seen.kind.unit
+    units = unit if seen.count("failed") == 1 else f"{unit}s"
     failed = list(islice(reading.failed_tasks(seen), FAILED_SHOWN_MAX))
-    yield _label("Failed", f"{unit}s {safe(seen.text('failedIndexes')) or '?'}")
+    yield _label("Failed", f"{units} {safe(seen.text('failedIndexes')) or '?'}")
     for task in failed:
         attempts = plural(task.attempts, "attempt")
         yield f"  {unit} {task.run.index}: {safe(task.reason) or FAILED} after {attempts}"
-    last = max(failed, key=lambda task: task.run.ended_at_s or 0.0, default=None)
-    if last is not None:
-        yield from _traceback(last, seen)
+
+
+def _last_failure(seen: View, reading: Reading) -> Task | None:
+    """The newest attempt that failed, also of a task that will be tried again."""
+    index, attempt = (seen.map("lastFailure").get(key) for key in ("index", "attempt"))
+    if not isinstance(index, int):
+        index = next(in_order(seen.text("failedIndexes")), None)
+    if index is None:
+        return None
+    found = list(reading.attempts(seen, index=index))
+    named = [task for task in found if task.run.attempt == attempt]
+    return next(reversed(named or found), None)
 
 
 def _traceback(task: Task, seen: View) -> Iterator[str]:
@@ -145,10 +170,10 @@ def _traceback(task: Task, seen: View) -> Iterator[str]:
 
 def _facts(seen: View) -> Iterator[str]:
     """The spec of a small kind, one line a field. A Secret's has references, never values."""
-    for key, value in seen.spec().items():
+    for key, value in {**DEFAULTS.get(seen.resource.kind, {}), **seen.spec()}.items():
         shown = _flat(value)
         if shown:
-            yield _label(key[:1].upper() + key[1:], safe(shown))
+            yield _label(LABELS.get(key, key[:1].upper() + key[1:]), safe(shown))
 
 
 def _flat(value: object) -> str:

@@ -1,7 +1,4 @@
-"""Objects as JSON and YAML documents. Text of users is not escaped here: a program reads it.
-
-JSON escapes control characters by itself, and so does the YAML emitter.
-"""
+"""Objects as JSON and YAML documents. Both formats escape control characters by themselves."""
 
 from __future__ import annotations
 
@@ -17,17 +14,19 @@ def listing(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
 
 
 def write(document: object, output: str, screen: Screen) -> None:
-    screen.data(_yaml(document) if output == "yaml" else json.dumps(document, indent=2))
+    screen.data(_yaml(document, screen) if output == "yaml" else json.dumps(document, indent=2))
 
 
 def write_stream(documents: Iterable[object], output: str, screen: Screen) -> None:
     """For `-w`: one JSON document a line, or YAML documents that each end in a separator."""
     for document in documents:
-        screen.data(f"{_yaml(document)}\n---" if output == "yaml" else json.dumps(document))
+        screen.data(f"{_yaml(document, screen)}\n---" if output == "yaml" else json.dumps(document))
 
 
-def _yaml(document: object) -> str:
+def _yaml(document: object, screen: Screen) -> str:
     import yaml  # here and not above: 33 ms that only this format needs
 
-    dumped: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    # The emitter takes bidirectional marks for ordinary letters; a terminal does not.
+    letters = not screen.out_is_terminal
+    dumped: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=letters, width=100)
     return dumped.rstrip("\n")

@@ -67,6 +67,9 @@ class Parser(argparse.ArgumentParser):
 
 def _in_our_words(message: str) -> str:
     """argparse's own messages, with backticks around what it quotes."""
+    start, _, missing = message.partition("arguments are required: ")
+    if start == "the following ":
+        return f"`{missing}` is missing"
     return message.replace("argument ", "", 1).replace("'", "`")
 
 

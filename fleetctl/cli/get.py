@@ -149,9 +149,8 @@ def _hint(found: list[View], screen: Screen) -> None:
         if stands_still(view):
             because = safe(shorten(why(view), HINT_CHARS_MAX))
             verb = "failed" if view.phase == "Failed" else "waits"
-            screen.hint(
-                f"{safe(view.resource.name)} {verb}: {because}. fleetctl describe {safe(view.key)}"
-            )
+            name, key = safe(view.resource.name), safe(view.key)
+            screen.hint(f"{name} {verb}: {because} (fleetctl describe {key})")
             return
 
 

@@ -24,6 +24,7 @@ class LiveProgress:
     def __init__(self, screen: Screen) -> None:
         console = Console(
             file=screen.talk_stream,
+            force_terminal=True,  # the caller has made sure
             no_color=not screen.talk_colour,
             markup=False,
             highlight=False,

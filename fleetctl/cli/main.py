@@ -51,7 +51,11 @@ EXIT_CODES = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Never raises, save SystemExit from the interpreter itself."""
     words = list(sys.argv[1:] if argv is None else argv)
-    screen = system_screen(os.environ, no_color="--no-color" in words)
+    return guarded(words, system_screen(os.environ, no_color="--no-color" in words))
+
+
+def guarded(words: list[str], screen: Screen) -> int:
+    """`dispatch`, with every error told and turned into an exit code."""
     try:
         code = dispatch(words, screen)
         screen.flush()

@@ -11,7 +11,7 @@ from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task
-from fleetctl.cli.text import assignments, safe, scalar
+from fleetctl.cli.text import assignments, safe, safe_lines, scalar
 from fleetctl.cli.view import View, mapping
 from fleetctl.errors import UsageError
 from fleetctl.home import home
@@ -116,7 +116,10 @@ def _csv(rows: list[dict[str, object]], screen: Screen) -> None:
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
-    screen.piece(text.getvalue())
+    written = text.getvalue()
+    if screen.out_is_terminal:
+        written = "\n".join(safe_lines(written)) + "\n"
+    screen.piece(written)
 
 
 def _flat(row: Mapping[str, object]) -> dict[str, object]:

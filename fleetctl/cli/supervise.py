@@ -28,11 +28,10 @@ class Supervisor:
         self._place = place
         self._screen = screen
         self._turn = Every(CHECK_EVERY_S, first_s=0.0)
+        self._began = False
         self._said = False
 
     def __enter__(self) -> Supervisor:
-        if starting.holder(self._place) is None:
-            starting.start(self._place)
         return self
 
     def __exit__(
@@ -47,8 +46,11 @@ class Supervisor:
         """Cheap enough for every turn of a loop: it looks once a second."""
         if not self._turn.due():
             return
+        first, self._began = not self._began, True
         if starting.holder(self._place) is not None:
             self._said = False
+        elif first:
+            starting.start(self._place)
         elif not starting.ended_orderly(self._place):
             self._screen.talk("the controller was killed; starting it again")
             starting.start(self._place)

@@ -170,10 +170,10 @@ def fix(seen: View) -> str:
         return said
     if seen.phase == SUSPENDED:
         return f"fleetctl resume {seen.key}"
-    if seen.phase == FAILED and seen.count("failed"):
-        return f"fleetctl logs {seen.key} --failed"
     if "Refused" in seen.text("reason"):
         return "change the manifest and apply it again"
+    if seen.phase == FAILED and seen.count("failed"):
+        return f"fleetctl logs {seen.key} --failed"
     return ""
 
 

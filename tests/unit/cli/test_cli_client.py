@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,41 +12,7 @@ import pytest
 from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
 from fleetctl.errors import FleetctlError
 from fleetctl.home import SOCKET
-
-
-@contextmanager
-def controller(home: Path, respond: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
-    """A listener that answers one request a connection; what it was asked."""
-    home.mkdir(parents=True, exist_ok=True)
-    asked: list[bytes] = []
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    folder = os.open(home, os.O_RDONLY)
-    listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
-    listener.listen()
-
-    def answer() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return  # closed by the test
-            with connection:
-                line = b""
-                while not line.endswith(b"\n"):
-                    line += connection.recv(65536)
-                asked.append(line)
-                with suppress(BrokenPipeError):  # the client may have given up
-                    connection.sendall(respond(line))
-
-    thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
-    try:
-        yield asked
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        os.close(folder)
-        thread.join(10)
+from tests.cli_controller import controller
 
 
 def test_a_request_is_one_line_and_so_is_the_reply(tmp_path: Path) -> None:

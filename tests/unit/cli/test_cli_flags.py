@@ -109,7 +109,7 @@ def test_a_word_too_many_is_named() -> None:
 
 
 def test_a_missing_word_is_named() -> None:
-    with pytest.raises(UsageError, match="required: object"):
+    with pytest.raises(UsageError, match="`object` is missing"):
         _parser().parse([])
 
 

@@ -93,11 +93,9 @@ def test_data_goes_to_stdout_and_everything_else_to_stderr() -> None:
 
 def test_an_error_may_bring_several_errors_with_their_own_hints() -> None:
     made = screen()
-    made.error(
-        "a.yaml:1:2: bad\nhint: did you mean `x`?\nerror: b.yaml:3:4: worse", hint="see --help"
-    )
+    made.error("a:1:2: bad\nhint: did you mean `x`?\nerror: b:3:4: no", hint="see --help")
     assert talk(made) == (
-        "error: a.yaml:1:2: bad\nhint: did you mean `x`?\nerror: b.yaml:3:4: worse\nhint: see --help\n"
+        "error: a:1:2: bad\nhint: did you mean `x`?\nerror: b:3:4: no\nhint: see --help\n"
     )
 
 

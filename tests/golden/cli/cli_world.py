@@ -1,0 +1,275 @@
+"""A store that shows every state a screen has to tell about. Times are fixed; see NOW_S."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.stores.base import EventRow
+from fleetctl.stores.sqlite import SqliteStore, open_store
+
+NOW_S = 1_800_000_000.0
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+
+TRACEBACK = """Traceback (most recent call last):
+  File "<task>", line 3, in <module>
+    image = shrink(open(path, "rb").read())
+  File "<task>", line 1, in shrink
+    raise ValueError("not an image: \x1b[31mred\x1b[0m \u202ereversed")
+ValueError: not an image: \x1b[31mred\x1b[0m \u202ereversed
+"""
+
+
+class FixedClock:
+    def now_s(self) -> float:
+        return NOW_S
+
+
+def build(home: Path) -> None:
+    store = open_store(home, FixedClock())
+    with store.transaction():
+        for add in (_nightly, _resize, _embed, _big, _paused, _fresh, _leaving):
+            add(store)
+        for add in (_learning_rate, _seed_sweep, _pretrain, _assets, _hostile):
+            add(store)
+    store.close()
+    _write_logs(home)
+
+
+def _put(
+    store: SqliteStore,
+    kind: str,
+    name: str,
+    *,
+    age_s: float,
+    status: dict[str, object] | None = None,
+    spec: dict[str, object] | None = None,
+    labels: dict[str, str] | None = None,
+    deleted: bool = False,
+) -> str:
+    uid = f"u-{name}"
+    filled = {"observedGeneration": 1, "active": 0, "succeeded": 0, "failed": 0, **(status or {})}
+    row = Resource(
+        uid=uid, kind=kind, name=name, generation=1, version=0,
+        spec=json.dumps(spec if spec is not None else {"template": {"python": "..."}}),
+        status="", labels=labels or {}, annotations={}, created_at_s=NOW_S - age_s,
+        deleted_at_s=None,
+    )  # fmt: skip
+    stored = store.resources.put(row, expected_version=None)
+    if status is not None:
+        version = store.resources.put_status(
+            uid, json.dumps(filled), expected_version=stored.version
+        )
+        assert version is not None
+        stored = Resource(**{**_fields(stored), "version": version, "status": json.dumps(filled)})
+    if deleted:
+        gone = Resource(**{**_fields(stored), "deleted_at_s": NOW_S - 20})
+        store.resources.put(gone, expected_version=stored.version)
+    return uid
+
+
+def _fields(resource: Resource) -> dict[str, object]:
+    return {name: getattr(resource, name) for name in Resource.__slots__}
+
+
+def _run(
+    store: SqliteStore,
+    uid: str,
+    index: int,
+    *,
+    attempt: int = 1,
+    state: RunState = RunState.SUCCEEDED,
+    params: dict[str, object] | None = None,
+    result: dict[str, object] | None = None,
+    reason: str = "Completed",
+    message: str = "",
+    exit_code: int | None = 0,
+    began_s: float = 20 * MINUTE_S,
+    took_s: float | None = 41.0,
+    metrics: tuple[Metric, ...] = (),
+) -> None:
+    name = f"{uid}-{index}-{attempt}"
+    started = NOW_S - began_s
+    if state in LIVE_STATES:
+        reason, exit_code, took_s = "", None, None
+    run = Run(
+        name=name, uid=uid, index=index, attempt=attempt, state=RunState.STARTING,
+        provider="local", sandbox=name, template_hash="t", params=json.dumps(params or {}),
+        params_hash="p", created_at_s=started - 0.2,
+    )  # fmt: skip
+    store.runs.begin([run])
+    ended = None if took_s is None else started + took_s
+    done = Run(
+        **{
+            **{field: getattr(run, field) for field in Run.__slots__},
+            "state": state, "reason": reason, "message": message, "exit_code": exit_code,
+            "started_at_s": None if state is RunState.STARTING else started,
+            "ended_at_s": ended, "handle": f"h-{name}",
+        }
+    )  # fmt: skip
+    text = None if result is None else json.dumps(result)
+    assert store.runs.advance(done, result=text, metrics=metrics)
+
+
+def _nightly(store: SqliteStore) -> None:
+    uid = _put(store, "BatchJob", "nightly-ev", age_s=9 * HOUR_S, labels={"team": "eval"}, status={
+        "phase": "Succeeded", "reason": "Completed", "total": 3, "succeeded": 3, "retries": 1,
+        "completedIndexes": "0-2", "startTime": NOW_S - 9 * HOUR_S,
+        "completionTime": NOW_S - 9 * HOUR_S + 182.4, "isolation": "namespaces+landlock",
+        "conditions": [{"type": "Complete", "status": "True", "reason": "Completed",
+                        "message": "3 of 3", "lastTransitionTime": NOW_S - 8 * HOUR_S}],
+    })  # fmt: skip
+    _run(
+        store, uid, 0, params={"chunk_id": 0, "data": [1, 2, 3]}, result={"chunk_id": 0, "count": 3}
+    )
+    _run(store, uid, 1, state=RunState.LOST, reason="ProviderLost", exit_code=None, took_s=3.2,
+         params={"chunk_id": 1, "data": [4]})  # fmt: skip
+    _run(store, uid, 1, attempt=2, params={"chunk_id": 1, "data": [4]},
+         result={"chunk_id": 1, "count": 1, "note": "a b"})  # fmt: skip
+    _run(store, uid, 2, params={"chunk_id": 2, "data": []}, result={"chunk_id": 2, "count": 0})
+
+
+def _resize(store: SqliteStore) -> None:
+    uid = _put(store, "BatchJob", "resize", age_s=3 * HOUR_S, status={
+        "phase": "Failed", "reason": "MaxFailedIndexesExceeded", "total": 4, "succeeded": 2,
+        "failed": 2, "retries": 2, "completedIndexes": "0-1", "failedIndexes": "2-3",
+        "message": "2 tasks failed, more than maxFailedIndexes 1",
+        "startTime": NOW_S - 3 * HOUR_S, "completionTime": NOW_S - 3 * HOUR_S + 59,
+        "lastFailure": {"index": 3, "attempt": 1, "reason": "Error"},
+    })  # fmt: skip
+    for index in (0, 1):
+        _run(store, uid, index, began_s=2 * HOUR_S, result={"path": f"{index}.png"})
+    for attempt in (1, 2, 3):
+        _run(store, uid, 2, attempt=attempt, state=RunState.FAILED, reason="OOMKilled",
+             message="killed: more than 512 MiB of memory", exit_code=137,
+             began_s=2 * HOUR_S)  # fmt: skip
+    _run(store, uid, 3, state=RunState.FAILED, reason="Error", message=TRACEBACK, exit_code=1,
+         began_s=HOUR_S, took_s=3.0)  # fmt: skip
+
+
+def _embed(store: SqliteStore) -> None:
+    labels = {"team": "rlm"}
+    uid = _put(store, "BatchJob", "embed-docs", age_s=18 * MINUTE_S, labels=labels, status={
+        "phase": "Running", "reason": "InProgress", "total": 6, "succeeded": 1, "active": 2,
+        "completedIndexes": "0", "where": {"local": 2}, "isolation": "namespaces",
+        "startTime": NOW_S - 18 * MINUTE_S, "retries": 1,
+        "waitingOn": ["task 3: backing off for 4 s after ExitCode:2"],
+        "lastFailure": {"index": 3, "attempt": 1, "reason": "ExitCode:2"},
+    })  # fmt: skip
+    _run(store, uid, 0, result={"rows": 7})
+    _run(store, uid, 1, state=RunState.RUNNING)
+    _run(store, uid, 2, state=RunState.STARTING)
+    _run(
+        store,
+        uid,
+        3,
+        state=RunState.FAILED,
+        reason="ExitCode:2",
+        exit_code=2,
+        message="exit code 2",
+    )
+    store.events.record([
+        EventRow(uid, NOW_S - 17 * MINUTE_S, "Normal", "Created", "batchjob/embed-docs created"),
+        EventRow(uid, NOW_S - 40, "Warning", "TaskFailed", "task 3 attempt 1: ExitCode:2", 3),
+    ])  # fmt: skip
+
+
+def _big(store: SqliteStore) -> None:
+    need = "task 0: needs 8 GPUs of any kind, this machine has 0"
+    _put(store, "BatchJob", "big-eval", age_s=2 * MINUTE_S, status={
+        "phase": "Pending", "reason": "NoCapacity", "message": need.removeprefix("task 0: "),
+        "total": 2000, "active": 1,
+        "waitingOn": [need, "1 runs are being stopped"],
+    })  # fmt: skip
+
+
+def _paused(store: SqliteStore) -> None:
+    _put(store, "BatchJob", "paused", age_s=90, status={
+        "phase": "Suspended", "reason": "Suspended", "message": "spec.suspend is true", "total": 5,
+        "succeeded": 1,
+    })  # fmt: skip
+
+
+def _fresh(store: SqliteStore) -> None:
+    _put(store, "BatchJob", "fresh", age_s=1)
+
+
+def _leaving(store: SqliteStore) -> None:
+    _put(store, "BatchJob", "leaving", age_s=DAY_S, deleted=True, status={
+        "phase": "Deleting", "reason": "Deleted", "total": 2, "active": 1,
+        "waitingOn": ["1 runs are being stopped"],
+    })  # fmt: skip
+
+
+def _learning_rate(store: SqliteStore) -> None:
+    uid = _put(store, "Sweep", "lr", age_s=41 * MINUTE_S, status={
+        "phase": "Running", "reason": "InProgress", "total": 4, "succeeded": 2, "active": 1,
+        "failed": 1, "failedIndexes": "3", "method": "grid",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "best": {"index": 1, "params": {"batch_size": 64, "lr": 0.01},
+                 "metric": {"name": "loss", "value": 1.6024042183073266}},
+    })  # fmt: skip
+    _run(store, uid, 0, params={"batch_size": 32, "lr": 0.01}, result={"loss": 3.0942457101488188})
+    _run(store, uid, 1, params={"batch_size": 64, "lr": 0.01}, metrics=(
+        Metric(0, 1, "loss", 2.5, NOW_S), Metric(1, 2, "loss", 1.6024042183073266, NOW_S),
+        Metric(2, 2, "other", 9.0, NOW_S)))  # fmt: skip
+    _run(store, uid, 2, params={"batch_size": 32, "lr": 0.001}, state=RunState.RUNNING)
+    _run(store, uid, 3, params={"batch_size": 64, "lr": 0.001}, state=RunState.FAILED,
+         reason="Timeout", message="longer than timeoutSeconds 120", exit_code=None)  # fmt: skip
+
+
+def _seed_sweep(store: SqliteStore) -> None:
+    _put(store, "Sweep", "seed", age_s=2 * DAY_S, status={
+        "phase": "Succeeded", "reason": "Completed", "message": "1 of 1", "total": 1,
+        "succeeded": 1, "method": "random", "metric": {"name": "train/acc", "goal": "maximize"},
+        "best": {"index": 0, "params": {"lr": 3e-05, "net": {"depth": 2}},
+                 "metric": {"name": "train/acc", "value": 0.97}},
+        "startTime": NOW_S - 2 * DAY_S, "completionTime": NOW_S - 2 * DAY_S + 40.2,
+    })  # fmt: skip
+
+
+def _pretrain(store: SqliteStore) -> None:
+    uid = _put(store, "TrainingRun", "pretrain", age_s=5 * HOUR_S, status={
+        "phase": "Running", "reason": "InProgress", "total": 2, "succeeded": 1, "active": 1,
+        "stage": "train", "restarts": 1, "retries": 1, "where": {"local": 1},
+    })  # fmt: skip
+    _run(store, uid, 0, params={"stage": "data"})
+    _run(store, uid, 1, params={"stage": "train"}, state=RunState.RUNNING)
+
+
+def _assets(store: SqliteStore) -> None:
+    _put(store, "Volume", "ckpt", age_s=DAY_S, spec={}, status={"phase": "Ready"})
+    spec = {"provider": "local", "deletionPolicy": "Delete"}
+    full = "no space left on the disk"
+    _put(store, "Volume", "scratch", age_s=60, spec=spec, status={
+        "phase": "Pending", "reason": "Creating", "message": full, "waitingOn": [full],
+    })  # fmt: skip
+    source = {"fromEnv": ["HF_TOKEN"]}
+    _put(store, "Secret", "hf", age_s=DAY_S, spec=source, status={"phase": "Ready"})
+
+
+def _hostile(store: SqliteStore) -> None:
+    """Texts of users and of tasks that would move the cursor, ring, or read backwards."""
+    evil = "\x1b]0;owned\x07\r\nNAME \x9b2J\u202e"
+    uid = _put(store, "BatchJob", "hostile", age_s=5, labels={"team": evil}, status={
+        "phase": "Failed", "reason": "Refused", "message": evil, "total": 1, "failed": 1,
+        "failedIndexes": "0", "isolation": evil, "where": {evil: 1},
+    })  # fmt: skip
+    _run(store, uid, 0, state=RunState.FAILED, reason=evil, message=evil, params={evil: evil},
+         result={"text": evil})  # fmt: skip
+    store.events.record([EventRow(uid, NOW_S - 1, "Warning", evil, evil)])
+
+
+def _write_logs(home: Path) -> None:
+    """As provider local leaves them: one file a run."""
+    logs = {
+        ("u-nightly-ev", "u-nightly-ev-0-1"): b"chunk 0\nline two\n",
+        ("u-nightly-ev", "u-nightly-ev-1-2"): b"chunk 1, no line end",
+        ("u-resize", "u-resize-3-1"): TRACEBACK.encode() + b"\xff raw byte\r\n",
+        ("u-hostile", "u-hostile-0-1"): b"\x1b[2J\x1b[1;1Hfake prompt $ \r overwritten\n",
+    }
+    for (uid, run), text in logs.items():
+        folder = home / "local" / "jobs" / uid / "runs"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{run}.log").write_bytes(text)

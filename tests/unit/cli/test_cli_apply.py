@@ -1,0 +1,124 @@
+"""`apply` as a thin client: what it sends, and what it makes of each reply."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.main import guarded
+from fleetctl.cli.render import Screen
+from tests.cli_controller import controller
+
+OK = {"ok": True, "results": [{"key": "batchjob/x", "outcome": "created", "message": "3 tasks"}]}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "home"
+    monkeypatch.setenv("FLEETCTL_HOME", str(place))
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+def fleetctl(*words: str) -> tuple[int, str, str]:
+    out, talk = io.StringIO(), io.StringIO()
+    code = guarded(list(words), Screen(out, talk))
+    return code, out.getvalue(), talk.getvalue()
+
+
+def replies(*answers: dict[str, object]) -> Callable[[bytes], bytes]:
+    """Each request gets the next answer, the last one for ever."""
+    left = list(answers)
+
+    def respond(_line: bytes) -> bytes:
+        return json.dumps(left.pop(0) if len(left) > 1 else left[0]).encode() + b"\n"
+
+    return respond
+
+
+def sent(asked: Sequence[bytes]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in asked]
+
+
+def test_the_raw_text_is_sent_with_its_path_and_directory(home: Path) -> None:
+    Path("jobs").mkdir()
+    Path("jobs/a.yaml").write_text("kind: no: yaml\n")
+    with controller(home, replies(OK)) as asked:
+        code, out, _ = fleetctl("apply", "-f", "jobs/a.yaml")
+    assert (code, out) == (0, "batchjob/x created  3 tasks\n")
+    (request,) = sent(asked)
+    assert request["verb"] == "apply"
+    assert "env" not in request
+    (document,) = request["documents"]  # type: ignore[misc]
+    assert document["path"] == "jobs/a.yaml"
+    assert document["text"] == "kind: no: yaml\n"
+    assert document["dir"] == str(Path("jobs").absolute())
+
+
+def test_a_directory_stands_for_its_manifests_in_order(home: Path) -> None:
+    Path("d").mkdir()
+    for name in ("b.yaml", "a.yml", "c.json", ".hidden.yaml", "note.txt"):
+        Path("d", name).write_text(name)
+    with controller(home, replies(OK)) as asked:
+        fleetctl("apply", "-f", "d")
+    documents = sent(asked)[0]["documents"]
+    assert [one["path"] for one in documents] == ["d/a.yml", "d/b.yaml", "d/c.json"]  # type: ignore[attr-defined]
+
+
+def test_variables_are_sent_only_when_they_are_asked_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("a.yaml").write_text("x")
+    monkeypatch.setenv("HF_TOKEN", "s3cret")
+    monkeypatch.delenv("OTHER_TOKEN", raising=False)
+    need = {"ok": False, "needEnv": ["HF_TOKEN", "OTHER_TOKEN"]}
+    with controller(home, replies(need, OK)) as asked:
+        code, out, talk = fleetctl("apply", "-f", "a.yaml")
+    first, second = sent(asked)
+    assert "env" not in first
+    assert second["env"] == {"HF_TOKEN": "s3cret"}
+    assert code == 0
+    assert "s3cret" not in out + talk
+
+
+def test_all_errors_of_a_refusal_are_shown_with_their_hints_and_code(home: Path) -> None:
+    Path("a.yaml").write_text("x")
+    no = {
+        "ok": False,
+        "code": 2,
+        "errors": ["a.yaml:1:2: bad\nhint: did you mean `y`?", "a.yaml:3:4: bad"],
+    }
+    with controller(home, replies(no)):
+        code, out, talk = fleetctl("apply", "-f", "a.yaml", "--wait")
+    assert (code, out) == (2, "")
+    assert talk == ("error: a.yaml:1:2: bad\nhint: did you mean `y`?\nerror: a.yaml:3:4: bad\n")
+
+
+def test_warnings_are_talk_and_outcomes_are_data(home: Path) -> None:
+    Path("a.yaml").write_text("x")
+    with controller(home, replies({**OK, "warnings": ["env KEY looks like a secret\x1b[2J"]})):
+        code, out, talk = fleetctl("apply", "-f", "a.yaml")
+    assert code == 0
+    assert out == "batchjob/x created  3 tasks\n"
+    assert talk == "warning: env KEY looks like a secret\\x1b[2J\n"
+
+
+def test_a_file_that_is_not_there_is_told_before_anything_is_sent(home: Path) -> None:
+    Path("sweep.yaml").write_text("x")
+    with controller(home, replies(OK)) as asked:
+        code, _, talk = fleetctl("apply", "-f", "sweeep.yaml")
+    assert code == 4
+    assert "hint: did you mean `sweep.yaml`?" in talk
+    assert asked == []
+
+
+def test_suspend_says_what_the_controller_did(home: Path) -> None:
+    done = {"ok": True, "results": [{"key": "batchjob/x", "outcome": "unchanged", "message": ""}]}
+    with controller(home, replies(done)) as asked:
+        code, out, _ = fleetctl("suspend", "job/x")
+    assert (code, out) == (0, "batchjob/x unchanged\n")
+    assert sent(asked) == [{"verb": "suspend", "keys": ["batchjob/x"]}]
