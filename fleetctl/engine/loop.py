@@ -151,6 +151,7 @@ class Engine:
         self.tracks.clear()
         self.owner_of.clear()
         self._inbox.clear()
+        self.passes.wished.clear()
         self._watched, _ = self.store.resources.watch(0)
         for resource in self.store.resources.list():
             track = self.tracks[resource.uid] = track_of(resource)
@@ -208,13 +209,10 @@ class Engine:
 
     def _take_wishes(self) -> None:
         """Which resources were written since the last look, by wishes made through the store."""
-        version, uids = self.store.resources.watch(self._watched)
-        if version == self._watched:
-            return
-        self._watched = version
-        for uid in uids:
-            self.passes.stale.add(uid)
-            self.queue.add(uid)
+        self._watched, rows = self.store.resources.watch(self._watched)
+        for row in rows:
+            self.passes.wished[row.uid] = row
+            self.queue.add(row.uid)
 
     async def _sleep(self) -> None:
         """Until a fact, a wish, the next due key or the next full scan."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Passes:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.stale: set[str] = set()  # uids whose row was written by a wish since it was read
+        self.wished: dict[str, Resource] = {}  # rows that a wish wrote since they were read
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -72,7 +72,7 @@ class Passes:
         self._carry_out(track, plan, now_s)
         if plan.wake_at_s is not None:
             self._engine.queue.add(uid, max(plan.wake_at_s, now_s))
-        if uid in self._engine.tracks and plan.reason:
+        if uid in self._engine.tracks and not plan.final:
             before = track.status
             after = status_of(plan, wish, track.history, before, now_s)
             self._say_changes(track, before, plan)
@@ -90,13 +90,9 @@ class Passes:
         """
         engine = self._engine
         track = engine.tracks.get(uid)
-        if track is not None and uid not in self.stale:
-            return track
-        self.stale.discard(uid)
-        row = next((row for row in engine.store.resources.list() if row.uid == uid), None)
+        row = self.wished.pop(uid, None)
         if row is None:
-            engine.tracks.pop(uid, None)
-            return None
+            return track
         if track is None:
             track = engine.tracks[uid] = track_of(row)
         elif row.generation != track.resource.generation:
@@ -180,7 +176,8 @@ class Passes:
                 case Stop():
                     self._stop(track, action)
                 case CloseSandbox():
-                    pass  # an idle sandbox has no run to mark; drive asks the provider
+                    assert track.history is not None
+                    track.history.sandbox_closing(action.sandbox)
                 case EnsureVolume() | RemoveVolume() | FreeScratch():
                     pass
                 case Drop():
@@ -246,8 +243,7 @@ class Passes:
             resource.uid, text, expected_version=resource.version
         )
         if version is None:
-            # A wish was written in between; the next pass reads it and writes its status.
-            self.stale.add(resource.uid)
+            # A wish was written in between; the next turn takes it in and writes its status.
             self._engine.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)
@@ -273,8 +269,7 @@ class Passes:
             engine.settings.pass_retry_max_s,
         )
         engine.queue.add(uid, now_s + wait_s)
-        # What it holds in memory may be half changed; the next pass reads it back.
-        self.stale.add(uid)
+        # What it holds in memory may be half changed; the next pass reads the rows back.
         track.spec, track.controller, track.history = None, None, None
         text = f"this object cannot be handled by this version: {type(error).__name__}"
         engine.say(uid, "Quarantined", text, kind="Warning")

@@ -79,11 +79,11 @@ class ResourceStore(Protocol):
         """Drop the row and all that hangs on it: runs, results, metrics, events. Idempotent."""
         ...
 
-    def watch(self, after: int) -> tuple[int, Sequence[str]]:
-        """The store-wide change counter, and the uids of the resources that changed after `after`.
+    def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
+        """The store-wide counter of wishes, and the resources that were put after `after`, in order.
 
-        Rises with every put, put_status and delete and never falls, across openings too. A dropped
-        resource is not named: it only moves the counter.
+        Rises with every put and delete, not with a status, and never falls, across openings too. A
+        dropped resource is not among them: it only moves the counter.
         """
         ...
 

@@ -76,8 +76,7 @@ class SqliteResources:
 
     def put_status(self, uid: str, status: str, *, expected_version: int) -> int | None:
         state = self._session.writing()
-        change = self._session.next_change()
-        done = state.execute(self._sql["put_status"], (status, change, uid, expected_version))
+        done = state.execute(self._sql["put_status"], (status, uid, expected_version))
         return expected_version + 1 if done.rowcount == 1 else None
 
     def delete(self, uid: str) -> None:
@@ -92,9 +91,11 @@ class SqliteResources:
         self._session.next_change()
         self._session.event_writes.append(lambda events: drop_events(events, uid))
 
-    def watch(self, after: int) -> tuple[int, Sequence[str]]:
-        changed = self._session.read("changed_resources", (after,))
-        return self._session.changes, [str(uid) for (uid,) in changed]
+    def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
+        counter = self._session.changes
+        if counter == after:
+            return counter, []
+        return counter, [_resource(row) for row in self._session.read("changed_resources", (after,))]
 
 
 def _json(labels: dict[str, str]) -> str:

@@ -51,10 +51,13 @@ WHERE rid = ?;
 UPDATE specs SET spec = ?1 WHERE rid = ?2 AND spec <> ?1;
 
 -- name: put_status
-UPDATE resources SET status = ?, version = version + 1, change = ? WHERE uid = ? AND version = ?;
+UPDATE resources SET status = ?, version = version + 1 WHERE uid = ? AND version = ?;
 
 -- name: changed_resources
-SELECT uid FROM resources WHERE change > ? ORDER BY change;
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s
+FROM resources JOIN specs USING (rid)
+WHERE change > ? ORDER BY change;
 
 -- name: rid_of
 SELECT rid FROM resources WHERE uid = ?;

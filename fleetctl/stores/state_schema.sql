@@ -1,7 +1,7 @@
 -- state.db: the truth. Every change is durable when its transaction ends (WAL, synchronous=FULL).
 -- Plain types on purpose: nothing here needs an SQLite newer than 3.33.
 
--- One row: who we are, who may write, and how many changes of resources there have been.
+-- One row: who we are, who may write, and how many wishes there have been.
 CREATE TABLE store (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     store_id TEXT NOT NULL,        -- random; the owner tag on everything that we create

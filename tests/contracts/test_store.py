@@ -131,7 +131,7 @@ def test_nothing_of_a_dropped_resource_comes_back_with_the_next_one(store: Sqlit
     assert list(store.runs.metrics_of(run(0).name)) == []
 
 
-def test_watch_names_what_changed_after_a_point_and_the_counter_survives_a_restart(
+def test_watch_gives_the_wishes_after_a_point_and_the_counter_survives_a_restart(
     world: World,
 ) -> None:
     store = world.store
@@ -139,10 +139,13 @@ def test_watch_names_what_changed_after_a_point_and_the_counter_survives_a_resta
     put(store, job())
     put(store, job(uid="u2", name="b"))
     middle, changed = store.resources.watch(start)
-    assert list(changed) == ["u1", "u2"]
+    assert [row.uid for row in changed] == ["u1", "u2"]
     with store.transaction():
         store.resources.put_status("u1", '{"x":1}', expected_version=1)
-    assert list(store.resources.watch(middle)[1]) == ["u1"]
+    assert store.resources.watch(middle) == (middle, [])
+    with store.transaction():
+        again = store.resources.put(job(spec='{"again":1}'), expected_version=2)
+    assert list(store.resources.watch(middle)[1]) == [again]
     with store.transaction():
         store.resources.delete("u1")
     end, changed = store.resources.watch(middle)
