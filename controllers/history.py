@@ -41,17 +41,21 @@ class OpenSandbox:
     used: int
     last: Run
     busy: bool
+    closing: bool = False  # it was asked to end, so it takes no task any more
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A row read back. superseded: its params or template are no longer the wish, so its outcome
-    says nothing.
+    """A row read back.
+
+    superseded: its params or template are no longer the wish, so its outcome says nothing.
+    wanted: the present spec has its unit; else the row tells of a machine that may live, no more.
     """
 
     run: Run
     score: float | None = None
     superseded: bool = False
+    wanted: bool = True
 
 
 class History:
@@ -73,7 +77,7 @@ class History:
         "live_by_index",
         "lowest",
         "note",
-        "params_of",
+        "providers",
         "refused",
         "retries",
         "sandboxes",
@@ -99,7 +103,7 @@ class History:
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
         self.highest: tuple[float, int] | None = None  # (-score, index)
-        self.params_of: dict[str, int] = {}  # kinds that allocate indexes: params hash -> index
+        self.providers: set[str] = set()  # those that were ever asked to run something
         self.failures = 0  # application failures, over all units
         self.infra_failures = 0
         self.retries = 0
@@ -124,7 +128,7 @@ class History:
         self.live[run.name] = run
         self.live_by_index[run.index] = run.name
         self.taken.add(run.index)
-        self.params_of.setdefault(run.params_hash, run.index)
+        self.providers.add(run.provider)
         self._enter_sandbox(run)
 
     def changed(self, run: Run) -> None:
@@ -132,14 +136,24 @@ class History:
         assert run.name in self.live and run.state in LIVE_STATES, run
         self.live[run.name] = run
 
-    def ended(self, run: Run, *, score: float | None = None, superseded: bool = False) -> None:
+    def ended(
+        self,
+        run: Run,
+        *,
+        score: float | None = None,
+        superseded: bool = False,
+        wanted: bool = True,
+    ) -> None:
         """A live run reached its end: the unit is finished, given up, or due again.
 
-        superseded: as in Replayed; the unit begins anew, as it would if all rows were read back.
+        superseded and wanted as in Replayed: what is left is what reading all rows back would give.
         """
         del self.live[run.name], self.live_by_index[run.index]
         self._leave_sandbox(run)
         unit = self.unfinished[run.index]
+        if not wanted:
+            self._forget_unit(run)
+            return
         if superseded:
             unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
             self._requeue(run.index, unit, 0.0)
@@ -160,6 +174,7 @@ class History:
             unit_rows = list(group)
             self._replay_unit(unit_rows)
             for row in unit_rows:
+                self.providers.add(row.run.provider)
                 if row.run.sandbox != row.run.name:
                     extra_uses[row.run.sandbox] += 1
                 if row.run.sandbox_open or row.run.state in LIVE_STATES:
@@ -171,6 +186,10 @@ class History:
             self.sandboxes[run.sandbox] = OpenSandbox(
                 run.sandbox, run.provider, run.template_hash, 1 + extra_uses[run.sandbox], run, busy
             )
+
+    def sandbox_closing(self, sandbox: str) -> None:
+        """An idle sandbox is being asked to end."""
+        self.sandboxes[sandbox] = replace(self.sandboxes[sandbox], closing=True)
 
     def sandbox_closed(self, sandbox: str) -> None:
         """Confirmed gone."""
@@ -208,17 +227,18 @@ class History:
     def _replay_unit(self, rows: list[Replayed]) -> None:
         last = rows[-1].run
         index, live = last.index, last.state in LIVE_STATES
+        if not rows[-1].wanted:
+            if not live:
+                return
+            rows = rows[-1:]
         self.taken.add(index)
         self.started += len(rows)
-        self.retries += len(rows) - 1
+        self.retries += sum(1 for row in rows if row.run.attempt > 1)
         unit = self.unfinished[index] = Unfinished(attempts=last.attempt)
-        ended = rows[:-1] if live else rows
         # An attempt under an older wish cuts off all that came before it: the latest attempt
         # counts.
-        cut = max((at for at, row in enumerate(ended) if row.superseded), default=-1)
-        current = ended[cut + 1 :]
-        for row in current:
-            self.params_of.setdefault(row.run.params_hash, index)
+        cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
+        for row in rows[cut + 1 : len(rows) - live]:
             unit.last = row.run
             if row.run.state is RunState.SUCCEEDED:
                 self._succeed(row.run, row.score)
@@ -226,13 +246,18 @@ class History:
             if row.run.state in (RunState.FAILED, RunState.LOST):
                 self._count_failure(row.run, unit)
         if live:
-            self.params_of.setdefault(last.params_hash, index)
             self.live[last.name] = last
             self.live_by_index[index] = last.name
         elif unit.last is None:
             self._requeue(index, unit, 0.0)
         else:
             self._settle(unit.last, unit)
+
+    def _forget_unit(self, run: Run) -> None:
+        self.taken.discard(run.index)
+        self.started -= 1
+        self.retries -= run.attempt > 1
+        del self.unfinished[run.index]
 
     def _succeed(self, run: Run, score: float | None) -> None:
         added = self.succeeded.add(run.index)
@@ -247,7 +272,7 @@ class History:
         del self.unfinished[run.index]
 
     def _count_failure(self, run: Run, unit: Unfinished) -> None:
-        self.last_failure = run
+        self.last_failure = _later(self.last_failure, run)
         ignored = failure_action(self.limits, run) is FailureAction.IGNORE
         if run.state is RunState.LOST or ignored:
             # An ignored failure is capped like a lost run, so that it cannot repeat for ever.
@@ -260,14 +285,14 @@ class History:
     def _settle(self, run: Run, unit: Unfinished) -> None:
         """After its last ended attempt, a unit without success is given up or due again."""
         if run.state is RunState.REFUSED:
-            self.refused = run
+            self.refused = _later(self.refused, run)
         if run.state in (RunState.STOPPED, RunState.REFUSED):
             self._requeue(run.index, unit, 0.0)
             return
         action = failure_action(self.limits, run)
         app_failure = run.state is RunState.FAILED
         if app_failure and action is FailureAction.FAIL_JOB:
-            self.failed_job = run
+            self.failed_job = _later(self.failed_job, run)
         over = app_failure and action in (FailureAction.FAIL_INDEX, FailureAction.FAIL_JOB)
         if over or spent(
             self.limits, app_failures=unit.app_failures, infra_failures=unit.infra_failures
@@ -298,3 +323,10 @@ class History:
         known = self.sandboxes.pop(run.sandbox)
         if run.sandbox_open:
             self.sandboxes[run.sandbox] = replace(known, last=run, busy=False)
+
+
+def _later(known: Run | None, run: Run) -> Run:
+    """Whichever ended last, so that the order of reading rows back makes no difference."""
+    if known is None:
+        return run
+    return max(known, run, key=lambda it: (it.ended_at_s or it.created_at_s, it.index, it.attempt))

@@ -24,9 +24,11 @@ def lint(plan: Plan, history: History, *, parallelism: int | None) -> list[str]:
 def _starts(starts: list[Start], history: History, parallelism: int | None) -> Iterator[str]:
     new = sum(1 for start in starts if start.sandbox is None)
     idle = sum(1 for box in history.sandboxes.values() if not box.busy)
-    if parallelism is not None and starts and len(history.live) + idle + new > parallelism:
-        held = f"{len(history.live)} live, {idle} idle and {new} new"
-        yield f"{held} exceed parallelism {parallelism}"
+    live = len(history.live)
+    if parallelism is not None and new and live + idle + new > parallelism:
+        yield f"{live} live, {idle} idle and {new} new exceed parallelism {parallelism}"
+    if parallelism is not None and starts and live + len(starts) > parallelism:
+        yield f"{live} live and {len(starts)} starts exceed parallelism {parallelism}"
     for index, count in Counter(start.index for start in starts).items():
         if count > 1:
             yield f"index {index} would start {count} times"

@@ -102,7 +102,7 @@ Action = Start | Stop | CloseSandbox | EnsureVolume | RemoveVolume | FreeScratch
 @dataclass(frozen=True, slots=True)
 class Plan:
     """actions in the order to carry out; wake_at_s is when the pass must be made again at the
-    latest.
+    latest. final: the object is over, and its status stays as it was written then.
     """
 
     actions: tuple[Action, ...]
@@ -111,6 +111,7 @@ class Plan:
     message: str = ""
     waiting_on: tuple[str, ...] = ()
     wake_at_s: float | None = None
+    final: bool = False
     extra: Mapping[str, object] = field(
         default_factory=dict
     )  # kind-specific status, such as a best trial

@@ -10,7 +10,8 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from controllers.history import History, OpenSandbox
 from controllers.kind import Controller, Keep, Policy, StopNow, Unit, Verdict, keep
@@ -100,20 +101,18 @@ def _finished(wish: Wish, history: History, now_s: float) -> Plan | None:
     prior, policy = wish.prior, wish.controller.policy
     if prior.phase not in TERMINAL_PHASES or prior.generation != wish.generation:
         return None
+    over = partial(Plan, phase=prior.phase, reason="Finished", final=True)
     if history.live or history.sandboxes:
-        actions: tuple[Action, ...] = (
-            *_stop_all(history, "Finished", policy),
-            *_close_all(history, "Finished"),
-        )
-        return Plan(actions, prior.phase, "")
-    if policy.ttl_s is None or prior.scratch_freed or prior.completed_at_s is None:
-        return Plan((), prior.phase, "")
+        return over((*_stop_all(history, "Finished", policy), *_close_all(history, "Finished")))
+    if policy.ttl_s is None or prior.completed_at_s is None:
+        return over((), message="it is over, and has no ttlSecondsAfterFinished")
+    if prior.scratch_freed:
+        return over((), message="it is over, and what its runs left behind is freed")
     free_at_s = prior.completed_at_s + policy.ttl_s
     if now_s < free_at_s:
-        return Plan((), prior.phase, "", wake_at_s=free_at_s)
-    return Plan(
-        (FreeScratch(wish.uid, True, "ttlSecondsAfterFinished has passed"),), prior.phase, ""
-    )
+        text = f"it is over; what its runs left behind is freed in {free_at_s - now_s:.0f} s"
+        return over((), message=text, wake_at_s=free_at_s)
+    return over((FreeScratch(wish.uid, True, "ttlSecondsAfterFinished has passed"),))
 
 
 def _end(wish: Wish, history: History, now_s: float) -> Plan | None:
@@ -125,28 +124,49 @@ def _end(wish: Wish, history: History, now_s: float) -> Plan | None:
     summary = wish.controller.summary(history)
     if history.live or history.sandboxes:
         policy = wish.controller.policy
+        wake_at_s = _deadline_at_s(wish, now_s) if verdict.waits_for_live else None
         stops = [] if verdict.waits_for_live else _stop_all(history, verdict.reason, policy)
         actions = (*stops, *_close_all(history, verdict.reason))
         rest = "waiting for" if verdict.waits_for_live else "stopping"
         text = f"{verdict.message}; {rest} what still runs"
         waiting = _stopping(history)
-        return Plan(actions, Phase.RUNNING, "Finishing", text, waiting_on=waiting, extra=summary)
-    return Plan((), phase, verdict.reason, verdict.message, extra=summary)
+        return Plan(actions, Phase.RUNNING, "Finishing", text, waiting, wake_at_s, extra=summary)
+    ttl_s = wish.controller.policy.ttl_s
+    wake_at_s = None if ttl_s is None else now_s + ttl_s
+    return Plan((), phase, verdict.reason, verdict.message, wake_at_s=wake_at_s, extra=summary)
 
 
 def _verdict(wish: Wish, history: History, now_s: float) -> Verdict | None:
     if history.refused is not None:
         return Verdict(False, "Refused", history.refused.message)
-    deadline_at_s = _deadline_at_s(wish)
-    if deadline_at_s is not None and now_s >= deadline_at_s:
-        limit_s = wish.controller.policy.active_deadline_s
-        return Verdict(False, "DeadlineExceeded", f"activeDeadlineSeconds {limit_s:g} has passed")
-    return wish.controller.verdict(history)
+    policy = wish.controller.policy
+    deadline_at_s = _deadline_at_s(wish, now_s)
+    late = deadline_at_s is not None and now_s >= deadline_at_s
+    # What was reached in time stays reached, also when nobody looked until after the deadline.
+    verdict = wish.controller.verdict(history)
+    if verdict is None and late:
+        text = f"activeDeadlineSeconds {policy.active_deadline_s:g} has passed"
+        return Verdict(False, "DeadlineExceeded", text)
+    if verdict is not None and (late or policy.suspend):
+        return replace(verdict, waits_for_live=False)
+    return verdict
 
 
-def _deadline_at_s(wish: Wish) -> float | None:
-    limit_s, since_s = wish.controller.policy.active_deadline_s, wish.prior.active_since_s
-    return None if limit_s is None or since_s is None else since_s + limit_s
+def _deadline_at_s(wish: Wish, now_s: float) -> float | None:
+    """Counts from the start of the present activity: suspending stops the clock, and resuming or
+    changing the spec of an object that was over starts it anew.
+    """
+    policy, prior = wish.controller.policy, wish.prior
+    if policy.active_deadline_s is None or policy.suspend:
+        return None
+    begins = prior.active_since_s is None or revived(prior, wish.generation)
+    since_s = now_s if begins or prior.active_since_s is None else prior.active_since_s
+    return since_s + policy.active_deadline_s
+
+
+def revived(prior: Prior, generation: int) -> bool:
+    """True when the spec of an object that was over has changed."""
+    return prior.phase in TERMINAL_PHASES and prior.generation != generation
 
 
 def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
@@ -179,9 +199,11 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
     starts: list[Start] = []
+    full = False
     for unit, reason in _wanted(controller, history, now_s):
+        full = len(starts) == STARTS_PER_PASS_MAX
         reuse = idle[-1] if idle else None
-        if len(starts) == STARTS_PER_PASS_MAX or (reuse is None and held >= parallelism):
+        if full or (reuse is None and held >= parallelism):
             break
         if len(history.live) + len(starts) >= parallelism:
             break
@@ -190,12 +212,10 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
             held += 1
         else:
             idle.pop()
-    if not starts and not history.live:
-        # Nothing is left that an idle sandbox could take now; backing-off units get a new one
-        # later.
+    if not full:
+        # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
         closes += tuple(CloseSandbox(box.name, box.last.name, "no task to give it") for box in idle)
-    more = len(starts) == STARTS_PER_PASS_MAX
-    wake_at_s = now_s if more else _wake_at_s(wish, history, now_s)
+    wake_at_s = now_s if full else _wake_at_s(wish, history, now_s)
     return _running(wish, history, (*stops, *closes, *starts), wake_at_s, now_s)
 
 
@@ -212,7 +232,8 @@ def _unwanted(controller: Controller, history: History, parallelism: int) -> Ite
                 yield Stop(run.name, reason, grace_s)
             case Keep():
                 going_on.append(run)
-    for run in going_on[::-1][: max(0, len(going_on) - parallelism)]:
+    going_on.sort(key=lambda run: (-run.created_at_s, -run.index))
+    for run in going_on[: max(0, len(going_on) - parallelism)]:
         yield Stop(run.name, "ScaledDown", grace_s)
 
 
@@ -227,7 +248,7 @@ def _sort_sandboxes(
         if box.busy:
             continue
         fits = box.template_hash == controller.template_hash and box.provider == provider
-        if fits and (reuse is None or box.used < reuse):
+        if not box.closing and fits and (reuse is None or box.used < reuse):
             idle.append(box)
         else:
             closes.append(CloseSandbox(box.name, box.last.name, "used up or out of date"))
@@ -284,7 +305,7 @@ def _running(
     ever = ever or any(run.state is not RunState.STARTING for run in history.live.values())
     phase = Phase.RUNNING if ever else Phase.PENDING
     summary = wish.controller.summary(history)
-    return Plan(actions, phase, reason, message, waiting, wake_at_s, summary)
+    return Plan(actions, phase, reason, message, waiting, wake_at_s, extra=summary)
 
 
 def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
@@ -307,7 +328,7 @@ def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
 def _wake_at_s(wish: Wish, history: History, now_s: float) -> float | None:
     times = (
         history.next_due_at_s(now_s),
-        _deadline_at_s(wish),
+        _deadline_at_s(wish, now_s),
         # A wait whose time has come is being acted on; waking for it again would spin.
         min((it.retry_at_s for it in wish.waits.values() if it.retry_at_s > now_s), default=None),
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from controllers.history import History
 from controllers.model import RunState
 from controllers.plan import TERMINAL_PHASES, Phase, Plan
-from controllers.reconcile import Prior, Wish
+from controllers.reconcile import Prior, Wish, revived
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000
@@ -38,6 +38,7 @@ def status_of(
     """The whole status of a running kind. Times are seconds since the epoch, UTC."""
     over = plan.phase in TERMINAL_PHASES
     suspended = plan.phase is Phase.SUSPENDED
+    since_s = None if revived(prior_of(before), wish.generation) else before.get("activeSince")
     same = before.get("observedGeneration") == wish.generation
     states = Counter(run.state for run in history.live.values())
     status: Status = {
@@ -57,9 +58,7 @@ def status_of(
         "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),
-        "activeSince": None
-        if suspended
-        else ((before.get("activeSince") if same or not over else None) or now_s),
+        "activeSince": None if suspended else since_s or now_s,
         "completionTime": ((before.get("completionTime") if same else None) or now_s)
         if over
         else None,

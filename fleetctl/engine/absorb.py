@@ -265,7 +265,12 @@ class Absorber:
         score = score_of(track.controller, run, result, lambda: latest)
         if run.state is not RunState.SUCCEEDED:
             result = None
-        track.history.ended(run, score=score, superseded=superseded(track.controller, run))
+        track.history.ended(
+            run,
+            score=score,
+            superseded=superseded(track.controller, run),
+            wanted=track.controller.unit(run.index) is not None,
+        )
         track.waits.pop(run.name, None)
         track.calls.pop(run.name, None)
         if not run.sandbox_open:

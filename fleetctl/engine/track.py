@@ -15,7 +15,7 @@ from controllers.history import History, Replayed
 from controllers.kind import Controller, Scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.leaving import Leaving
-from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from controllers.model import Metric, Resource, Run, RunState
 from controllers.plan import (
     TERMINAL_PHASES,
     CloseSandbox,
@@ -158,12 +158,11 @@ def _replayed(
     controller: Controller, rows: Iterable[tuple[Run, str | None]], runs: RunStore
 ) -> Iterator[Replayed]:
     for run, result in rows:
-        live = run.state in LIVE_STATES
-        if not live and controller.unit(run.index) is None:
-            continue  # the spec shrank; its outcome counts no more
-        latest = partial(_stored_values, runs, run.name)
-        score = score_of(controller, run, result, latest)
-        yield Replayed(run, score, not live and superseded(controller, run))
+        wanted = controller.unit(run.index) is not None
+        score = None
+        if wanted:
+            score = score_of(controller, run, result, partial(_stored_values, runs, run.name))
+        yield Replayed(run, score, superseded(controller, run), wanted)
 
 
 def _stored_values(runs: RunStore, run: str) -> dict[str, float]:

@@ -1,0 +1,235 @@
+"""One resource without an engine: passes are made, and what they decide happens at once.
+
+The rows are kept as a store would keep them, so that any moment can be replayed from them. Used by
+the tests of controllers; knows no provider and no clock but the one that a test sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from controllers.history import History, Replayed
+from controllers.kind import Controller, Scoring, superseded
+from controllers.kinds import CONTROLLERS
+from controllers.lint import lint
+from controllers.model import Run, RunState
+from controllers.plan import CloseSandbox, Plan, Start, Stop
+from controllers.reconcile import Prior, Wait, Wish, reconcile
+from controllers.status import prior_of, status_of
+from specs.hashing import canonical_json
+from specs.kinds import KINDS
+
+LOCAL = {"local": 4}
+START_S = 1_000.0
+
+
+class Play:
+    """spec: the fields of a manifest's `spec`, as a person writes them."""
+
+    def __init__(
+        self, spec: Mapping[str, Any], kind: str = "BatchJob", *, now_s: float = START_S
+    ) -> None:
+        self.kind = kind
+        self.now_s = now_s
+        self.generation = 1
+        self.deleted = False
+        self.swept = False
+        self.status: dict[str, Any] = {}
+        self.waits: dict[str, Wait] = {}
+        self.rows: dict[str, tuple[Run, str | None]] = {}
+        self.spec = dict(spec)
+        self.controller, self.history = self.replayed()
+
+    # -- wishes ------------------------------------------------------------------------------------
+
+    def change(self, **fields: Any) -> None:
+        """A new generation of the spec. None takes a field away."""
+        self.spec = {key: it for key, it in {**self.spec, **fields}.items() if it is not None}
+        self.generation += 1
+        self.controller, self.history = self.replayed()
+
+    def restart(self) -> None:
+        """The controller process died and came back: nothing is known but the rows."""
+        self.controller, self.history = self.replayed()
+
+    def replayed(self) -> tuple[Controller, History]:
+        spec = KINDS[self.kind].spec.model_validate(self.spec)
+        allocated = {run.params_hash: run.index for run, _ in self._stored()}
+        controller = CONTROLLERS[self.kind](spec, allocated)
+        history = History(controller.limits)
+        history.replay(self._replayed_rows(controller))
+        return controller, history
+
+    # -- passes ------------------------------------------------------------------------------------
+
+    def look(self) -> Plan:
+        """What a pass would decide now. Nothing happens."""
+        plan = reconcile(self.wish(), self.history, self.now_s)
+        limit = self.controller.policy.parallelism
+        assert lint(plan, self.history, parallelism=limit) == []
+        return plan
+
+    def turn(self) -> Plan:
+        """One pass, carried out. What it stops or closes is gone when `confirm` is called."""
+        plan = self.look()
+        for action in plan.actions:
+            match action:
+                case Start():
+                    self._begin(action)
+                case Stop():
+                    run = self.history.live[action.run]
+                    self._keep(replace(run, state=RunState.STOPPING, reason=action.reason))
+                case CloseSandbox():
+                    self.history.sandbox_closing(action.sandbox)
+        if not plan.final:
+            self.status = status_of(plan, self.wish(), self.history, self.status, self.now_s)
+        return plan
+
+    def wish(self) -> Wish:
+        return Wish(
+            uid="u1",
+            generation=self.generation,
+            deleted=self.deleted,
+            controller=self.controller,
+            providers=LOCAL,
+            prior=prior_of(self.status) if self.status else Prior(),
+            waits=self.waits,
+            swept=self.swept,
+        )
+
+    def settle(self) -> Plan:
+        """Pass after pass, all stops confirmed, until a pass has nothing to do."""
+        for _ in range(1_000):
+            plan = self.turn()
+            stopped = self.confirm()
+            if not plan.actions and not stopped:
+                return plan
+        raise AssertionError("the passes never come to rest")
+
+    # -- what happens to runs ----------------------------------------------------------------------
+
+    @property
+    def active(self) -> list[int]:
+        return sorted(self.history.live_by_index)
+
+    def live(self, index: int) -> Run:
+        return self.history.live[self.history.live_by_index[index]]
+
+    def succeed(self, *indexes: int, result: str | None = None, sandbox_open: bool = False) -> None:
+        for index in indexes:
+            self.end(index, RunState.SUCCEEDED, "Completed", 0, result, sandbox_open)
+
+    def fail(self, *indexes: int, reason: str = "ExitCode:1", exit_code: int | None = 1) -> None:
+        for index in indexes:
+            self.end(index, RunState.FAILED, reason, exit_code)
+
+    def lose(self, *indexes: int) -> None:
+        for index in indexes:
+            self.end(index, RunState.LOST, "ProviderLost")
+
+    def refuse(self, index: int, message: str) -> None:
+        self.end(index, RunState.REFUSED, "Refused", message=message)
+
+    def confirm(self) -> int:
+        """Every run and sandbox that is being ended is gone now. How many there were."""
+        closing = [box.name for box in self.history.sandboxes.values() if box.closing]
+        for name in closing:
+            self._close(name)
+        stopping = [r for r in self.history.live.values() if r.state is RunState.STOPPING]
+        for run in stopping:
+            self.end(run.index, RunState.STOPPED, run.reason)
+        return len(stopping) + len(closing)
+
+    def confirm_starts(self) -> None:
+        for run in list(self.history.live.values()):
+            if run.state is RunState.STARTING:
+                self._keep(replace(run, state=RunState.RUNNING, started_at_s=self.now_s))
+
+    def end(
+        self,
+        index: int,
+        state: RunState,
+        reason: str,
+        exit_code: int | None = None,
+        result: str | None = None,
+        sandbox_open: bool = False,
+        message: str = "",
+    ) -> None:
+        """The live run of `index` is over."""
+        run = replace(
+            self.live(index),
+            state=state,
+            reason=reason,
+            message=message,
+            exit_code=exit_code,
+            ended_at_s=self.now_s,
+            sandbox_open=sandbox_open,
+        )
+        self.rows[run.name] = (run, result)
+        self.waits.pop(run.name, None)
+        self.history.ended(
+            run,
+            score=self._score(self.controller, run, result),
+            superseded=superseded(self.controller, run),
+            wanted=self.controller.unit(index) is not None,
+        )
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _begin(self, start: Start) -> None:
+        name = f"run-{start.index}-{start.attempt}"
+        run = Run(
+            name=name,
+            uid="u1",
+            index=start.index,
+            attempt=start.attempt,
+            state=RunState.STARTING,
+            provider=start.provider,
+            sandbox=start.sandbox or name,
+            template_hash=start.template_hash,
+            params=canonical_json(dict(start.params)),
+            params_hash=start.params_hash,
+            created_at_s=self.now_s,
+        )
+        assert name not in self.rows, f"{name} is begun twice"
+        box = self.history.sandboxes.get(run.sandbox)
+        if box is not None:
+            self._let_go(box.last.name)
+        self.rows[name] = (run, None)
+        self.history.began(run)
+
+    def _keep(self, run: Run) -> None:
+        self.rows[run.name] = (run, None)
+        self.history.changed(run)
+
+    def _close(self, sandbox: str) -> None:
+        self._let_go(self.history.sandboxes[sandbox].last.name)
+        self.history.sandbox_closed(sandbox)
+
+    def _let_go(self, name: str) -> None:
+        run, result = self.rows[name]
+        self.rows[name] = (replace(run, sandbox_open=False), result)
+
+    def _stored(self) -> list[tuple[Run, str | None]]:
+        return sorted(self.rows.values(), key=lambda row: (row[0].index, row[0].attempt))
+
+    def _replayed_rows(self, controller: Controller) -> Iterator[Replayed]:
+        for run, result in self._stored():
+            yield Replayed(
+                run,
+                self._score(controller, run, result),
+                superseded=superseded(controller, run),
+                wanted=controller.unit(run.index) is not None,
+            )
+
+    def _score(self, controller: Controller, run: Run, result: str | None) -> float | None:
+        if run.state is not RunState.SUCCEEDED or not isinstance(controller, Scoring):
+            return None
+        return controller.score(result, {})
+
+
+def job(**fields: Any) -> dict[str, Any]:
+    """The spec of a BatchJob of Python tasks."""
+    return {"template": {"python": "SUBMIT(ok=True)"}, "completions": 3, **fields}
