@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from fleetctl.cli.goals import tally
 from fleetctl.cli.render import Screen
-from fleetctl.cli.summary import best_line
-from fleetctl.cli.text import safe
-from fleetctl.cli.view import View, why
+from fleetctl.cli.text import safe, scalar, shorten
+from fleetctl.cli.view import View, mapping, why
 
 # More bars than a screen has lines would scroll; the rest is counted in words.
 BARS_MAX = 20
 REFRESH_PER_S = 8
+# Beside key, bar, phase and counts this still fits a line of 80 cells in most cases.
+EXTRA_CHARS_MAX = 32
 
 
 class LiveProgress:
@@ -31,8 +33,8 @@ class LiveProgress:
             emoji=False,
         )
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=16),
             TextColumn("{task.fields[said]}", markup=False),
             TimeElapsedColumn(),
             console=console,
@@ -62,6 +64,9 @@ class LiveProgress:
 
 
 def said(seen: View) -> str:
-    """What stands beside the bar: phase, counts, and the best trial or why it stands still."""
-    extra = best_line(seen) or (safe(why(seen)) if not seen.over else "")
-    return "  ".join(part for part in (safe(seen.phase), tally(seen), extra) if part)
+    """What stands beside the bar: phase, counts, and the best so far or why it stands still."""
+    metric = mapping(seen.map("best").get("metric"))
+    best = f"best {metric.get('name')}={scalar(metric.get('value'))}" if metric else ""
+    extra = best or ("" if seen.over else why(seen))
+    parts = (safe(seen.phase), tally(seen), safe(shorten(extra, EXTRA_CHARS_MAX)))
+    return "  ".join(part for part in parts if part)

@@ -5,6 +5,7 @@ Called by the console script. Imports nothing that a verb does not need: start-u
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from typing import NamedTuple
 from fleetctl.cli.render import Screen, silence_stdout, system_screen
 from fleetctl.errors import FleetctlError, UsageError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_TIMEOUT, EXIT_INTERRUPTED = 0, 1, 2, 124, 130
+EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what a full or broken disk answers to a write
 
 
 class Verb(NamedTuple):
@@ -70,6 +72,10 @@ def guarded(words: list[str], screen: Screen) -> int:
         silence_stdout()
         return EXIT_OK
     except Exception as error:  # noqa: BLE001 - ours to fix; a person gets a line, the log the rest
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+            silence_stdout()
+            screen.error(f"the output cannot be written: {os.strerror(error.errno).lower()}")
+            return EXIT_FAILED
         from fleetctl.cli.crash import keep_traceback
 
         path = keep_traceback(error)

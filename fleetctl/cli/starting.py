@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # Ready within 1 s is promised; a machine that is very busy gets ten times that.
 READY_WAIT_S = 10.0
 READY_POLL_S = 0.02
-LOST_RACE_WAIT_S = 1.0
+# The first may lose a race against another one that is just ending; the second tells the reason.
+SPAWNS_MAX = 2
 # With nothing live for so long, a controller that started by itself ends by itself.
 IDLE_EXIT_S = 600
 LOG_BYTES_MAX = 5 * 1024 * 1024
@@ -82,20 +83,21 @@ def ended_orderly(home: Path) -> bool:
 def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, object]:
     """Make sure that a controller runs and is ready; what it says of itself.
 
-    Raises FleetctlError with the end of its log when it does not come up.
+    One that is starting or ending is waited for. Raises FleetctlError with the end of the log when
+    none comes up.
     """
-    found = ping(home)
-    if found and found.get("ready"):
-        return found
-    child = None if found else _spawn(home, idle_exit_s=idle_exit_s)
+    child: subprocess.Popen[bytes] | None = None
+    spawned = 0
     deadline = Deadline(READY_WAIT_S)
     while not deadline.passed:
         found = ping(home)
         if found and found.get("ready"):
             return found
-        if child is not None and child.poll() is not None and not found:
-            # It may have lost a race against another one that is still on its way up.
-            deadline, child = Deadline(LOST_RACE_WAIT_S), None
+        on_its_way = found or (child is not None and child.poll() is None)
+        if not on_its_way and holder(home) is None:
+            if spawned == SPAWNS_MAX:
+                break
+            child, spawned = _spawn(home, idle_exit_s=idle_exit_s), spawned + 1
         deadline.sleep(READY_POLL_S)
     raise FleetctlError(
         "the controller did not become ready" + _tail(home),

@@ -185,7 +185,9 @@ class Reader:
         try:
             connection = self._connection(file, path)
             if connection is not None:
-                yield from connection.execute(sql, parameters)
+                # `yield from` would close the cursor of a Reader that is closed already.
+                for row in connection.execute(sql, parameters):  # noqa: UP028
+                    yield row
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # Imported here: it brings in the models, which reading does without.
             from fleetctl.stores.sqlite_errors import explain
