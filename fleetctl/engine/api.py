@@ -93,7 +93,8 @@ class Api:
             reply: Reply | None = await self._engine.reported(verb(request), what="request")
             return reply or _refusal(["the controller failed at this; its log tells how"], 1)
         except ManifestErrors as error:
-            return _refusal([str(problem) for problem in error.problems], 2, error.hint)
+            # Its text has every problem as a line for people, hints between them.
+            return _refusal(str(error).split("\nerror: "), 2, error.hint)
         except FleetctlError as error:
             return _refusal([str(error)], error.exit_code, error.hint)
         except (ValueError, KeyError, TypeError) as error:
