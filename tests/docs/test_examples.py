@@ -7,11 +7,13 @@ one worker.
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
 
 from tests.docs.fleet import EXAMPLES, Fleet
+from tests.docs.readme import README
 
 pytestmark = pytest.mark.xdist_group("docs-examples")
 
@@ -124,6 +126,18 @@ def test_the_demo_finds_a_model_that_reads_digits_it_never_saw(fleet: Fleet) -> 
     # A search that could not fail would show nothing: bad points are really bad.
     assert min(row["result"]["accuracy"] for row in rows) < 0.5
     assert f"best trial {best['index']}" in said
+
+
+def test_the_demo_screen_of_the_readme_names_the_trial_that_wins(fleet: Fleet) -> None:
+    fleet.apply("sweep.yaml")
+    best = fleet.status("sweep/digits")["best"]
+    shown = r"best trial (\d+): (.*) accuracy=([0-9.]+)$"
+    line = re.search(shown, README.read_text("utf-8"), re.MULTILINE)
+    assert line is not None
+    assert int(line[1]) == best["index"]
+    assert line[2] == " ".join(f"{name}={value}" for name, value in best["params"].items())
+    # Numeric libraries differ in the last digits from one processor to the next.
+    assert float(line[3]) == pytest.approx(best["metric"]["value"], abs=1e-3)
 
 
 def test_the_wandb_sweep_file_runs_as_it_is(fleet: Fleet) -> None:

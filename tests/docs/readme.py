@@ -1,0 +1,98 @@
+"""The README's screens: the commands in its `console run` blocks, and what they print.
+
+`python -m tests.docs.readme` runs them in order in a fresh home and records what they print. The
+test runs them as well and compares, but for what differs from run to run: times, ids, widths.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.docs.fleet import ROOT, Answer, Fleet
+
+README = ROOT / "README.md"
+
+_RUN_BLOCK = re.compile(r"^```console run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Ends in order with the text that stands for what was found.
+_VARYING = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
+    (re.compile(r"\bfl-[a-z2-7]{26}\b"), "RUN"),
+    (re.compile(r"\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?s\b|\b\d+m\b"), "SPAN"),
+    (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r"namespaces(\+landlock)?|\bprocess( \(.*\))?$"), "TIER"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A command of the README and the lines under it."""
+
+    command: str
+    screen: str
+
+
+def shown(text: str) -> list[Shown]:
+    """Every command of every `console run` block, in order."""
+    return [
+        Shown(command, screen)
+        for block in _RUN_BLOCK.findall(text)
+        for command, screen in _commands(block)
+    ]
+
+
+def blocks(text: str, info: str) -> list[str]:
+    """The content of every fenced block with that info string."""
+    return [content for found, content in _BLOCK.findall(text) if found == info]
+
+
+def screen_of(answer: Answer) -> str:
+    """What a person is left with: stdout, errors and hints, and an exit code that is not 0."""
+    talk = [line for line in answer.talk.splitlines() if line.startswith(("error:", "hint:", " "))]
+    code = [f"[exit {answer.code}]"] if answer.code else []
+    return "".join(f"{line.rstrip()}\n" for line in [*answer.out.splitlines(), *talk, *code])
+
+
+def comparable(screen: str) -> list[str]:
+    """The lines of a screen, with what differs from run to run replaced by a word."""
+    lines = []
+    for line in screen.splitlines():
+        for pattern, word in _VARYING:
+            line = pattern.sub(word, line.strip())
+        lines.append(line)
+    return lines
+
+
+def _commands(block: str) -> Iterator[tuple[str, str]]:
+    command, screen = "", ""
+    for line in block.splitlines(keepends=True):
+        if not line.startswith("$ "):
+            screen += line
+            continue
+        if command:
+            yield command, screen
+        command, screen = line.removeprefix("$ ").rstrip(), ""
+    yield command, screen
+
+
+def _record(block: str, fleet: Fleet) -> str:
+    said = [f"$ {command}\n{screen_of(fleet.shell(command))}" for command, _ in _commands(block)]
+    return f"```console run\n{''.join(said)}```"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        fleet = Fleet(Path(place) / "home")
+        text = README.read_text("utf-8")
+        recorded = _RUN_BLOCK.sub(lambda found: _record(found[1], fleet), text)
+        fleet.close()
+    README.write_text(recorded, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

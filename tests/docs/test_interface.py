@@ -1,0 +1,126 @@
+"""What the README says scripts may rely on, asked of the real command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.docs.fleet import Fleet
+
+pytestmark = pytest.mark.xdist_group("docs-readme")
+
+
+def manifest(kind: str, name: str, spec: dict[str, Any]) -> str:
+    head = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+    return json.dumps({**head, "spec": spec})
+
+
+def test_a_script_finds_its_parameters_in_variables_and_in_a_file(tour: Fleet) -> None:
+    script = """
+    file=$(cat "$FLEETCTL_PARAMS")
+    printf '{"text": "%s", "number": "%s", "list": %s, "index": "%s", "file": %s}' \\
+      "$TASK_TEXT" "$TASK_A_NUMBER" "$TASK_LIST" "$JOB_COMPLETION_INDEX" "$file" \\
+      > "$FLEETCTL_RESULT"
+    """
+    params = {"text": "two words", "a.number": 0.5, "list": [1, {"deep": True}]}
+    spec = {"tasks": {"items": [{"text": "first", "a.number": 1, "list": []}, params]}}
+    wish = manifest("BatchJob", "variables", {**spec, "template": {"script": script}})
+    tour.ok("apply", "-f", "-", "--wait", stdin=wish)
+    second = tour.results("job/variables")[1]
+    assert second["params"] == params
+    assert second["result"] == {
+        "text": "two words",
+        "number": "0.5",
+        "list": [1, {"deep": True}],
+        "index": "1",
+        "file": params,
+    }
+
+
+def test_a_command_reports_metrics_and_its_result_by_files(tour: Fleet) -> None:
+    script = """
+    echo '{"step": 1, "val/loss": 0.5}' >> "$FLEETCTL_METRICS"
+    echo '{"step": 2, "val/loss": 0.25}' >> "$FLEETCTL_METRICS"
+    echo '{"note": "done"}' > "$FLEETCTL_RESULT"
+    """
+    search = {
+        "method": "grid",
+        "metric": {"name": "val/loss"},
+        "parameters": {"x": {"value": 1}},
+    }
+    wish = manifest("Sweep", "files", {"search": search, "template": {"script": script}})
+    tour.ok("apply", "-f", "-", "--wait", stdin=wish)
+    (row,) = tour.results("sweep/files")
+    assert row["result"] == {"note": "done"}
+    assert row["metric"] == {"name": "val/loss", "value": 0.25}
+
+
+def test_objects_and_results_have_the_promised_shape(tour: Fleet) -> None:
+    spec = {"tasks": {"completions": 2}, "template": {"script": "exit $JOB_COMPLETION_INDEX"}}
+    answer = tour.run("apply", "-f", "-", "--wait", stdin=manifest("BatchJob", "half", spec))
+    assert answer.code == 1
+    found = tour.json("get", "job/half")
+    assert found["metadata"]["name"] == "half"
+    assert found["spec"]["tasks"] == {"completions": 2}
+    counts = {key: found["status"][key] for key in ("phase", "succeeded", "failed", "active")}
+    assert counts == {"phase": "Failed", "succeeded": 1, "failed": 1, "active": 0}
+    assert tour.json("results", "job/half") == [
+        {"index": 0, "params": {}, "state": "Succeeded", "attempts": 1, "result": None},
+        {"index": 1, "params": {}, "state": "Failed", "attempts": 1, "result": None},
+    ]
+
+
+def test_status_tells_whether_a_controller_runs(tour: Fleet) -> None:
+    none = tour.json("status")
+    assert (none["pid"], none["ready"]) == (None, False)
+    tour.ok("up", "--detach")
+    running = tour.json("status")
+    assert isinstance(running["pid"], int) and running["ready"] is True
+    tour.ok("down")
+    assert tour.json("status")["pid"] is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, ["get", "all"]),
+        (2, ["get", "jobs", "--bogus"]),
+        (2, ["frobnicate"]),
+        (4, ["get", "job/missing"]),
+        (4, ["wait", "job/missing"]),
+    ],
+)
+def test_exit_codes_are_those_of_the_table(tour: Fleet, code: int, words: list[str]) -> None:
+    assert tour.run(*words).code == code
+
+
+def test_a_wait_that_cannot_be_met_ends_with_1_and_one_without_time_with_124(tour: Fleet) -> None:
+    spec = {"parallelism": 0, "template": {"script": "exit 0"}}
+    tour.ok("apply", "-f", "-", stdin=manifest("BatchJob", "never", spec))
+    assert tour.run("wait", "job/never", "--timeout", "0.1s").code == 124
+    spec = {"template": {"script": "exit 1"}}
+    tour.run("apply", "-f", "-", "--wait", stdin=manifest("BatchJob", "bad", spec))
+    assert tour.run("wait", "job/bad", "--for=succeeded").code == 1
+
+
+def test_a_wrong_manifest_ends_with_2_and_stores_nothing(tour: Fleet) -> None:
+    good = manifest("BatchJob", "good", {"template": {"script": "exit 0"}})
+    wrong = manifest("BatchJob", "wrong", {"template": {"script": "exit 0"}, "paralellism": 1})
+    answer = tour.run("apply", "-f", "-", stdin=f"{good}\n---\n{wrong}")
+    assert answer.code == 2
+    assert "-:3:" in answer.talk and "did you mean `parallelism`?" in answer.talk
+    assert tour.ok("get", "all", "-o", "name") == ""
+
+
+def test_a_volume_is_found_through_its_variable_too(tour: Fleet) -> None:
+    template = {
+        "script": 'echo "{\\"same\\": $([ "$FLEETCTL_VOLUME_KEPT" -ef /data ] && echo true)}"'
+        ' > "$FLEETCTL_RESULT"; echo kept > "$FLEETCTL_VOLUME_KEPT/file"',
+        "volumes": [{"name": "kept", "mountPath": "/data"}],
+    }
+    wish = manifest("BatchJob", "mounts", {"template": template})
+    tour.ok("apply", "-f", "-", "--wait", stdin=wish)
+    assert tour.results("job/mounts")[0]["result"] == {"same": True}
+    assert (tour.volume("kept") / "file").read_text("utf-8") == "kept\n"
