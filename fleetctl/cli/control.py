@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
+from collections import Counter
 from pathlib import Path
 
 from fleetctl.cli import starting
 from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
 from fleetctl.cli.flags import Parser, add_output, duration_s
 from fleetctl.cli.pace import Deadline
+from fleetctl.cli.reading import open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import plural
+from fleetctl.cli.version import VERSION
 from fleetctl.errors import FleetctlError, Refused
 from fleetctl.home import LOG, home
 
@@ -112,36 +116,25 @@ def _down(place: Path, screen: Screen) -> int:
 
 
 def _status(place: Path, output: str, screen: Screen) -> int:
-    import json
-
-    from fleetctl.cli.reading import open_reading
-    from fleetctl.cli.version import VERSION
-
     pid = starting.holder(place)
     answer = ping(place) if pid is not None else None
-    objects: dict[str, int] = {}
-    with open_reading(place) as reading:
-        live = reading.live_runs()
-        for seen in reading.views():
-            objects[seen.resource.kind] = objects.get(seen.resource.kind, 0) + 1
     facts: dict[str, object] = {
         "pid": pid,
         "ready": bool(answer and answer.get("ready")),
         "home": str(place),
         "version": VERSION,
-        "objects": objects,
-        "liveRuns": live,
     }
+    with open_reading(place) as reading:
+        objects = Counter(seen.resource.kind for seen in reading.views())
+        facts |= {"objects": dict(objects), "liveRuns": reading.live_runs()}
     if output == "json":
         screen.data(json.dumps(facts))
         return 0
     state = "ready" if facts["ready"] else "starting or stopping"
-    screen.data(
-        f"Controller:  {f'runs, pid {pid}, {state}' if pid is not None else 'does not run'}"
-    )
+    counts = ", ".join(plural(count, name) for name, count in objects.items())
+    screen.data(f"Controller:  {f'runs, pid {pid}, {state}' if pid else 'does not run'}")
     screen.data(f"Home:        {place}")
     screen.data(f"Version:     {VERSION}")
-    counts = ", ".join(plural(count, name) for name, count in objects.items())
     screen.data(f"Objects:     {counts or 'none'}")
-    screen.data(f"Live runs:   {live}")
+    screen.data(f"Live runs:   {facts['liveRuns']}")
     return 0

@@ -9,14 +9,16 @@ from pathlib import Path
 from fleetctl.cli import starting
 from fleetctl.cli.flags import Parser, duration_s
 from fleetctl.cli.kinds import Target, target
-from fleetctl.cli.pace import Deadline
+from fleetctl.cli.pace import Deadline, Every
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import INTERRUPTED, Supervisor
 from fleetctl.cli.text import duration, safe
-from fleetctl.cli.view import DELETING
+from fleetctl.cli.view import DELETING, View
 from fleetctl.errors import UsageError
 from fleetctl.home import home
+
+TALK_EVERY_S = 5.0
 
 
 def parser(verb: str) -> Parser:
@@ -109,7 +111,7 @@ def _wait(
     *,
     timeout_s: float | None,
 ) -> int:
-    deadline = Deadline(timeout_s)
+    deadline, waiting = Deadline(timeout_s), _Waiting(screen)
     with Supervisor(place, screen) as supervisor:
         while True:
             for uid, one in list(found.items()):
@@ -118,9 +120,8 @@ def _wait(
                     screen.data(f"{safe(one.key)} deleted")
                     screen.flush()
                     del found[uid]
-                elif screen.talk_is_terminal:
-                    waiting = seen.waiting_on[0] if seen.waiting_on else "stopping"
-                    screen.redraw(f"{safe(one.key)}: {safe(waiting)}")
+                else:
+                    waiting.show(seen)
             if not found:
                 return 0
             if deadline.passed:
@@ -130,3 +131,21 @@ def _wait(
                 return 124
             supervisor.check()
             reading.wait_for_change(deadline)
+
+
+class _Waiting:
+    """Tells what a deletion waits for: redrawn on a terminal, otherwise once it takes long."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
+        self._said = ""
+
+    def show(self, seen: View) -> None:
+        why = seen.waiting_on[0] if seen.waiting_on else "stopping"
+        line = f"{safe(seen.key)}: {safe(why)}"
+        if self._screen.talk_is_terminal:
+            self._screen.redraw(line)
+        elif line != self._said and self._turn.due():
+            self._screen.talk(line)
+            self._said = line

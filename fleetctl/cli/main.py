@@ -75,11 +75,13 @@ def guarded(words: list[str], screen: Screen) -> int:
         if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
             silence_stdout()
             screen.error(f"the output cannot be written: {os.strerror(error.errno).lower()}")
-            return EXIT_FAILED
-        from fleetctl.cli.crash import keep_traceback
+        elif isinstance(error, PermissionError) and error.filename is not None:
+            screen.error(f"`{error.filename}` cannot be used: it is not open to you")
+        else:
+            from fleetctl.cli.crash import keep_traceback
 
-        path = keep_traceback(error)
-        screen.error(f"fleetctl has a bug: {type(error).__name__}; the details are in `{path}`")
+            path = keep_traceback(error)
+            screen.error(f"fleetctl has a bug: {type(error).__name__}; the details are in `{path}`")
         return EXIT_FAILED
 
 

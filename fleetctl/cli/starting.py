@@ -67,7 +67,7 @@ def holder(home: Path) -> int | None:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return int(words[0]) if words[0].isdigit() else None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return None
 

@@ -1,0 +1,200 @@
+"""Following work: attempts that come and go, progress, and controllers that come and go."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli import starting
+from fleetctl.cli.follow import PlainProgress
+from fleetctl.cli.goals import Goal, Outcome, answer
+from fleetctl.cli.live import LiveProgress
+from fleetctl.cli.logfollow import Follower
+from fleetctl.cli.logpick import Pick
+from fleetctl.cli.render import Screen
+from fleetctl.cli.supervise import Supervisor
+from fleetctl.cli.tasks import Task, in_order, in_ranges, task
+from fleetctl.cli.view import View, view
+from fleetctl.clock import SystemClock
+from fleetctl.home import LOCK
+from fleetctl.stores.reader import ResourceRow, RunRow, TaskRow
+
+ALL = Pick(None, failed=False, attempt=None, tail=None, prefixed=True)
+
+
+def seen(**status: object) -> View:
+    row = ResourceRow(
+        uid="u", kind="Sweep", name="lr", generation=1, version=1, created_at_s=0.0,
+        deleted_at_s=None, labels={}, annotations={},
+        status=json.dumps({"observedGeneration": 1, "phase": "Running", **status}),
+    )  # fmt: skip
+    return view(row, lambda: "{}")
+
+
+def attempt(number: int, state: str, *, index: int = 0) -> Task:
+    run = RunRow(
+        index=index, attempt=number, state=state, name=f"r{index}-{number}", provider="local",
+        sandbox="", handle="", created_at_s=0.0, started_at_s=1.0, ended_at_s=3.0, exit_code=None,
+        reason="", message="", sandbox_open=False, params="{}",
+    )  # fmt: skip
+    return task(TaskRow(run, number, None), seen())
+
+
+class Clock:
+    """Time that a test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(SystemClock, "now_s", lambda _: self.now_s)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def pair() -> tuple[Screen, Callable[[], str], Callable[[], str]]:
+    out, talk = io.StringIO(), io.StringIO()
+    return Screen(out, talk), out.getvalue, talk.getvalue
+
+
+def test_the_output_of_an_attempt_that_ended_between_two_looks_is_not_lost(tmp_path: Path) -> None:
+    screen, out, talk = pair()
+    logs = tmp_path / "local" / "jobs" / "u" / "runs"
+    logs.mkdir(parents=True)
+    follower = Follower(tmp_path, ALL, screen)
+    follower.show_new(seen(), attempt(1, "Running"))
+    (logs / "r0-1.log").write_text("from one\n")
+    (logs / "r0-2.log").write_text("from two\n")
+    follower.show_new(seen(), attempt(1, "Failed"))
+    follower.show_new(seen(), attempt(2, "Running"))
+    assert follower.drain() == 1
+    follower.show_new(seen(), attempt(2, "Succeeded"))
+    follower.show_new(seen(), attempt(1, "Failed"))
+    assert follower.drain() == 0
+    assert out() == "[0/1] from one\n[0/2] from two\n"
+    assert talk() == "[0/1] -- failed after 2.0s\n[0/2] -- succeeded after 2.0s\n"
+
+
+def test_attempts_known_from_before_are_left_out(tmp_path: Path) -> None:
+    screen, out, talk = pair()
+    follower = Follower(tmp_path, ALL, screen)
+    follower.known(attempt(1, "Failed"))
+    follower.show_new(seen(), attempt(1, "Failed"))
+    assert (follower.drain(), out(), talk()) == (0, "", "")
+
+
+def test_plain_progress_speaks_at_once_of_phases_and_seldom_of_counts(clock: Clock) -> None:
+    screen, _, talk = pair()
+    progress = PlainProgress(screen)
+    progress.show([seen(phase="Pending", total=4)])
+    progress.show([seen(total=4, active=2)])
+    progress.show([seen(total=4, active=2, succeeded=1)])
+    clock.now_s += 60
+    progress.show([seen(total=4, active=2, succeeded=2)])
+    clock.now_s += 60
+    progress.show([seen(total=4, active=2, succeeded=2)])
+    assert talk().splitlines() == [
+        "sweep/lr: Pending, 0/4 done",
+        "sweep/lr: Running, 0/4 done, 2 active",
+        "sweep/lr: Running, 2/4 done, 2 active",
+    ]
+
+
+def test_the_live_display_names_the_object_its_counts_and_the_best_so_far() -> None:
+    talk = io.StringIO()
+    screen = Screen(io.StringIO(), talk, talk_is_terminal=True)
+    live = LiveProgress(screen)
+    best = {"index": 1, "params": {}, "metric": {"name": "loss", "value": 0.25}}
+    live.show([seen(total=4, succeeded=2, best=best)])
+    live.close()
+    assert "sweep/lr" in talk.getvalue()
+    assert "2/4 done" in talk.getvalue()
+    assert "best loss=0.25" in talk.getvalue()
+
+
+class Controllers:
+    """Counts starts in place of starting processes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+        self.home = home
+        self.started = 0
+        self.pid: int | None = None
+        (home / LOCK).parent.mkdir(parents=True)
+        monkeypatch.setattr(starting, "holder", lambda _: self.pid)
+        monkeypatch.setattr(starting, "start", self._start)
+
+    def _start(self, _home: Path) -> None:
+        self.started += 1
+        self.pid = 7
+        (self.home / LOCK).write_text("7 boot\n")
+
+    def killed(self) -> None:
+        self.pid = None
+
+    def stopped(self) -> None:
+        self.pid = None
+        (self.home / LOCK).write_text("")
+
+
+def test_waiting_restarts_a_killed_controller_but_not_one_that_was_told_to_stop(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    controllers = Controllers(monkeypatch, tmp_path)
+    screen, _, talk = pair()
+
+    def look() -> int:
+        clock.now_s += 5
+        supervisor.check()
+        return controllers.started
+
+    with Supervisor(tmp_path, screen) as supervisor:
+        assert controllers.started == 0
+        assert look() == 1
+        assert look() == 1
+        controllers.killed()
+        assert look() == 2
+        controllers.stopped()
+        assert look() == 2
+        assert look() == 2
+    assert talk() == (
+        "the controller was killed; starting it again\n"
+        "the controller was stopped; nothing moves on until `fleetctl up --detach`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "word"),
+    [
+        ("Running", {}, "Running"),
+        ("Succeeded", {}, "Succeeded"),
+        ("Failed", {}, "Queued"),
+        ("Failed", {"failedIndexes": "0-2"}, "Failed"),
+        ("Failed", {"phase": "Failed"}, "Failed"),
+        ("Lost", {}, "Queued"),
+        ("Lost", {"phase": "Failed"}, "Failed"),
+        ("Stopped", {}, "Queued"),
+        ("Stopped", {"phase": "Succeeded"}, "Cancelled"),
+        ("Refused", {"phase": "Failed"}, "Failed"),
+    ],
+)
+def test_a_task_that_goes_on_is_queued_whatever_its_last_attempt_came_to(
+    state: str, status: dict[str, object], word: str
+) -> None:
+    row = TaskRow(attempt(1, state).run, 1, None)
+    assert task(row, seen(**status)).state == word
+
+
+def test_sets_of_indexes_are_read_as_the_status_writes_them() -> None:
+    assert list(in_order("0-2,7,9-10,...")) == [0, 1, 2, 7, 9, 10]
+    assert [n for n in range(12) if in_ranges(n, "0-2,7,9-10,...")] == [0, 1, 2, 7, 9, 10]
+    assert list(in_order("")) == []
+
+
+def test_a_succeeded_object_whose_spec_changed_is_waited_for() -> None:
+    changed = seen(phase="Succeeded", observedGeneration=0)
+    assert answer(Goal("complete"), changed).outcome is Outcome.WAITING

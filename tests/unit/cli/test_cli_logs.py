@@ -1,0 +1,125 @@
+"""One run's log as lines: prefixes, tails, lines without an end, and what a terminal is spared."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.logsource import read_bytes
+from fleetctl.cli.logstream import LINE_BYTES_MAX, LogStream
+from fleetctl.cli.render import Screen
+from fleetctl.errors import FleetctlError
+from fleetctl.stores.reader import RunRow
+
+RUN = RunRow(
+    index=3, attempt=2, state="Running", name="r", provider="local", sandbox="r", handle="h",
+    created_at_s=0.0, started_at_s=0.0, ended_at_s=None, exit_code=None, reason="", message="",
+    sandbox_open=False, params="{}",
+)  # fmt: skip
+
+
+class World:
+    """A home with one run's log, and what was printed of it."""
+
+    def __init__(self, home: Path, *, terminal: bool = False) -> None:
+        self.home = home
+        self.raw = io.BytesIO()
+        out = io.TextIOWrapper(self.raw, encoding="utf-8", newline="")
+        self.screen = Screen(out, io.StringIO(), out_is_terminal=terminal)
+        self.log = home / "local" / "jobs" / "u" / "runs" / "r.log"
+        self.log.parent.mkdir(parents=True)
+
+    def stream(self, *, tail: int | None = None, prefixed: bool = True) -> LogStream:
+        return LogStream(self.home, "u", RUN, self.screen, tail=tail, prefixed=prefixed)
+
+    def append(self, data: bytes) -> None:
+        with self.log.open("ab") as log:
+            log.write(data)
+
+    def printed(self) -> bytes:
+        self.screen.flush()
+        return self.raw.getvalue()
+
+
+def test_lines_are_printed_once_as_they_become_whole(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    stream = world.stream()
+    world.append(b"one\ntw")
+    stream.drain()
+    assert world.printed() == b"[3/2] one\n"
+    world.append(b"o\nthree")
+    stream.drain()
+    stream.drain()
+    assert world.printed() == b"[3/2] one\n[3/2] two\n"
+    stream.finish()
+    assert world.printed() == b"[3/2] one\n[3/2] two\n[3/2] three\n"
+
+
+def test_a_log_that_is_not_there_yet_is_empty_and_no_error(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    stream = world.stream()
+    stream.drain()
+    stream.finish()
+    assert stream.empty
+    assert world.printed() == b""
+
+
+@pytest.mark.parametrize(
+    ("log", "tail", "shown"),
+    [
+        (b"a\nb\nc\n", 2, b"b\nc\n"),
+        (b"a\nb\nc", 2, b"b\nc\n"),
+        (b"a\n", 5, b"a\n"),
+        (b"a\nb\n", 0, b""),
+        (b"\n\n\n", 1, b"\n"),
+    ],
+)
+def test_a_tail_is_the_last_lines(tmp_path: Path, log: bytes, tail: int, shown: bytes) -> None:
+    world = World(tmp_path)
+    world.append(log)
+    stream = world.stream(tail=tail, prefixed=False)
+    stream.drain()
+    stream.finish()
+    assert world.printed() == shown
+
+
+def test_what_comes_after_a_tail_is_printed_whole(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append(b"a\nb\nc\n")
+    stream = world.stream(tail=1, prefixed=False)
+    stream.drain()
+    world.append(b"d\ne\n")
+    stream.drain()
+    assert world.printed() == b"c\nd\ne\n"
+
+
+def test_a_line_without_end_is_cut_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    endless = b"x" * (3 * LINE_BYTES_MAX + 5)
+    world.append(endless)
+    stream = world.stream(prefixed=False)
+    stream.drain()
+    stream.finish()
+    lines = world.printed().split(b"\n")[:-1]
+    assert max(len(line) for line in lines) == LINE_BYTES_MAX
+    assert b"".join(lines) == endless
+
+
+def test_a_program_gets_the_bytes_and_a_terminal_gets_escapes(tmp_path: Path) -> None:
+    evil = b"\x1b[2J\xff\x9b2J \xe2\x80\xae tab\there\r\n"
+    for terminal, expected in (
+        (False, b"[3/2] " + evil),
+        (True, "[3/2] \\x1b[2J��2J \\u202e tab  here\n".encode()),
+    ):
+        world = World(tmp_path / str(terminal), terminal=terminal)
+        world.append(evil)
+        stream = world.stream()
+        stream.drain()
+        assert world.printed() == expected
+
+
+def test_the_logs_of_an_unknown_provider_are_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(FleetctlError, match="provider `moon`"):
+        list(read_bytes(tmp_path, "u", RUN._replace(provider="moon"), 0))
