@@ -23,15 +23,17 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def to_yaml(value: object) -> str:
-    """The document, without a line end."""
+    """The document; its last line end belongs to it."""
     dumped: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
-    return dumped.removesuffix("\n").removesuffix("\n...")
+    return dumped.removesuffix("...\n")
 
 
 def _text(dumper: Any, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else None
-    if style is None and not _reads_as_text(value):
-        style = "'"
+    style = None if _reads_as_text(value) else "'"
+    if "\n" in value:
+        # libyaml writes blocks that begin or end with blank lines in forms that lose them.
+        plain = value[:1].strip() and value.removesuffix("\n")[-1:].strip()
+        style = "|" if plain else '"'
     node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
     return node
 

@@ -25,6 +25,7 @@ TAG_DIRECTIVES_MAX = 16  # the parser compares each with all before it
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_BARE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ def read(file: str, text: str, *, wanted: frozenset[Path] = frozenset()) -> Read
         for event in yaml.parse(_as_yaml(text), Loader=_LOADER):
             if not walk.take(event):
                 break
+    except UnicodeEncodeError as error:
+        walk.report((1, 1), f"U+{ord(text[error.start]):04X} is half a character")
     except yaml.reader.ReaderError as error:
         walk.report(*reader_problem(text, error))
     except yaml.MarkedYAMLError as error:
@@ -228,10 +231,12 @@ def _at(event: Any) -> Position:
 
 
 def _as_yaml(text: str) -> str:
-    """JSON may write a character beyond 16 bits as two escapes; YAML wants one."""
-    if text.lstrip()[:1] not in ("{", "[") or "\\u" not in text or not _is_json(text):
+    """JSON is YAML but for characters as two escapes, and for bare control characters."""
+    if text.lstrip()[:1] not in ("{", "["):
         return text
-    return _SURROGATES.sub(_joined, text)
+    if not ("\\u" in text or _BARE.search(text)) or not _is_json(text):
+        return text
+    return _BARE.sub(lambda it: f"\\u{ord(it[0]):04x}", _SURROGATES.sub(_joined, text))
 
 
 def _is_json(text: str) -> bool:
