@@ -15,7 +15,7 @@ from controllers.kind import Controller, Scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Run, RunState
-from controllers.plan import CloseSandbox, Plan, Start, Stop
+from controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Start, Stop
 from controllers.reconcile import Prior, Wait, Wish, reconcile
 from controllers.status import prior_of, status_of
 from specs.hashing import canonical_json
@@ -107,6 +107,16 @@ class Play:
             if not plan.actions and not stopped:
                 return plan
         raise AssertionError("the passes never come to rest")
+
+    def settle_deletion(self) -> None:
+        """Passes until the row is dropped."""
+        for _ in range(10):
+            plan = self.turn()
+            self.confirm()
+            self.swept = any(isinstance(action, FreeScratch) for action in plan.actions)
+            if any(isinstance(action, Drop) for action in plan.actions):
+                return
+        raise AssertionError("the deleted object never goes")
 
     # -- what happens to runs ----------------------------------------------------------------------
 

@@ -359,7 +359,9 @@ def test_a_deleted_job_is_not_dropped_while_a_sandbox_of_it_is_open() -> None:
         ({"completions": 1, "ttlSecondsAfterFinished": 5}, ("succeed",)),
     ],
 )
-def test_every_plan_that_does_nothing_says_why(fields: dict[str, object], events: tuple[str, ...]) -> None:
+def test_every_plan_that_does_nothing_says_why(
+    fields: dict[str, object], events: tuple[str, ...]
+) -> None:
     play = Play(job(**fields))
     play.turn()
     for event in events:
