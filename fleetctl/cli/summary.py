@@ -8,7 +8,7 @@ from fleetctl.cli.columns import last_line
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.tasks import Task
 from fleetctl.cli.text import assignments, duration, plural, safe, scalar, shorten
-from fleetctl.cli.view import FAILED, SUCCEEDED, View, mapping, why
+from fleetctl.cli.view import FAILED, SUCCEEDED, View, fix, mapping, why
 
 FAILED_SHOWN_MAX = 5
 MESSAGE_CHARS_MAX = 160
@@ -25,6 +25,8 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
         lines.append("  no best trial: the search names no metric")
     if seen.phase == FAILED and why(seen):
         lines.append(f"  {safe(why(seen))}")
+        if not failed and fix(seen):
+            lines.append(f"  fix: {safe(fix(seen))}")
     if failed:
         lines += [
             f"  {_failed_line(task, seen)}"

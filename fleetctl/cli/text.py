@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
+YEAR_10000_S = 253_402_300_800
 # Spaces that str.isprintable() rejects although they only take room.
 _HARMLESS = frozenset("\u00a0\u3000")
 
@@ -86,10 +87,10 @@ def duration(span_s: float) -> str:
 
 
 def timestamp(at_s: float) -> str:
-    """RFC 3339 in UTC with whole seconds, as Kubernetes writes it."""
+    """RFC 3339 in UTC with whole seconds, as Kubernetes writes it; kept within years 1970 to 9999."""
     import time
 
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(min(max(at_s, 0.0), YEAR_10000_S - 1)))
 
 
 def assignments(values: Mapping[str, object]) -> str:

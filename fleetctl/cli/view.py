@@ -20,6 +20,8 @@ PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = (
     "Pending", "Running", "Suspended", "Succeeded", "Failed",
 )  # fmt: skip
 DELETING, READY = "Deleting", "Ready"
+# How the engine joins what a provider refused with what would help.
+HINT = "; hint: "
 # Reasons of an object that gets on.
 MOVING = ("InProgress", "Finishing")
 # Keys of a status that hold seconds since the epoch; documents show them as Kubernetes shows times.
@@ -138,6 +140,11 @@ def dated(values: Mapping[str, object]) -> dict[str, object]:
 
 def why(seen: View) -> str:
     """A sentence on why the object stands still or ended badly; empty when all is well."""
+    return _reasons(seen).partition(HINT)[0]
+
+
+def _reasons(seen: View) -> str:
+    """The same with the hint that a refusal brings along."""
     if not seen.status:
         return "" if seen.phase == DELETING else "no controller has looked at it yet"
     reason, message = seen.text("reason"), seen.text("message")
@@ -170,6 +177,9 @@ def fix(seen: View) -> str:
         return said
     if seen.phase == SUSPENDED:
         return f"fleetctl resume {seen.key}"
+    hint = _reasons(seen).partition(HINT)[2]
+    if hint:
+        return hint
     if "Refused" in seen.text("reason"):
         return "change the manifest and apply it again"
     if seen.phase == FAILED and seen.count("failed"):

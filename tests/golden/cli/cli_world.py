@@ -29,7 +29,7 @@ class FixedClock:
 def build(home: Path) -> None:
     store = open_store(home, FixedClock())
     with store.transaction():
-        for add in (_nightly, _resize, _embed, _big, _paused, _fresh, _leaving):
+        for add in (_nightly, _resize, _embed, _big, _paused, _refused, _fresh, _leaving):
             add(store)
         for add in (_learning_rate, _seed_sweep, _pretrain, _assets, _hostile):
             add(store)
@@ -188,6 +188,13 @@ def _paused(store: SqliteStore) -> None:
     _put(store, "BatchJob", "paused", age_s=90, status={
         "phase": "Suspended", "reason": "Suspended", "message": "spec.suspend is true", "total": 5,
         "succeeded": 1,
+    })  # fmt: skip
+
+
+def _refused(store: SqliteStore) -> None:
+    said = "provider `local` has no container images; hint: list pip and apt under `image`"
+    _put(store, "BatchJob", "docker", age_s=30, status={
+        "phase": "Failed", "reason": "Refused", "message": said, "total": 1,
     })  # fmt: skip
 
 

@@ -28,6 +28,7 @@ MANIFESTS = {
     "done.yaml": [("BatchJob", "nightly-ev"), ("Sweep", "seed"), ("Volume", "ckpt")],
     "failed.yaml": [("BatchJob", "resize"), ("BatchJob", "nightly-ev")],
     "running.yaml": [("BatchJob", "embed-docs"), ("BatchJob", "big-eval"), ("BatchJob", "paused")],
+    "refused.yaml": [("BatchJob", "docker")],
     "volume.yaml": [("Volume", "ckpt")],
     "gone.yaml": [("BatchJob", "leaving")],
 }

@@ -1,0 +1,71 @@
+"""Whatever a status holds, every screen has something to say and says it safely."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.cli.columns import columns
+from fleetctl.cli.goals import WORDS, Goal, answer, tally
+from fleetctl.cli.live import said
+from fleetctl.cli.summary import best_line, took
+from fleetctl.cli.text import safe
+from fleetctl.cli.view import document, fix, stands_still, view, why
+from fleetctl.stores.reader import ResourceRow
+from specs.kinds import KINDS
+
+KEYS = (
+    "phase", "reason", "message", "observedGeneration", "total", "active", "succeeded", "failed",
+    "retries", "infraFailures", "completedIndexes", "failedIndexes", "conditions", "startTime",
+    "completionTime", "waitingOn", "isolation", "where", "best", "metric", "method", "stage",
+    "lastFailure", "hint",
+)  # fmt: skip
+PHASES = ("Pending", "Running", "Suspended", "Succeeded", "Failed", "Deleting", "Ready")
+FIELDS = ("index", "params", "name", "value", "type", "status", "goal")
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("index", "params", "name", "value", "type", "status", "goal"))
+            | st.text(max_size=4),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+statuses = st.dictionaries(st.sampled_from(KEYS), values, max_size=12).flatmap(
+    lambda status: st.sampled_from(PHASES).map(lambda phase: {"phase": phase, **status})
+)
+
+
+@given(
+    kind=st.sampled_from([*KINDS, "Newer"]),
+    status=statuses,
+    spec=st.dictionaries(st.text(max_size=6), values, max_size=4),
+    label=st.text(max_size=6),
+    deleted=st.booleans(),
+)
+def test_any_status_can_be_shown_and_nothing_shown_drives_a_terminal(
+    kind: str, status: dict[str, object], spec: dict[str, object], label: str, deleted: bool
+) -> None:
+    row = ResourceRow(
+        uid="u", kind=kind, name="x", generation=1, version=1, created_at_s=0.0,
+        deleted_at_s=1.0 if deleted else None, labels={label: label}, annotations={},
+        status=json.dumps(status),
+    )  # fmt: skip
+    seen = view(row, lambda: json.dumps(spec))
+    for chosen in (seen.kind, None):
+        for column in columns(chosen, wide=True):
+            cell = column.cell(seen, 10.0)
+            assert cell and cell == safe(cell), column.title
+    for text in (best_line(seen), said(seen), took(seen)):
+        assert text == safe(text)
+    assert json.loads(json.dumps(document(seen)))["metadata"]["name"] == "x"
+    for word in WORDS:
+        assert answer(Goal(word), seen).outcome
+    assert isinstance(stands_still(seen), bool)
+    assert isinstance(why(seen) + fix(seen) + tally(seen), str)
