@@ -33,7 +33,11 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class OpenSandbox:
-    """A sandbox that exists. `last` is the run that it executes or executed last."""
+    """A sandbox that exists.
+
+    last: the run that it executes or executed last. A run that is wished for in it and has not
+    begun makes it busy, no more: it may never begin, and only `last` can tell whether it is open.
+    """
 
     name: str
     provider: str
@@ -180,12 +184,11 @@ class History:
                 if row.run.sandbox_open or row.run.state in LIVE_STATES:
                     open_runs.append(row.run)
         for run in open_runs:
-            busy = run.state in LIVE_STATES
-            if not busy and run.sandbox in self.sandboxes:
-                continue  # a live run in it says more
-            self.sandboxes[run.sandbox] = OpenSandbox(
-                run.sandbox, run.provider, run.template_hash, 1 + extra_uses[run.sandbox], run, busy
-            )
+            self._replay_sandbox(run, 1 + extra_uses[run.sandbox])
+
+    def sandbox_entered(self, run: Run) -> None:
+        """The run is known to have begun in its sandbox."""
+        self.sandboxes[run.sandbox] = replace(self.sandboxes[run.sandbox], last=run)
 
     def sandbox_closing(self, sandbox: str) -> None:
         """An idle sandbox is being asked to end."""
@@ -314,15 +317,35 @@ class History:
 
     def _enter_sandbox(self, run: Run) -> None:
         known = self.sandboxes.get(run.sandbox)
-        used = known.used + 1 if known is not None else 1
+        if known is not None:
+            self.sandboxes[run.sandbox] = replace(known, used=known.used + 1, busy=True)
+            return
         self.sandboxes[run.sandbox] = OpenSandbox(
-            run.sandbox, run.provider, run.template_hash, used, run, True
+            run.sandbox, run.provider, run.template_hash, 1, run, True
         )
 
     def _leave_sandbox(self, run: Run) -> None:
         known = self.sandboxes.pop(run.sandbox)
         if run.sandbox_open:
             self.sandboxes[run.sandbox] = replace(known, last=run, busy=False)
+        elif known.last.name != run.name:
+            # It never began there, so its end says nothing of the sandbox. One that it was to be
+            # stopped in has been asked to end as well.
+            closing = known.closing or run.state is RunState.STOPPED
+            self.sandboxes[run.sandbox] = replace(known, busy=False, closing=closing)
+
+    def _replay_sandbox(self, run: Run, used: int) -> None:
+        known = self.sandboxes.get(run.sandbox)
+        live = run.state in LIVE_STATES
+        last, busy = run, live
+        if known is not None:
+            busy = live or known.busy
+            waits = live and run.started_at_s is None
+            last = known.last if waits else run
+        # An idle one may have been asked to end before; that wish was in memory alone.
+        self.sandboxes[run.sandbox] = OpenSandbox(
+            run.sandbox, run.provider, run.template_hash, used, last, busy, closing=not busy
+        )
 
 
 def _later(known: Run | None, run: Run) -> Run:

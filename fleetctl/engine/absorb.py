@@ -77,10 +77,6 @@ class Absorber:
         """A pass changed a live run's record (a stop became the wish)."""
         self._changed[run.name] = run
 
-    def sandbox_taken(self, last: Run) -> None:
-        """The next run carries the sandbox on, so the row of the last one lets go of it."""
-        self._closed[last.name] = replace(last, sandbox_open=False)
-
     # -- calls -------------------------------------------------------------------------------------
 
     def _call(
@@ -111,6 +107,7 @@ class Absorber:
                 # Nothing began there and nothing can: the unit goes to another sandbox.
                 ended = replace(run, state=RunState.STOPPED, reason=fact.reason, ended_at_s=now_s)
                 self._end(track, ended, None)
+                self._closed_for_good(track, run.sandbox)
             case StartWaits():
                 call.retry_at_s = fact.retry_at_s
                 track.waits[fact.run] = Wait(fact.reason, fact.message, fact.retry_at_s)
@@ -131,7 +128,9 @@ class Absorber:
     def _started(self, track: Track, run: Run, handle: str, now_s: float) -> None:
         state = RunState.RUNNING if run.state is RunState.STARTING else run.state
         started_at_s = run.started_at_s if run.started_at_s is not None else now_s
-        self._keep(track, replace(run, state=state, handle=handle, started_at_s=started_at_s))
+        started = replace(run, state=state, handle=handle, started_at_s=started_at_s)
+        self._entered(track, started)
+        self._keep(track, started)
 
     def _refused(self, track: Track, run: Run, message: str, now_s: float) -> None:
         if run.state is RunState.STOPPING:
@@ -216,6 +215,8 @@ class Absorber:
         if isinstance(seen, Alive | Ended) and seen.note:
             assert track.history is not None
             track.history.note = seen.note
+        if isinstance(seen, Alive | Ended):
+            self._entered(track, after)
         if after.state in LIVE_STATES:
             began = run.state is RunState.STARTING
             track.waits.pop(run.name, None)
@@ -240,12 +241,29 @@ class Absorber:
             if not box.busy and box.last.name == seen.run:
                 if isinstance(seen, Gone) and not self._settled_by_end(box.last, fact):
                     return False
-                track.history.sandbox_closed(box.name)
-                track.calls.pop(box.name, None)
-                self._engine.owner_of.pop(seen.run, None)
-                self._closed[seen.run] = replace(box.last, sandbox_open=False)
+                self._closed_for_good(track, box.name)
                 return True
         return False
+
+    def _closed_for_good(self, track: Track, sandbox: str) -> None:
+        """An idle sandbox is confirmed gone."""
+        assert track.history is not None
+        last = track.history.sandboxes[sandbox].last
+        track.history.sandbox_closed(sandbox)
+        track.calls.pop(last.name, None)
+        self._let_go(last)
+
+    def _entered(self, track: Track, run: Run) -> None:
+        """The run has begun: from now on it speaks for its sandbox, and the one before no more."""
+        assert track.history is not None
+        last = track.history.sandboxes[run.sandbox].last
+        track.history.sandbox_entered(run)
+        if last.name != run.name:
+            self._let_go(last)
+
+    def _let_go(self, last: Run) -> None:
+        self._engine.owner_of.pop(last.name, None)
+        self._closed[last.name] = replace(last, sandbox_open=False)
 
     def _settled_by_end(self, last: Run, fact: Observed) -> bool:
         """A look-up may miss what is younger than the bound, even if an earlier one did not."""

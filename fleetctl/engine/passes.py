@@ -188,7 +188,6 @@ class Passes:
             self._engine.store.runs.begin(starts)
             assert track.history is not None
             for run in starts:
-                self._take_sandbox(track, run)
                 track.history.began(run)
                 self._engine.owner_of[run.name] = track.resource.uid
         track.asset_actions = [a for a in plan.actions if not isinstance(a, Start | Stop | Drop)]
@@ -209,13 +208,6 @@ class Passes:
             params_hash=start.params_hash,
             created_at_s=now_s,
         )
-
-    def _take_sandbox(self, track: Track, run: Run) -> None:
-        assert track.history is not None
-        box = track.history.sandboxes.get(run.sandbox)
-        if box is not None:
-            self._engine.absorber.sandbox_taken(box.last)
-            self._engine.owner_of.pop(box.last.name, None)
 
     def _stop(self, track: Track, stop: Stop) -> None:
         assert track.history is not None
