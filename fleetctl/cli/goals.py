@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fleetctl.cli.flags import did_you_mean
+from fleetctl.cli.text import safe
 from fleetctl.cli.view import FAILED, SUCCEEDED, View, why
 from fleetctl.errors import UsageError
 
@@ -108,6 +109,6 @@ def _condition(wanted: Goal, seen: View) -> Answer:
 
 def tally(seen: View) -> str:
     """`431/500 done, 44 active, 3 failed`: counts of zero are left out, save the first."""
-    parts = [f"{seen.done} done"] if seen.kind.runs else [seen.phase]
+    parts = [f"{seen.done} done"] if seen.kind.runs else [safe(seen.phase)]
     parts += [f"{seen.count(key)} {key}" for key in ("active", "failed") if seen.count(key)]
     return ", ".join(parts)

@@ -87,7 +87,7 @@ def duration(span_s: float) -> str:
 
 
 def timestamp(at_s: float) -> str:
-    """RFC 3339 in UTC with whole seconds, as Kubernetes writes it; kept within years 1970 to 9999."""
+    """RFC 3339 in UTC with whole seconds, as Kubernetes writes it; years 1970 to 9999."""
     import time
 
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(min(max(at_s, 0.0), YEAR_10000_S - 1)))
