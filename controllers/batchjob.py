@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from controllers.history import History
 from controllers.kind import Unit, Verdict, limits_of, policy_of
+from controllers.verdicts import early_verdict
 from specs.hashing import params_hash, template_hash
-from specs.quantities import parse_indexes
 
 if TYPE_CHECKING:
     from specs.batchjob import BatchJobSpec
-    from specs.policies import SuccessRule
     from specs.template import Template
 
 
@@ -46,23 +45,10 @@ class BatchJob:
             yield unit
 
     def verdict(self, history: History) -> Verdict | None:
-        """First match wins, in the order in which the Kubernetes Job controller looks at them."""
+        early = early_verdict(self.spec, history, units="tasks")
+        if early is not None:
+            return early
         done, failed = len(history.succeeded), len(history.failed)
-        if history.failed_job is not None:
-            run = history.failed_job
-            return Verdict(False, "FailureRule", f"task {run.index} ended with {run.reason}")
-        limit = self.spec.max_failed_indexes
-        if limit is not None and failed > limit:
-            text = f"{failed} tasks failed, more than maxFailedIndexes {limit}"
-            return Verdict(False, "MaxFailedIndexesExceeded", text)
-        total_limit = self.spec.backoff_limit
-        if total_limit is not None and history.failures > total_limit:
-            text = f"{history.failures} failures, more than backoffLimit {total_limit}"
-            return Verdict(False, "BackoffLimitExceeded", text)
-        if self._enough(history):
-            return Verdict(
-                True, "SuccessPolicy", f"{done} tasks succeeded, enough for successPolicy"
-            )
         if done + failed < self.total:
             return None
         if failed:
@@ -71,19 +57,3 @@ class BatchJob:
 
     def summary(self, history: History) -> dict[str, object]:  # noqa: ARG002
         return {}
-
-    def _enough(self, history: History) -> bool:
-        """Kubernetes successPolicy: any rule that holds is enough."""
-        if self.spec.success_policy is None:
-            return False
-        return any(self._meets(rule, history) for rule in self.spec.success_policy.rules)
-
-    def _meets(self, rule: SuccessRule, history: History) -> bool:
-        if rule.succeeded_indexes is None:
-            count = len(history.succeeded)
-        else:
-            named = [index for span in parse_indexes(rule.succeeded_indexes) for index in span]
-            count = sum(1 for index in named if index in history.succeeded)
-            if rule.succeeded_count is None and count < len(named):
-                return False
-        return rule.succeeded_count is None or count >= rule.succeeded_count

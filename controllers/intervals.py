@@ -81,6 +81,16 @@ class IntervalSet:
             self._ends.insert(at + 1, end)
         return True
 
+    def count(self, start: int, end: int) -> int:
+        """How many of [start, end) are in the set; costs O(log intervals + intervals in it)."""
+        first = max(bisect_right(self._starts, start) - 1, 0)
+        found = 0
+        for at in range(first, len(self._starts)):
+            if self._starts[at] >= end:
+                break
+            found += max(0, min(self._ends[at] + 1, end) - max(self._starts[at], start))
+        return found
+
     def gaps(self, start: int, end: int) -> Iterator[int]:
         """What is not in the set, in [start, end), ascending, lazily: the next is found in O(log
         intervals).

@@ -109,6 +109,15 @@ class Scoring(Protocol):
         ...
 
 
+@runtime_checkable
+class Ordered(Protocol):
+    """An optional question: kinds whose units build upon each other answer it."""
+
+    def ready(self, history: History, index: int) -> bool:
+        """May this unit, which had attempts before, start now?"""
+        ...
+
+
 def keep(controller: Controller, run: Run) -> Keep | StopNow:
     """Should this live run go on under the present spec? The same for every kind."""
     unit = controller.unit(run.index)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from controllers.history import History, OpenSandbox
-from controllers.kind import Controller, Keep, Policy, StopNow, Unit, Verdict, keep
+from controllers.kind import Controller, Keep, Ordered, Policy, StopNow, Unit, Verdict, keep
 from controllers.model import Run, RunState
 from controllers.plan import (
     TERMINAL_PHASES,
@@ -257,9 +257,10 @@ def _sort_sandboxes(
 
 def _wanted(controller: Controller, history: History, now_s: float) -> Iterator[tuple[Unit, str]]:
     """Units to start now: those due for another attempt, then fresh ones."""
+    ordered = controller if isinstance(controller, Ordered) else None
     for index in history.due(now_s):
         unit = controller.unit(index)
-        if unit is not None:
+        if unit is not None and (ordered is None or ordered.ready(history, index)):
             yield unit, "its next attempt is due"
     for unit in controller.next(history):
         yield unit, "it has not run yet"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from controllers.history import History
 from controllers.kind import Unit, Verdict, limits_of, policy_of
 from controllers.search import command_line, points, random_point
+from controllers.verdicts import early_verdict
 from specs.hashing import params_hash, template_hash
 from specs.template import Template
 
@@ -92,19 +93,15 @@ class Sweep:
 
     def verdict(self, history: History) -> Verdict | None:
         done, failed = len(history.succeeded), len(history.failed)
-        allowed = self.spec.max_failed_indexes
-        if history.failed_job is not None:
-            run = history.failed_job
-            return Verdict(False, "FailureRule", f"trial {run.index} ended with {run.reason}")
-        if allowed is not None and failed > allowed:
-            text = f"{failed} trials failed, more than maxFailedIndexes {allowed}"
-            return Verdict(False, "MaxFailedIndexesExceeded", text)
         if self._reached(history):
             target = self.spec.search.metric.target if self.spec.search.metric else None
             return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
+        early = early_verdict(self.spec, history, units="trials")
+        if early is not None:
+            return early
         if self.total is None or done + failed < self.total:
             return None
-        if failed and allowed is None:
+        if failed and self.spec.max_failed_indexes is None:
             return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
         if not done and self.total:
             return Verdict(False, "FailedTrials", f"all {failed} trials failed")

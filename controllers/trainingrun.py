@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controllers.history import History
 from controllers.kind import Unit, Verdict, limits_of, policy_of
+from controllers.verdicts import early_verdict
 from specs.hashing import params_hash, template_hash
 
 if TYPE_CHECKING:
@@ -51,11 +52,13 @@ class TrainingRun:
 
     def next(self, history: History) -> Iterator[Unit]:
         index = len(history.succeeded)
-        in_order = all(earlier in history.succeeded for earlier in range(index))
-        if index < self.total and in_order and index not in history.taken:
-            unit = self.unit(index)
-            assert unit is not None
+        unit = self.unit(index)
+        if unit is not None and index not in history.taken and self.ready(history, index):
             yield unit
+
+    def ready(self, history: History, index: int) -> bool:
+        """A stage works on what the earlier ones made."""
+        return all(earlier in history.succeeded for earlier in range(index))
 
     def verdict(self, history: History) -> Verdict | None:
         if history.failed:
@@ -66,6 +69,9 @@ class TrainingRun:
                 f"stage {self._names[index]} failed{why}; maxRestarts is {self.spec.max_restarts}"
             )
             return Verdict(False, "StageFailed", text)
+        early = early_verdict(self.spec, history, units="stages")
+        if early is not None:
+            return early
         if len(history.succeeded) == self.total:
             return Verdict(True, "Completed", f"all {self.total} stages succeeded")
         return None

@@ -36,6 +36,7 @@ def test_an_interval_set_is_a_set(steps: list[tuple[bool, int]], start: int, end
     assert list(found) == sorted(model)
     assert len(found) == len(model)
     assert all((index in found) == (index in model) for index in range(32))
+    assert found.count(start, end) == sum(1 for i in range(start, end) if i in model)
     assert list(found.gaps(start, end)) == [i for i in range(start, end) if i not in model]
 
 

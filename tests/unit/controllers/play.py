@@ -155,7 +155,9 @@ class Play:
     def confirm_starts(self) -> None:
         for run in list(self.history.live.values()):
             if run.state is RunState.STARTING:
-                self._keep(replace(run, state=RunState.RUNNING, started_at_s=self.now_s))
+                started = replace(run, state=RunState.RUNNING, started_at_s=self.now_s)
+                self._entered(started)
+                self._keep(started)
 
     def end(
         self,
@@ -177,6 +179,8 @@ class Play:
             ended_at_s=self.now_s,
             sandbox_open=sandbox_open,
         )
+        if state in (RunState.SUCCEEDED, RunState.FAILED, RunState.LOST):
+            self._entered(run)
         self.rows[run.name] = (run, result)
         self.waits.pop(run.name, None)
         self.history.ended(
@@ -204,15 +208,18 @@ class Play:
             created_at_s=self.now_s,
         )
         assert name not in self.rows, f"{name} is begun twice"
-        box = self.history.sandboxes.get(run.sandbox)
-        if box is not None:
-            self._let_go(box.last.name)
         self.rows[name] = (run, None)
         self.history.began(run)
 
     def _keep(self, run: Run) -> None:
         self.rows[run.name] = (run, None)
         self.history.changed(run)
+
+    def _entered(self, run: Run) -> None:
+        last = self.history.sandboxes[run.sandbox].last
+        self.history.sandbox_entered(run)
+        if last.name != run.name:
+            self._let_go(last.name)
 
     def _close(self, sandbox: str) -> None:
         self._let_go(self.history.sandboxes[sandbox].last.name)

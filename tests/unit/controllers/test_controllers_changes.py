@@ -297,9 +297,9 @@ def test_idle_sandboxes_above_a_lowered_parallelism_are_closed() -> None:
     play.turn()
     play.succeed(*range(8), sandbox_open=True)
     play.change(parallelism=2)
-    plan = play.turn()
-    assert len([a for a in plan.actions if isinstance(a, Start)]) == 2
-    assert len([a for a in plan.actions if isinstance(a, CloseSandbox)]) == 6
+    play.settle()
+    assert len(play.active) == 2
+    assert len(play.history.sandboxes) == 2
 
 
 def test_a_sandbox_that_is_being_closed_takes_no_task() -> None:
@@ -329,12 +329,36 @@ def test_the_open_sandbox_of_a_task_that_is_no_longer_wanted_is_closed() -> None
     assert [a.sandbox for a in plan.actions if isinstance(a, CloseSandbox)] == ["run-3-1"]
 
 
-def test_a_restart_remembers_how_often_a_sandbox_was_used() -> None:
+def test_a_restart_remembers_how_often_a_busy_sandbox_was_used() -> None:
     play = Play(job(completions=5, parallelism=1, sandbox={"reuse": 3}))
-    for index in range(2):
-        play.turn()
-        play.succeed(index, sandbox_open=True)
+    play.turn()
+    play.succeed(0, sandbox_open=True)
+    play.turn()
     play.restart()
+    play.succeed(1, sandbox_open=True)
     [start] = play.turn().actions
     assert isinstance(start, Start)
     assert (start.sandbox, start.reusable) == ("run-0-1", False)
+
+
+def test_a_restart_closes_idle_sandboxes_whose_end_may_have_been_asked_for() -> None:
+    play = Play(job(completions=2, parallelism=1, sandbox={"reuse": "all"}))
+    play.turn()
+    play.succeed(0, sandbox_open=True)
+    play.restart()
+    assert [type(action) for action in play.turn().actions] == [CloseSandbox]
+    play.confirm()
+    play.turn()
+    assert play.live(1).sandbox == "run-1-1"
+
+
+def test_a_task_refused_in_an_open_sandbox_leaves_none_behind() -> None:
+    play = Play(job(completions=2, parallelism=1, sandbox={"reuse": "all"}))
+    play.turn()
+    play.succeed(0, sandbox_open=True)
+    play.turn()
+    play.refuse(1, "no such user")
+    plan = play.turn()
+    assert [a.sandbox for a in plan.actions if isinstance(a, CloseSandbox)] == ["run-0-1"]
+    play.confirm()
+    assert play.turn().reason == "Refused"
