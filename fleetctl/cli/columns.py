@@ -32,7 +32,7 @@ def _where(seen: View, _now_s: float) -> str:
     if not where:
         return NONE
     if len(where) == 1:
-        return safe(next(iter(where)))
+        return safe(next(iter(where))) or NONE
     return safe(" ".join(f"{provider}:{count}" for provider, count in where.items()))
 
 
