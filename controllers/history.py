@@ -83,7 +83,6 @@ class History:
         "note",
         "providers",
         "refused",
-        "retries",
         "sandboxes",
         "scores",
         "started",
@@ -110,7 +109,6 @@ class History:
         self.providers: set[str] = set()  # those that were ever asked to run something
         self.failures = 0  # application failures, over all units
         self.infra_failures = 0
-        self.retries = 0
         self.started = 0
         self.first_result_at_s: float | None = None
         self.failed_job: Run | None = None  # a failure whose rule says FailJob
@@ -126,7 +124,6 @@ class History:
         assert run.index not in self.live_by_index, f"two live runs of index {run.index}"
         unit = self.unfinished.setdefault(run.index, Unfinished())
         self._forget_due(run.index, unit)
-        self.retries += run.attempt > 1
         self.started += 1
         unit.attempts = max(unit.attempts, run.attempt)
         self.live[run.name] = run
@@ -200,6 +197,11 @@ class History:
 
     # -- questions ---------------------------------------------------------------------------------
 
+    @property
+    def retries(self) -> int:
+        """Failures that another attempt follows. What we stopped ourselves is not one."""
+        return self.failures + self.infra_failures - len(self.failed)
+
     def due(self, now_s: float) -> Iterator[int]:
         """Units whose next attempt may start now, the longest due first."""
         for due_s, index in self._due:
@@ -236,7 +238,6 @@ class History:
             rows = rows[-1:]
         self.taken.add(index)
         self.started += len(rows)
-        self.retries += sum(1 for row in rows if row.run.attempt > 1)
         unit = self.unfinished[index] = Unfinished(attempts=last.attempt)
         # An attempt under an older wish cuts off all that came before it: the latest attempt
         # counts.
@@ -259,7 +260,6 @@ class History:
     def _forget_unit(self, run: Run) -> None:
         self.taken.discard(run.index)
         self.started -= 1
-        self.retries -= run.attempt > 1
         del self.unfinished[run.index]
 
     def _succeed(self, run: Run, score: float | None) -> None:

@@ -171,7 +171,8 @@ def _ensure_volumes(
 def _size(manifest: Manifest) -> str:
     count = getattr(manifest.spec, "count", None)
     if manifest.kind == "BatchJob" and count is not None:
-        return f"{count()} tasks"
+        total = count()
+        return f"{total:,} task" + ("s" if total != 1 else "")
     return ""
 
 
