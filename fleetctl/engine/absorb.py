@@ -6,7 +6,6 @@ Called by the loop inside its transaction; writes each changed run once at the e
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -41,17 +40,16 @@ class Absorber:
         self._results: dict[str, str | None] = {}
         self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
 
-    def absorb(self, facts: Iterable[Fact], now_s: float) -> dict[str, None]:
-        """The uids that must be looked at because of these facts, in the order of the facts."""
-        touched: dict[str, None] = {}
-        for fact in facts:
-            if isinstance(fact, Observed):
-                touched.update(dict.fromkeys(self._observed(fact)))
-            elif isinstance(fact, AssetReplied):
-                touched.update(dict.fromkeys(self._asset(fact, now_s)))
-            else:
-                touched.update(dict.fromkeys(self._call(fact, now_s)))
-        return touched
+    def absorb(self, fact: Fact, now_s: float) -> bool:
+        """True when the fact's resource must be looked at because of it."""
+        if isinstance(fact, AssetReplied):
+            return self._asset(fact, now_s)
+        track = self._engine.track_of(fact)
+        if track is None:
+            return False
+        if isinstance(fact, Observed):
+            return self._observed(track, fact)
+        return self._call(track, fact, now_s)
 
     def write(self) -> None:
         """Every run that changed in this turn, once, with its metrics and result."""
@@ -81,19 +79,19 @@ class Absorber:
 
     def _call(
         self,
+        track: Track,
         fact: StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied,
         now_s: float,
-    ) -> Iterable[str]:
+    ) -> bool:
         engine = self._engine
-        track = self._track(fact.run)
-        if track is None or track.history is None:
-            return ()
-        run = track.history.live.get(fact.run)
-        call = track.calls.setdefault(fact.run, Call())
+        call = track.calls.setdefault(fact.run, Call(appeared_at_s=engine.started_at_s))
         call.busy = ""
         track.waits.pop(fact.run, None)
         if not isinstance(fact, StopReplied):
             call.appeared_at_s = now_s
+        if track.history is None:
+            return False  # its rows are read back later, and every call is made that they ask for
+        run = track.history.live.get(fact.run)
         match fact:
             case StartReplied():
                 call.tries = 0
@@ -123,7 +121,7 @@ class Absorber:
                 self._stop_replied(track, fact, call, now_s)
             case _:
                 assert_never(fact)
-        return (track.resource.uid,)
+        return True
 
     def _started(self, track: Track, run: Run, handle: str, now_s: float) -> None:
         state = RunState.RUNNING if run.state is RunState.STARTING else run.state
@@ -159,10 +157,10 @@ class Absorber:
             engine.say(track.resource.uid, "NeedsAttention", text, kind="Warning")
         engine.queue.add(track.resource.uid, call.retry_at_s)
 
-    def _asset(self, fact: AssetReplied, now_s: float) -> Iterable[str]:
+    def _asset(self, fact: AssetReplied, now_s: float) -> bool:
         track = self._engine.tracks.get(fact.uid)
         if track is None:
-            return ()
+            return False
         asset = track.asset
         asset.busy = False
         asset.problem = fact.message
@@ -171,7 +169,7 @@ class Absorber:
             asset.retry_at_s = now_s + self._engine.effects.backoff_s(asset.tries)
             self._engine.queue.add(fact.uid, asset.retry_at_s)
             self._engine.say(fact.uid, "AssetFailed", fact.message, kind="Warning")
-            return ()
+            return True
         asset.tries, asset.retry_at_s = 0, 0.0
         match fact.what:
             case "ensured":
@@ -182,22 +180,17 @@ class Absorber:
                 asset.freed = True
             case "swept":
                 asset.swept = True
-        return (fact.uid,)
+        return True
 
     # -- observations ------------------------------------------------------------------------------
 
-    def _observed(self, fact: Observed) -> Iterable[str]:
-        for seen in fact.observations:
-            track = self._track(seen.run)
-            if track is None or track.history is None:
-                continue
-            run = track.history.live.get(seen.run)
-            if run is None:
-                if self._sandbox_seen(track, seen, fact):
-                    yield track.resource.uid
-                continue
-            if self._run_seen(track, run, seen, fact):
-                yield track.resource.uid
+    def _observed(self, track: Track, fact: Observed) -> bool:
+        if track.history is None:
+            return False
+        run = track.history.live.get(fact.run)
+        if run is None:
+            return self._sandbox_seen(track, fact.seen, fact)
+        return self._run_seen(track, run, fact.seen, fact)
 
     def _run_seen(self, track: Track, run: Run, seen: Observation, fact: Observed) -> bool:
         engine = self._engine
@@ -298,7 +291,3 @@ class Absorber:
         if run.state in (RunState.FAILED, RunState.LOST):
             what = f"task {run.index} attempt {run.attempt} {run.state.value.lower()}: {run.reason}"
             self._engine.say(track.resource.uid, f"Task{run.state.value}", what, kind="Warning")
-
-    def _track(self, run: str) -> Track | None:
-        uid = self._engine.owner_of.get(run)
-        return self._engine.tracks.get(uid) if uid is not None else None

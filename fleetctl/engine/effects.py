@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ from fleetctl.providers.base import RunOrder, RunRef
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
+
+log = logging.getLogger("fleetctl.engine")
 
 
 class Effects:
@@ -57,8 +60,11 @@ class Effects:
     def drive(self, track: Track, now_s: float) -> None:
         """Begin every call that this resource needs now."""
         if track.history is not None:
+            above = self._above_parallelism(track)
             for run in track.history.live.values():
                 if run.state is RunState.STARTING:
+                    if above:
+                        continue  # after a scale-down, until enough is confirmed gone
                     self._drive_start(track, run, now_s)
                 elif run.state is RunState.STOPPING:
                     self._drive_stop(track, run, now_s)
@@ -67,6 +73,18 @@ class Effects:
                 self._drive_close(track, action, now_s)
             else:
                 self._drive_asset(track, action, now_s)
+
+    def _above_parallelism(self, track: Track) -> bool:
+        """More runs are live than the present spec allows."""
+        assert track.history is not None and track.controller is not None
+        allowed = track.controller.policy.parallelism
+        return allowed is not None and len(track.history.live) > allowed
+
+    def drop_all(self) -> None:
+        """Leave every call where it is, and hear no more of it."""
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
 
     async def cancel_all(self) -> None:
         """Leave every call where it is; what they began is found again under its name."""
@@ -95,9 +113,7 @@ class Effects:
             return
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
             return
-        call.busy = "stop"
-        cancelled = StopReplied(run.name, "cancelled")
-        self._spawn(run.name, self._stop(track, run.name, _ref(run)), cancelled)
+        self._spawn_stop(track, call, run)
 
     def _drive_close(self, track: Track, action: CloseSandbox, now_s: float) -> None:
         assert track.history is not None
@@ -107,9 +123,13 @@ class Effects:
         call = track.calls.setdefault(box.last.name, Call())
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(box.provider):
             return
+        self._spawn_stop(track, call, box.last)
+
+    def _spawn_stop(self, track: Track, call: Call, run: Run) -> None:
+        assert track.controller is not None
         call.busy = "stop"
-        cancelled = StopReplied(box.last.name, "cancelled")
-        self._spawn(box.last.name, self._stop(track, box.last.name, _ref(box.last)), cancelled)
+        work = self._stop(run.provider, _ref(run), track.controller.policy.grace_s)
+        self._spawn(run.name, work, StopReplied(run.name, "cancelled"))
 
     def _later(self, track: Track, retry_at_s: float, now_s: float) -> bool:
         """True when it is too early to call; the resource is looked at again when it is time.
@@ -127,11 +147,8 @@ class Effects:
     async def _start(self, track: Track, run: Run) -> None:
         engine = self._engine
         tell = engine.tell
-        gate = self.gates[run.provider]
         try:
-            order = self._order(track, run)
-            call = gate.ask(partial(engine.providers[run.provider].start, order))
-            handle = await engine.guarded(call, what="start", key=run.name)
+            handle = await engine.guarded(self._start_call(track, run), what="start", key=run.name)
             tell(
                 StartUnknown(run.name, handle.why)
                 if isinstance(handle, NoAnswer)
@@ -140,29 +157,27 @@ class Effects:
         except Refused as error:
             tell(StartRefused(run.name, _with_hint(error)))
         except Unavailable as error:
-            now_s = engine.clock.now_s()
             known = track.calls.setdefault(run.name, Call())
             known.tries += 1
             delay_s = max(error.retry_after_s, self.backoff_s(known.tries))
-            if error.reason == "RateLimited":
-                gate.hold_until(now_s + error.retry_after_s)
-            tell(StartWaits(run.name, error.reason, _with_hint(error), now_s + delay_s))
+            retry_at_s = engine.clock.now_s() + delay_s
+            tell(StartWaits(run.name, error.reason, _with_hint(error), retry_at_s))
 
-    async def _stop(self, track: Track, name: str, ref: RunRef) -> None:
+    async def _start_call(self, track: Track, run: Run) -> str:
+        order = self._order(track, run)
+        provider = self._engine.providers[run.provider]
+        return await self.gates[run.provider].ask(partial(provider.start, order))
+
+    async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
         engine = self._engine
-        assert track.controller is not None
-        provider = self._provider_of(track, ref)
-        grace_s = track.controller.policy.grace_s
+        stop = partial(engine.providers[provider].stop, ref, grace_s=grace_s)
         message = ""
         try:
-            call = self.gates[provider].ask(
-                partial(engine.providers[provider].stop, ref, grace_s=grace_s)
-            )
-            reply = await engine.guarded(call, what="stop", key=name)
+            reply = await engine.guarded(self.gates[provider].ask(stop), what="stop", key=ref.run)
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
-        engine.tell(StopReplied(name, message))
+        engine.tell(StopReplied(ref.run, message))
 
     def _order(self, track: Track, run: Run) -> RunOrder:
         """Everything that the provider needs; secrets are resolved here and kept nowhere."""
@@ -188,11 +203,6 @@ class Effects:
             stop_grace_s=policy.grace_s,
         )
 
-    def _provider_of(self, track: Track, ref: RunRef) -> str:
-        assert track.history is not None
-        run = track.history.live.get(ref.run)
-        return run.provider if run is not None else track.history.sandboxes[ref.sandbox].provider
-
     # -- assets ------------------------------------------------------------------------------------
 
     def _drive_asset(
@@ -211,19 +221,23 @@ class Effects:
             what = "swept"
         message = ""
         try:
-            reply = await engine.guarded(self._asset_calls(uid, action), what=what, key=uid)
+            reply = await engine.guarded(self._asset_calls(track, action), what=what, key=uid)
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
         engine.tell(AssetReplied(uid, what, message))
 
     async def _asset_calls(
-        self, uid: str, action: EnsureVolume | RemoveVolume | FreeScratch
+        self, track: Track, action: EnsureVolume | RemoveVolume | FreeScratch
     ) -> None:
         providers = self._engine.providers
         if isinstance(action, FreeScratch):
-            for name, each in providers.items():
-                free = partial(each.remove_scratch, uid, keep_logs=action.keep_logs)
+            # Only where it ran: a provider that is away must not hold up the others' objects.
+            used = track.history.providers if track.history is not None else set(providers)
+            for name in sorted(used & set(providers)):
+                free = partial(
+                    providers[name].remove_scratch, action.uid, keep_logs=action.keep_logs
+                )
                 await self.gates[name].ask(free)
             return
         if action.provider not in providers:
@@ -234,17 +248,21 @@ class Effects:
         else:
             await gate.ask(partial(backend.remove_volume, action.name))
 
-    def _spawn(self, key: str, work: Coroutine[object, object, None], cancelled: Fact) -> None:
-        """cancelled: what is known when the call is cancelled, be it before its first step."""
+    def _spawn(self, key: str, work: Coroutine[object, object, None], unknown: Fact) -> None:
+        """unknown: what to tell when the call ends without a fact, be it before its first step."""
         task = asyncio.ensure_future(work)
         self._tasks[key] = task
-        task.add_done_callback(lambda done: self._ended(key, done, cancelled))
+        task.add_done_callback(lambda done: self._ended(key, done, unknown))
 
-    def _ended(self, key: str, done: asyncio.Task[None], cancelled: Fact) -> None:
-        if self._tasks.get(key) is done:
-            del self._tasks[key]
+    def _ended(self, key: str, done: asyncio.Task[None], unknown: Fact) -> None:
+        if self._tasks.get(key) is not done:
+            return
+        del self._tasks[key]
         if done.cancelled():
-            self._engine.tell(cancelled)
+            self._engine.tell(unknown)
+        elif done.exception() is not None:
+            log.error("call failed", exc_info=done.exception(), extra={"key": key})
+            self._engine.tell(unknown)
 
 
 _WORDS: dict[type, str] = {

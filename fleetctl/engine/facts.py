@@ -4,7 +4,6 @@ they came.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controllers.model import Observation
@@ -14,7 +13,11 @@ from controllers.model import Observation
 class Observed:
     provider: str
     asked_at_s: float
-    observations: Sequence[Observation]
+    seen: Observation
+
+    @property
+    def run(self) -> str:
+        return self.seen.run
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from controllers.model import RunState
 from fleetctl.clock import Clock
 from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.effects import Effects
-from fleetctl.engine.facts import Fact
+from fleetctl.engine.facts import AssetReplied, Fact
 from fleetctl.engine.guard import NoAnswer
 from fleetctl.engine.passes import Passes
 from fleetctl.engine.queue import Queue
@@ -170,7 +170,7 @@ class Engine:
             return
         try:
             with self.store.transaction():
-                touched = self.absorber.absorb(facts, now_s)
+                touched = self._absorb(facts, now_s)
                 # A pass may read rows back, so they must say what was just absorbed.
                 self.absorber.write()
                 done = dict.fromkeys([*keys, *touched])
@@ -189,9 +189,35 @@ class Engine:
             return
         self.events.clear()
         for uid in done:
-            track = self.tracks.get(uid)
+            self._drive(uid, now_s)
+
+    def _absorb(self, facts: list[Fact], now_s: float) -> list[str]:
+        """The uids that must be looked at because of these facts, in the order of the facts."""
+        touched: list[str] = []
+        for fact in facts:
+            track = self.track_of(fact)
+            try:
+                looked = self.absorber.absorb(fact, now_s)
+            except StoreError:
+                raise
+            except Exception as error:
+                # A fact that cannot be true stops the object that it speaks of, and no other (P7).
+                log.exception("fact not absorbed", extra={"fact": fact})
+                looked = False
+                if track is not None:
+                    self.passes.failed(track.resource.uid, error, now_s)
+            if looked and track is not None:
+                touched.append(track.resource.uid)
+        return touched
+
+    def _drive(self, uid: str, now_s: float) -> None:
+        track = self.tracks.get(uid)
+        try:
             if track is not None:
                 self.effects.drive(track, now_s)
+        except Exception:
+            log.exception("drive failed", extra={"uid": uid})
+            self.queue.add(uid, now_s + self.settings.retry_max_s)
 
     def _pass(self, uid: str, now_s: float) -> None:
         try:
@@ -241,6 +267,9 @@ class Engine:
     def _start_over(self, now_s: float) -> None:
         """Nothing of this turn happened: forget it and read the truth back, a little later."""
         self._store_retry_at_s = now_s + self.settings.retry_initial_s * 2
+        # What is known of calls goes with the tracks; from here the bounds are waited out anew.
+        self.effects.drop_all()
+        self.started_at_s = now_s
         self.events.clear()
         self.absorber.forget()
         self.load()
@@ -249,6 +278,11 @@ class Engine:
 
     def _has_ttl(self, track: Track) -> bool:
         return '"ttlSecondsAfterFinished"' in track.resource.spec
+
+    def track_of(self, fact: Fact) -> Track | None:
+        """The resource that a fact speaks of; None when it is of nobody's run any more."""
+        uid = fact.uid if isinstance(fact, AssetReplied) else self.owner_of.get(fact.run)
+        return self.tracks.get(uid) if uid is not None else None
 
     # -- questions ---------------------------------------------------------------------------------
 

@@ -263,6 +263,7 @@ class Passes:
         engine.queue.add(uid, now_s + wait_s)
         # What it holds in memory may be half changed; the next pass reads the rows back.
         track.spec, track.controller, track.history = None, None, None
+        track.asset_actions = []
         text = f"this object cannot be handled by this version: {type(error).__name__}"
         engine.say(uid, "Quarantined", text, kind="Warning")
         status = {**track.status, "reason": "Quarantined", "message": text}

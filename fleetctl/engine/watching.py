@@ -94,8 +94,8 @@ class Watcher:
                 return False
             if isinstance(seen, NoAnswer):
                 return False
-            if seen:
-                engine.tell(Observed(provider, asked_at_s, seen))
+            for each in seen:
+                engine.tell(Observed(provider, asked_at_s, each))
         return True
 
     def _take(self, provider: str, now_s: float) -> set[str]:
