@@ -6,18 +6,30 @@ from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from specs.common import Execution
 from specs.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 from specs.template import Template
 
+WRONG_ITEMS_MAX = 100
 PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable
 
 
 def _parameter_name(value: str) -> str:
     if not 0 < len(value) <= PARAMETER_NAME_LENGTH_MAX or "\0" in value or "=" in value:
         raise ValueError("a parameter's name must be 1 to 256 characters, without `=` and NUL")
+    return value
+
+
+def _mostly_mappings(value: Any) -> Any:
+    """Say it once when a long list has the wrong form; a model would say it of every entry."""
+    if isinstance(value, list) and len(value) > WRONG_ITEMS_MAX:
+        wrong = sum(1 for it in value if not isinstance(it, dict) or not all(it))
+        if wrong > WRONG_ITEMS_MAX:
+            raise ValueError(
+                f"{wrong:,} of its {len(value):,} entries are no mappings of parameters"
+            )
     return value
 
 
@@ -41,9 +53,9 @@ class FromFile(Spec):
 class Tasks(Spec):
     """The parameters of each task: exactly one of the fields. A stored one never has `fromFile`."""
 
-    items: tuple[dict[ParameterName, JsonValue], ...] | None = Field(
-        default=None, min_length=1, description="One mapping of parameters a task."
-    )
+    items: Annotated[
+        tuple[dict[ParameterName, JsonValue], ...] | None, BeforeValidator(_mostly_mappings)
+    ] = Field(default=None, min_length=1, description="One mapping of parameters a task.")
     matrix: dict[ParameterName, Annotated[tuple[JsonValue, ...], Field(min_length=1)]] | None = (
         Field(
             default=None,
@@ -69,9 +81,7 @@ class Tasks(Spec):
         if self.chunk is not None and self.from_file is None:
             raise ValueError("`chunk` goes with `fromFile` alone")
         if self.matrix is not None and self.count() > COUNT_MAX:
-            raise ValueError(
-                f"the matrix has {self.count():,} combinations; the limit is {COUNT_MAX:,}"
-            )
+            raise ValueError(f"the matrix has more than {COUNT_MAX:,} combinations")
         return self
 
     def count(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pydantic import Field, model_validator
 
 from specs.scalars import EnvName, NonEmptyText, Spec
@@ -25,7 +27,7 @@ class SecretSpec(Spec):
     def _says_something(self) -> SecretSpec:
         if not self.from_env and not self.from_file and self.from_provider is None:
             raise ValueError("a secret needs `fromEnv`, `fromFile` or `fromProvider`")
-        for name in self.from_env:
-            if name in self.from_file or self.from_env.count(name) > 1:
+        for name, times in Counter(self.from_env).items():
+            if name in self.from_file or times > 1:
                 raise ValueError(f"the variable `{name}` is given twice")
         return self

@@ -6,6 +6,7 @@ Read by providers (through RunOrder) and by controllers. Secrets are here by nam
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -224,8 +225,8 @@ class Template(Spec):
     @classmethod
     def _mounts_are_apart(cls, value: tuple[VolumeMount, ...]) -> tuple[VolumeMount, ...]:
         paths = [path for mount in value for path in (mount.mount_path, *mount.links)]
-        for path in paths:
-            if paths.count(path) > 1:
+        for path, times in Counter(paths).items():
+            if times > 1:
                 raise ValueError(
                     f"two volumes or links lead to `{path}`; each path must be used once"
                 )

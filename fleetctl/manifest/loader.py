@@ -15,9 +15,17 @@ from pydantic import BaseModel, ValidationError
 from fleetctl.manifest.credentials import warnings
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.includes import Included, include
+from fleetctl.manifest.limits import overlong
 from fleetctl.manifest.messages import Finding, findings, suggestion
 from fleetctl.manifest.plain import resolve
-from fleetctl.manifest.problems import ManifestErrors, Path, Problem, path_text, value_text
+from fleetctl.manifest.problems import (
+    PROBLEMS_SHOWN_MAX,
+    ManifestErrors,
+    Path,
+    Problem,
+    path_text,
+    value_text,
+)
 from fleetctl.manifest.strict_yaml import DOCUMENTS_MAX, Root, read
 from fleetctl.manifest.unsupported import not_yet
 from fleetctl.manifest.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
@@ -102,9 +110,9 @@ def _load_document(document: Document) -> tuple[list[Manifest], list[Problem]]:
         marked = read(document.path, document.text, wanted=wanted).roots
         for it, root in zip(checked, marked, strict=True):
             problems.extend(_located(it, root, document.path))
-    problems.sort(key=lambda it: (it.line, it.column))
     for it in checked:
         problems.extend(it.included.problems)
+    problems.sort(key=lambda it: (it.file != document.path, it.file, it.line, it.column))
     return [it.manifest for it in checked if it.manifest is not None], problems
 
 
@@ -141,11 +149,10 @@ _WRAP_HINT = "write a Sweep whose spec says `searchFrom: {file: ...}` and name t
 
 
 def _envelope(data: dict[str, Any]) -> Iterator[Finding]:
-    for key in data:
-        if key not in ENVELOPE and key not in _WRITTEN_BY_US:
-            yield Finding(
-                (key,), (key,), " is no known field", suggestion(key, list(ENVELOPE)), at_key=True
-            )
+    unknown = [key for key in data if key not in ENVELOPE and key not in _WRITTEN_BY_US]
+    for key in unknown[:PROBLEMS_SHOWN_MAX]:
+        hint = suggestion(key, list(ENVELOPE))
+        yield Finding((key,), (key,), " is no known field", hint, at_key=True)
     version = data.get("apiVersion")
     if version != API_VERSION:
         yield _wrong(data, "apiVersion", f"it must be `{API_VERSION}`")
@@ -179,10 +186,13 @@ def _own_metadata(metadata: Any) -> Any:
 
 
 def _spec(data: dict[str, Any], found: list[Finding]) -> Spec | None:
-    kind = data.get("kind")
+    kind, spec = data.get("kind"), data.get("spec")
     if not isinstance(kind, str) or kind not in KINDS:
         return None
-    spec = data.get("spec")
+    too_long = list(overlong(spec, ("spec",)))
+    if too_long:
+        found.extend(too_long)
+        return None
     return _model(KINDS[kind].spec, {} if spec is None else spec, ("spec",), found)
 
 
@@ -196,7 +206,8 @@ def _model(model: type[M], data: Any, prefix: Path, found: list[Finding]) -> M |
 
 def _is_noise(finding: Finding, root: Root) -> bool:
     """True below a value that was already refused as it was read."""
-    return any(finding.path[: len(path)] == path for path in root.broken)
+    path = finding.path
+    return bool(root.broken) and any(path[:depth] in root.broken for depth in range(len(path) + 1))
 
 
 def _places(found: Iterable[Finding]) -> frozenset[Path]:

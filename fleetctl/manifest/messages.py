@@ -19,7 +19,7 @@ from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, shortened, value_text
 from fleetctl.manifest.words import HINTS, NOT_YET_FIELDS, listed, meant
 
-FINDINGS_MAX = 10_000  # of one block; each takes about half a KiB
+FINDINGS_MAX = 1000  # of one block; more than these nobody reads, and each takes half a KiB
 
 # More than these are not listed; a person with a typo needs the near one, not all 25.
 FIELDS_LISTED_MAX = 12

@@ -20,7 +20,9 @@ from fleetctl.manifest.yaml_errors import Position, reader_problem, syntax_probl
 
 DEPTH_MAX = 64  # the deepest valid manifest has about 15 levels
 NODES_MAX = 2_000_000  # a BatchJob of 100,000 items with eight parameters each
+KEYS_MAX = 10_000  # of one mapping
 DOCUMENTS_MAX = 10_000
+MISTAKES_MAX = 1000  # of one file; reading ends there
 TAG_DIRECTIVES_MAX = 16  # the parser compares each with all before it
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -76,12 +78,13 @@ def read(file: str, text: str, *, wanted: frozenset[Path] = frozenset()) -> Read
 class _Frame:
     """An open collection."""
 
-    __slots__ = ("at", "container", "key", "keyed")
+    __slots__ = ("at", "container", "full", "key", "keyed")
 
     def __init__(self, container: Any, at: Position) -> None:
         self.container = container
         self.at = at
         self.key: str | None = None
+        self.full = False
         self.keyed = False  # a key was read and its value comes next
 
 
@@ -93,12 +96,16 @@ class _Walk:
         self.stack: list[_Frame] = []
         self.root = Root(None, (1, 1))
         self.nodes = 0
+        self.documents = 0
 
     def report(self, at: Position, message: str, hint: str = "") -> None:
         self.reading.problems.append(Problem(self.file, *at, message, hint))
 
     def take(self, event: Any) -> bool:
         """Use one event; False ends the reading."""
+        if len(self.reading.problems) >= MISTAKES_MAX:
+            self.report(_at(event), "reading ends here, after too many mistakes")
+            return False
         sort = event.__class__
         if sort is yaml.ScalarEvent:
             return self._scalar(event)
@@ -186,6 +193,10 @@ class _Walk:
                 self.report(at, f"{value_text(key)} is a key; a key must be a text, so quote it")
         elif key == "<<" and plain:
             self.report(at, "`<<` merges mappings; each value must be written out where it is used")
+        elif len(frame.container) == KEYS_MAX:
+            if not frame.full:
+                self.report(at, f"a mapping may hold at most {KEYS_MAX:,} keys")
+            frame.full = True
         elif key in frame.container:
             self.report(at, f"`{path_text((*self._path()[:-1], key))}` is given twice")
         else:
@@ -217,9 +228,10 @@ class _Walk:
 
     def _document(self, at: Position) -> bool:
         root, self.root = self.root, Root(None, (1, 1))
+        self.documents += 1
         if root.value is not None or root.broken:
             self.reading.roots.append(root)
-        if len(self.reading.roots) > DOCUMENTS_MAX:
+        if self.documents > DOCUMENTS_MAX:
             self.report(at, f"a file may hold at most {DOCUMENTS_MAX:,} documents")
             return False
         return True

@@ -50,7 +50,7 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
         yield Finding((*at, "command"), (*at, "command"), said, hint)
     points = size(search) if search.method == "grid" else None
     if points is not None and points > GRID_POINTS_MAX:
-        said = f": the grid has {points:,} points; at most {GRID_POINTS_MAX:,} are carried out"
+        said = f": the grid has more than {GRID_POINTS_MAX:,} points, which is the limit"
         yield Finding((*at, "parameters"), (*at, "parameters"), said, "use `random` with `run_cap`")
     for name in ("job", "image_uri", "scheduler", "metrics"):
         if getattr(search, name) is not None:

@@ -1,0 +1,177 @@
+"""Manifests made to hurt: each is refused in words, and in a process with little memory."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.manifest.strict_yaml import NODES_MAX
+
+MEMORY_MAX_BYTES = 200 * 1024 * 1024  # what the issue allows for refusing
+# Twenty times the second that a refusal may take on an idle machine: a net under loops without end.
+CPU_MAX_S = 20
+ANSWER_CHARS_MAX = 60_000
+
+HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: x}\n"
+PROGRAM = """
+import json, resource, sys
+from fleetctl.manifest import ManifestErrors, load, read_documents
+try:
+    load(read_documents(sys.argv[1:]))
+    said = "accepted"
+except ManifestErrors as errors:
+    said = str(errors)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"said": said, "peak": peak}))
+"""
+
+BOMBS = {
+    "a billion laughs": "a: &a [x, x]\n"
+    + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
+    ),
+    "a quadratic bomb": "a: &a " + "x" * 100_000 + "\nb: [" + "*a, " * 100_000 + "]\n",
+    "an alias of itself": "a: &a [*a]\n",
+    "merge keys": "a: &a {x: 1}\n" + "".join(f"b{n}: {{<<: *a}}\n" for n in range(10_000)),
+    "depth in flow": "[" * 1_000_000,
+    "depth in flow, closed": "[" * 100 + "]" * 100,
+    "depth in mappings": "{a: " * 1_000_000,
+    "depth in blocks": "- " * 1_000_000,
+    "depth by indentation": "\n".join(" " * depth + "a:" for depth in range(2000)),
+    "depth of complex keys": "? " * 1_000_000,
+    "depth of keys in flow": "{? " * 100_000,
+    "directives": "%TAG !a! x:\n" * 500_000 + "---\na\n",
+    "anchors": "".join(f"- &a{n} x\n" for n in range(300_000)),
+    "tags": "- !x y\n" * 500_000,
+    "documents": "---\na\n" * 1_000_000,
+    "empty documents": "---\n" * 1_500_000,
+    "keys": "{" + ",".join(f"k{n}" for n in range(150_000)) + "}",
+    "duplicate keys": "{" + "a," * 2_000_000 + "}",
+    "a long key": '"' + "k" * 4_000_000 + '": 1',
+    "a long text": "a: " + "x" * 7_000_000,
+    "a long number": "a: " + "9" * 7_000_000,
+    "a long float": "a: 1." + "9" * 7_000_000 + "e5",
+    "escapes": 'a: "' + "\\x41" * 1_700_000 + '"',
+    "comments": "#\n" * 4_000_000,
+    "wrong items": HEAD + "spec: {tasks: {items: [" + "0," * 300_000 + "]}}",
+    "wrong fields": HEAD + "spec: {" + ",".join(f"k{n}: 0" for n in range(100_000)) + "}",
+    "wrong variables": HEAD
+    + "spec: {template: {script: x, env: {"
+    + ",".join(f"K{n}: 0" for n in range(100_000))
+    + "}}}",
+    "mounts": HEAD
+    + "spec: {template: {script: x, volumes: ["
+    + ",".join(f"{{name: v, mountPath: /{n}}}" for n in range(50_000))
+    + "]}}",
+    "stages": HEAD.replace("BatchJob", "TrainingRun")
+    + "spec: {template: {script: x}, stages: ["
+    + ",".join(f"{{name: s{n}}}" for n in range(50_000))
+    + "]}",
+    "a wide grid": HEAD.replace("BatchJob", "Sweep")
+    + "spec: {search: {method: grid, program: x, parameters: {"
+    + ",".join(f"p{n}: {{values: [1, 2]}}" for n in range(9000))
+    + "}}}",
+    "a wide matrix": HEAD
+    + "spec: {template: {script: x}, tasks: {matrix: {"
+    + ",".join(f"p{n}: [1, 2]" for n in range(9000))
+    + "}}}",
+}
+
+
+@pytest.mark.parametrize("name", list(BOMBS))
+def test_a_bomb_is_refused_within_little_memory(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.yaml"
+    path.write_text(BOMBS[name], encoding="utf-8")
+    assert_refused(path)
+
+
+def test_a_file_of_fifty_megabytes_is_refused_within_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"- abcdefg\n" * 5_000_000)
+    assert "larger than 8 MiB" in assert_refused(path)
+
+
+def assert_refused(path: Path) -> str:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S))
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(path)],
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads(done.stdout)
+    assert answer["said"] != "accepted"
+    assert len(answer["said"]) < ANSWER_CHARS_MAX
+    assert answer["peak"] < MEMORY_MAX_BYTES, f"{answer['peak'] / 1024**2:.0f} MiB"
+    return str(answer["said"])
+
+
+def test_the_number_of_values_in_a_file_has_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text("[" + "0," * (NODES_MAX + 1) + "]", encoding="utf-8")
+    assert "more than 2,000,000 values" in assert_refused(path)
+
+
+NAMES = [
+    "",
+    "a" * 512,
+    "../../etc/passwd",
+    "a/b",
+    "a\nb",
+    "a\tb",
+    "a\0b",
+    "\u202egnp.exe",
+    "\x1b[2Jx",
+    "Ünïcode",
+    "名前",
+    "-a",
+    "a-",
+    "a.b",
+    " a",
+    "a ",
+    "${IFS}",
+    "$(id)",
+    "\ufeffa",
+    "a\u200bb",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_hostile_name_is_refused_in_one_printable_line(name: str) -> None:
+    for text in (
+        HEAD.replace("{name: x}", json.dumps({"name": name})) + "spec: {template: {script: x}}",
+        HEAD + "spec: {template: {script: x, secrets: [" + json.dumps(name) + "]}}",
+        HEAD + "spec: {placement: {provider: " + json.dumps(name) + "}, template: {script: x}}",
+    ):
+        with pytest.raises(ManifestErrors) as caught:
+            load([Document("x.yaml", text, "/")])
+        (problem,) = caught.value.problems
+        assert "a name must be 1 to 63" in str(problem)
+        assert str(problem).isprintable()
+        assert len(str(problem)) < 400
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred.yaml", "a\nb.yaml", "\u202ex.yaml"])
+def test_a_hostile_file_name_is_shown_escaped(name: str) -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        load([Document(name, "a: [", "/")])
+    assert str(caught.value).isprintable()
+
+
+def test_hostile_keys_are_shown_escaped_and_short() -> None:
+    key = json.dumps("\x1b[2J\u202e" + "k" * 10_000)
+    with pytest.raises(ManifestErrors) as caught:
+        load([Document("x.yaml", HEAD + f"spec: {{template: {{script: x}}, {key}: 1}}", "/")])
+    (problem,) = caught.value.problems
+    assert str(problem).isprintable()
+    assert len(str(problem)) < 200

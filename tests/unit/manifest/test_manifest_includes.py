@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.manifest import Document, Manifest, ManifestErrors, load
+from specs.batchjob import BatchJobSpec
+from specs.kinds import dump_spec
+from specs.secret import SecretSpec
+from specs.sweep import SweepSpec
+
+HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n"
+SEARCH = "method: random\nprogram: t.py\nrun_cap: 3\nparameters:\n  lr: {min: 3e-5, max: 1e-2}\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "manifests").mkdir()
+    return tmp_path / "manifests"
+
+
+def load_in(directory: Path, kind: str, spec: str) -> Manifest:
+    text = HEAD.format(kind=kind) + "".join(f"  {line}\n" for line in spec.splitlines())
+    (found,) = load([Document("manifests/job.yaml", text, str(directory))])
+    return found
+
+
+def problems(directory: Path, kind: str, spec: str) -> list[str]:
+    with pytest.raises(ManifestErrors) as caught:
+        load_in(directory, kind, spec)
+    return [str(it) for it in caught.value.problems]
+
+
+def tasks(directory: Path, name: str, content: str | bytes, chunk: str = "") -> BatchJobSpec:
+    data = content if isinstance(content, bytes) else content.encode()
+    (directory / name).write_bytes(data)
+    spec = load_in(
+        directory, "BatchJob", f"template: {{script: x}}\ntasks: {{fromFile: {name}{chunk}}}"
+    ).spec
+    assert isinstance(spec, BatchJobSpec)
+    return spec
+
+
+def test_a_source_path_begins_at_the_manifest(here: Path) -> None:
+    spec = load_in(here, "BatchJob", "template: {script: x, source: {path: ..}}").spec
+    assert isinstance(spec, BatchJobSpec)
+    assert spec.template.source is not None
+    assert spec.template.source.path == str(here.parent)
+
+
+def test_secret_files_begin_at_the_manifest(here: Path) -> None:
+    spec = load_in(here, "Secret", "fromFile: {TOKEN: ../token, OTHER: /etc/other}").spec
+    assert isinstance(spec, SecretSpec)
+    assert spec.from_file == {"TOKEN": str(here.parent / "token"), "OTHER": "/etc/other"}
+
+
+def test_a_wandb_file_runs_unchanged(here: Path) -> None:
+    (here / "sweep.yaml").write_text(SEARCH)
+    spec = load_in(here, "Sweep", "searchFrom: {file: sweep.yaml}\nparallelism: 2").spec
+    assert isinstance(spec, SweepSpec)
+    assert spec.search.parameters == {"lr": {"min": 3e-5, "max": 1e-2}}
+    assert "searchFrom" not in dump_spec(spec)
+
+
+def test_mistakes_in_a_wandb_file_are_found_there(here: Path) -> None:
+    (here / "sweep.yaml").write_text(
+        SEARCH.replace("min: 3e-5", "min: 3") + "a: 1\na: 2\nrunCap: 1"
+    )
+    found = problems(here, "Sweep", "searchFrom: {file: sweep.yaml}\nparallelism: -1")
+    assert [it.split(": ")[0] for it in found] == [
+        "manifests/job.yaml:6:16",
+        "manifests/sweep.yaml:5:3",
+        "manifests/sweep.yaml:6:1",
+        "manifests/sweep.yaml:7:1",
+        "manifests/sweep.yaml:8:1",
+    ]
+
+
+def test_a_wandb_file_that_is_broken_hides_nothing_else(here: Path) -> None:
+    (here / "sweep.yaml").write_text("method: [")
+    found = problems(here, "Sweep", "searchFrom: {file: sweep.yaml}\nparallelism: -1")
+    assert [it.split(": ")[0] for it in found] == [
+        "manifests/job.yaml:6:16",
+        "manifests/sweep.yaml:2:1",
+    ]
+
+
+def test_a_wandb_file_of_two_documents_is_refused(here: Path) -> None:
+    (here / "sweep.yaml").write_text(SEARCH + "---\n" + SEARCH)
+    assert problems(here, "Sweep", "searchFrom: {file: sweep.yaml}") == [
+        "manifests/sweep.yaml: the file must hold one sweep configuration"
+    ]
+
+
+def test_rows_of_json_become_items_in_the_stored_wish(here: Path) -> None:
+    spec = tasks(here, "rows.jsonl", '{"id": 1, "tags": [null]}\n\n{"id": 2}\r\n')
+    assert [dict(spec.params(index)) for index in range(spec.count())] == [
+        {"id": 1, "tags": [None]},
+        {"id": 2},
+    ]
+    assert "fromFile" not in dump_spec(spec)
+
+
+def test_fields_of_csv_are_texts(here: Path) -> None:
+    spec = tasks(here, "rows.csv", b'\xef\xbb\xbfname,zip\n"a, b",007\r\n"two\nlines",\n')
+    assert [dict(spec.params(index)) for index in range(spec.count())] == [
+        {"name": "a, b", "zip": "007"},
+        {"name": "two\nlines", "zip": ""},
+    ]
+
+
+@pytest.mark.parametrize("form", ["{path: rows.jsonl, chunk: 2}", "rows.jsonl, chunk: 2"])
+def test_rows_come_in_chunks_with_the_rest_last(here: Path, form: str) -> None:
+    (here / "rows.jsonl").write_text('{"n": 1}\n{"n": 2}\n{"n": 3}\n')
+    spec = load_in(here, "BatchJob", f"template: {{script: x}}\ntasks: {{fromFile: {form}}}").spec
+    assert isinstance(spec, BatchJobSpec)
+    assert [dict(spec.params(index)) for index in range(spec.count())] == [
+        {"rows": [{"n": 1}, {"n": 2}]},
+        {"rows": [{"n": 3}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("r.jsonl", '{"a": 1}\n[1]\n', ":2:1: the line must be a JSON object"),
+        ("r.jsonl", '{"a": 1}\n{"a": \n', ":2:1: column 7 is not JSON: expecting value"),
+        ("r.jsonl", '{"a": NaN}', ":1:1: `NaN` is no number of JSON"),
+        ("r.jsonl", '{"a": 1e999}', ":1:1: a number must be finite"),
+        ("r.jsonl", '{"a": 99999999999999999999}', ":1:1: a whole number must fit into 64 bits"),
+        ("r.jsonl", '{"a": 1, "a": 2}', ":1:1: `a` is given twice"),
+        ("r.jsonl", '{"a": ' + "[" * 100_000, ":1:1: the line is nested too deeply"),
+        ("r.jsonl", b'{"a": 1}\n{"a": "\xff"}', ":2:1: the line is not UTF-8"),
+        ("r.csv", "a,b\n1\n", ":2:1: the row has 1 fields for 2 columns"),
+        ("r.csv", "a,a\n1,2\n", ":1:1: two columns have the name `a`"),
+        ("r.csv", 'a\n"x\n', ":2:1: the row is not CSV: unexpected end of data"),
+    ],
+)
+def test_a_wrong_row_is_found_by_its_line(
+    here: Path, name: str, content: str | bytes, said: str
+) -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        tasks(here, name, content)
+    assert [str(it) for it in caught.value.problems] == [f"manifests/{name}{said}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("r.jsonl", "\n", "it holds no rows"),
+        ("r.csv", "a,b\n", "it holds no rows"),
+        ("r.txt", "x", "a file of rows must end in .jsonl or .csv"),
+    ],
+)
+def test_a_file_without_rows_is_told_where_it_is_named(
+    here: Path, name: str, content: str, said: str
+) -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        tasks(here, name, content)
+    assert [str(it) for it in caught.value.problems] == [
+        f"manifests/job.yaml:6:21: spec.tasks.fromFile is `{name}`; {said}"
+    ]
+
+
+def test_rows_beyond_the_limit_of_bytes_are_refused(here: Path) -> None:
+    with (here / "big.jsonl").open("wb") as stream:
+        stream.truncate(100 * 1024**3)
+    (said,) = problems(here, "BatchJob", "template: {script: x}\ntasks: {fromFile: big.jsonl}")
+    assert said.endswith("it is larger than 64 MiB")
+
+
+def test_names_of_columns_must_make_parameters(here: Path) -> None:
+    with pytest.raises(ManifestErrors, match="a parameter's name must be"):
+        tasks(here, "r.csv", "a=b\n1\n")

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.errors import UsageError
+from fleetctl.manifest import Document, Manifest, ManifestErrors, load
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX
+from specs.batchjob import BatchJobSpec
+from specs.sweep import SweepSpec
+
+HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+
+
+def manifest(kind: str = "BatchJob", name: str = "x", spec: str = "{template: {script: x}}") -> str:
+    return HEAD.format(kind=kind, name=name) + f"spec: {spec}\n"
+
+
+def loaded(text: str) -> list[Manifest]:
+    return load([Document("x.yaml", text, "/")])
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ManifestErrors) as caught:
+        loaded(text)
+    return [str(it) for it in caught.value.problems]
+
+
+def test_every_kind_loads_from_one_file_in_order() -> None:
+    search = "{search: {method: grid, program: t.py, parameters: {lr: {values: [3e-5, 1e-4]}}}}"
+    text = "---\n".join(
+        [
+            manifest("BatchJob", "a"),
+            manifest("Sweep", "b", search),
+            manifest("TrainingRun", "c"),
+            manifest("Volume", "d", "{}"),
+            manifest("Secret", "e", "{fromEnv: [TOKEN]}"),
+        ]
+    )
+    found = loaded(text)
+    assert [(it.kind, it.name, it.line) for it in found] == [
+        ("BatchJob", "a", 1),
+        ("Sweep", "b", 6),
+        ("TrainingRun", "c", 11),
+        ("Volume", "d", 16),
+        ("Secret", "e", 21),
+    ]
+    assert isinstance(found[0].spec, BatchJobSpec)
+    assert isinstance(found[1].spec, SweepSpec)
+    assert found[1].spec.search.parameters == {"lr": {"values": [3e-5, 1e-4]}}
+
+
+def test_a_volume_needs_no_spec() -> None:
+    (found,) = loaded(HEAD.format(kind="Volume", name="v"))
+    assert found.spec.model_dump()["provider"] == "local"
+
+
+def test_kinds_of_the_same_name_do_not_collide() -> None:
+    assert len(loaded(manifest() + "---\n" + manifest("TrainingRun"))) == 2
+
+
+def test_what_get_shows_can_be_applied_again() -> None:
+    text = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata:
+  name: x
+  labels: {team: a}
+  annotations: {}
+  uid: 0193
+  generation: 2
+  version: 17
+  creationTimestamp: '2026-01-01T00:00:00Z'
+spec: {template: {script: x}}
+status: {phase: Running, conditions: []}
+"""
+    assert loaded(text)[0].metadata.labels == {"team": "a"}
+
+
+def test_all_mistakes_of_all_documents_are_told_at_once_in_reading_order() -> None:
+    first = Document("a.yaml", manifest(spec="{template: {script: x}, parallelism: no}"), "/")
+    second = Document(
+        "b.yaml",
+        manifest(name="Bad") + "---\n" + manifest("Nope") + "---\na: 1\na: 2\n",
+        "/",
+    )
+    broken = Document("c.yaml", "a: [", "/")
+    with pytest.raises(ManifestErrors) as caught:
+        load([first, second, broken])
+    found = [(it.file, it.line) for it in caught.value.problems]
+    assert found == sorted(found)
+    assert {it for it, _ in found} == {"a.yaml", "b.yaml", "c.yaml"}
+    assert {line for it, line in found if it == "b.yaml"} == {3, 7, 11, 12}
+
+
+def test_a_mistake_of_reading_hides_no_mistake_of_meaning() -> None:
+    text = HEAD.format(kind="BatchJob", name="x") + (
+        "spec:\n  template: {script: x}\n  parallelism: &a -1\n  suspend: *a\n  nope: 1\n"
+    )
+    found = problems(text)
+    assert len(found) == 4
+    assert "anchor" in found[0] and "at least 0" in found[1]
+    assert "alias" in found[2] and "nope" in found[3]
+
+
+def test_the_errors_are_a_usage_error_whose_text_is_ready_to_print() -> None:
+    with pytest.raises(UsageError) as caught:
+        loaded(manifest(spec="{template: {script: x}, paralelism: 1, suspend: 3}"))
+    assert caught.value.exit_code == 2
+    assert f"error: {caught.value}".splitlines() == [
+        "error: x.yaml:4:31: spec.paralelism is no known field",
+        "hint: did you mean `parallelism`?",
+        "error: x.yaml:4:55: spec.suspend is `3`; it must be `true` or `false`",
+    ]
+
+
+def test_a_flood_of_mistakes_is_cut_short() -> None:
+    fields = ", ".join(f"x{number}: 1" for number in range(PROBLEMS_SHOWN_MAX + 50))
+    with pytest.raises(ManifestErrors) as caught:
+        loaded(manifest(spec=f"{{template: {{script: x}}, {fields}}}"))
+    assert len(caught.value.problems) == PROBLEMS_SHOWN_MAX + 50
+    lines = str(caught.value).splitlines()
+    assert lines[-1] == "error: and 50 more problems"
+    assert len([it for it in lines if not it.startswith("hint")]) == PROBLEMS_SHOWN_MAX + 1
+
+
+def test_credentials_are_warned_about_and_never_repeated() -> None:
+    secret = "hf_abcdefghijklmnopqrstuvwxyz"
+    env = f"{{HF_TOKEN: {secret}, API_KEY: short, TOKENIZER: {secret}, KEY_FILE: /a/long/path/of}}"
+    (found,) = loaded(manifest(spec=f"{{template: {{script: x, env: {env}}}}}"))
+    (warning,) = found.warnings
+    assert warning.startswith(
+        "x.yaml:1: the variable `HF_TOKEN` holds what looks like a credential"
+    )
+    assert secret not in warning
+
+
+def test_credentials_in_stages_and_images_are_warned_about_too() -> None:
+    long = "x" * 30
+    spec = (
+        f"{{template: {{image: {{env: {{A_SECRET: {long}}}}}}}, "
+        f"stages: [{{name: a, script: x, env: {{MY_PASSWORD: {long}}}}}]}}"
+    )
+    (found,) = loaded(manifest("TrainingRun", spec=spec))
+    assert [it.split("`")[1] for it in found.warnings] == ["A_SECRET", "MY_PASSWORD"]
+
+
+def test_more_manifests_than_the_limit_are_refused() -> None:
+    half = [
+        Document(
+            f"{part}.yaml",
+            "---\n".join(
+                HEAD.format(kind="Volume", name=f"v{part}-{number}") for number in range(5001)
+            ),
+            "/",
+        )
+        for part in range(2)
+    ]
+    with pytest.raises(ManifestErrors, match="at most 10,000 manifests"):
+        load(half)
+
+
+def test_no_document_at_all_is_a_mistake() -> None:
+    with pytest.raises(ManifestErrors, match="no manifest"):
+        load([])
+    assert problems("# only a comment\n---\n") == ["x.yaml: there is no manifest here"]
+
+
+def test_fields_in_python_spelling_are_not_read() -> None:
+    (said,) = problems(manifest(spec="{template: {script: x}, backoff_limit: 1}"))
+    assert "spec.backoff_limit is no known field" in said
