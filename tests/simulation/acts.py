@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.engine.loop import Engine
+from fleetctl.errors import StoreError
 from fleetctl.stores.base import Store
 from tests.simulation import liveness
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, Expect
 from tests.simulation.scenarios import Wish
+from tests.simulation.snapshot import read
 from tests.simulation.wishing import carry_out
 
 if TYPE_CHECKING:
@@ -71,12 +73,13 @@ async def perform(play: Play, store: Store, engine: Engine) -> None:
     while progress.wishes_done < len(play.scenario.wishes):
         wish = play.scenario.wishes[progress.wishes_done]
         await asyncio.sleep(max(0.0, wish.at_s - play.timeline.now_s))
-        carry_out(store, wish, now_s=play.clock.now_s())
-        _poke(play, engine)
+        await _ask(play, store, engine, wish)
         progress.wishes_done += 1
     await asyncio.sleep(max(0.0, play.world.faults_end_s - play.timeline.now_s))
     if play.scenario.outage and play.options.faults and not progress.bulkhead_held:
         await _hold_bulkhead(play)
+    for wish in play.scenario.afterwards:
+        await _ask(play, store, engine, wish)
     if not progress.settled:
         await _settle(play, play.scenario.expect)
         _must_be_none(play, liveness.unfaithful(play.scene, store))
@@ -90,10 +93,20 @@ async def perform(play: Play, store: Store, engine: Engine) -> None:
     progress.over = True
 
 
-def _poke(play: Play, engine: Engine) -> None:
-    """Tell the engine that something was wished; a lost word must be made good by its scan."""
-    if not play.world.chance(POKE_LOST):
-        engine.poke_wishes()
+async def _ask(play: Play, store: Store, engine: Engine, wish: Wish) -> str:
+    """Until the wish is taken; what is refused must have left no trace (I11)."""
+    while True:
+        try:
+            answer = carry_out(store, wish, now_s=play.clock.now_s())
+        except StoreError:
+            if read(store) != play.scene.now:
+                play.breach("I11: what was refused is not in the store -- it is")
+            await asyncio.sleep(1.0)
+            continue
+        # A lost word must be made good by the engine's scan.
+        if not play.world.chance(POKE_LOST):
+            engine.poke_wishes()
+        return answer
 
 
 async def _hold_bulkhead(play: Play) -> None:
@@ -128,11 +141,10 @@ async def _wait(
 async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
     """I14b, I22: what is reached stays; wishing it again writes nothing and calls no provider."""
     for wish in _repeatable(play):
-        answer = carry_out(store, wish, now_s=play.clock.now_s())
+        answer = await _ask(play, store, engine, wish)
         if answer != "unchanged":
             what = f"{wish.kind}/{wish.name} is {answer}"
             play.breach(f"I22: the same manifest again changes nothing -- {what}")
-        _poke(play, engine)
     await asyncio.sleep(POLL_S)
     before, mutations = play.scene.now, play.world.mutations
     await asyncio.sleep(PEACE_S)
@@ -157,8 +169,7 @@ async def _delete_all(play: Play, store: Store, engine: Engine) -> None:
     for resource in list(play.scene.now.resources.values()):
         if resource.deleted_at_s is None:
             wish = Wish(0.0, "delete", resource.kind, resource.name)
-            carry_out(store, wish, now_s=play.clock.now_s())
-    _poke(play, engine)
+            await _ask(play, store, engine, wish)
     await _settle(play, dict.fromkeys(play.scenario.expect, GONE))
     _must_be_none(
         play, (f"I5: the row of {it.key} is left" for it in play.scene.now.resources.values())

@@ -164,9 +164,8 @@ class SimProvider:
         try:
             yield
         except Unavailable as error:
-            self._politeness.told_to_wait(
-                self._model, verb, run, error.retry_after_s, self._world.timeline.now_s
-            )
+            until_s = self._world.timeline.now_s + error.retry_after_s
+            self._politeness.told_to_wait(self._model, verb, run, until_s=until_s)
             raise
         finally:
             self._politeness.leave(self._model)

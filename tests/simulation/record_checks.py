@@ -39,6 +39,17 @@ def truthful_outcomes(scene: Scene) -> Iterator[str]:
             yield from _compare(run, work, scene.now.results.get(run.name))
 
 
+def closed_is_closed(scene: Scene) -> Iterator[str]:
+    """I12: a sandbox that no record holds open or live any more is gone."""
+    for run in scene.changed():
+        box = scene.world.by_sandbox.get(run.sandbox)
+        if box is None or not box.alive:
+            continue
+        mates = (it for it in scene.now.runs_of(run.uid) if it.sandbox == run.sandbox)
+        if not any(it.sandbox_open or it.state in LIVE_STATES for it in mates):
+            yield f"sandbox `{run.sandbox}` is alive, and `{run.name}` says {run.state}, closed"
+
+
 def results_match(scene: Scene) -> Iterator[str]:
     """I2: the journal of an ended run is read to its end, not a byte more or less."""
     for run in scene.changed():
@@ -128,6 +139,7 @@ def offsets_grow(scene: Scene) -> Iterator[str]:
 RECORD_CHECKS = (
     succeeds_once,
     truthful_outcomes,
+    closed_is_closed,
     results_match,
     attempts_in_bounds,
     backs_off,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.engine.loop import Engine
 from fleetctl.engine.settings import Settings
+from fleetctl.stores.base import DiskFull
 from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_store
 from tests.simulation import acts
 from tests.simulation.faults import Crash, CrashAt, Life, draw_crashes
@@ -28,6 +29,9 @@ from tests.simulation.snapshot import read
 from tests.simulation.world import STRANGER, Box, World
 
 CRASHES_MAX = 3
+
+# Chance per commit, while faults last, that the disk is full; most seeds have a good disk.
+DISK_FULL_ODDS = (0.0, 0.0, 0.0, 0.02, 0.3)
 
 # A start after a crash comes at once, soon, or after the sandboxes have long ended.
 DOWNTIMES_S = (0.0, 0.5, 15.0, 300.0)
@@ -86,6 +90,7 @@ class Play:
         self.providers: dict[str, SimProvider] = {}
         self._database = MemoryDatabase()
         self._crashes = _crashes(self.rng, options)
+        self._disk_full = self.rng.choice(DISK_FULL_ODDS)
         self._shuffles = self.rng.random() < 0.5
         self.world.on_effect = lambda _name: self._check(EFFECT_CHECKS)
         self.world.on_push = self._push
@@ -128,7 +133,7 @@ class Play:
         store = open_memory_store(
             self.clock,
             self._database,
-            before_commit=lambda: life.point("commit", "before"),
+            before_commit=lambda: self._committing(life),
             after_commit=lambda: self._committed(store, life),
         )
         self.scene.store_id = store.store_id
@@ -177,6 +182,11 @@ class Play:
             self.outcome.broken.append(text)
         self.life.dead = True
         raise Crash(text)
+
+    def _committing(self, life: Life) -> None:
+        life.point("commit", "before")
+        if self.world.chance(self._disk_full):
+            raise DiskFull("the disk has no room")
 
     def _committed(self, store: SqliteStore, life: Life) -> None:
         self.scene.before, self.scene.now = self.scene.now, read(store)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.simulation import objects
 from tests.simulation.models import MODELS
@@ -38,6 +38,7 @@ class Scenario:
     wishes: tuple[Wish, ...]
     expect: dict[tuple[str, str], Expect]
     orphans: int = 0  # sandboxes with our tag that no record speaks of
+    afterwards: tuple[Wish, ...] = ()  # wishes that come when the faults are over
     outage: str = ""  # a provider that stays down long after all other faults ended
 
     @property
@@ -51,7 +52,7 @@ def draw(seed: int, *, only: str = "") -> Scenario:
     """The scenario of a seed; `only` names one of SCENARIOS in place of the seed's own choice."""
     rng = random.Random(f"scenario {seed}")
     provider = rng.choice(tuple(MODELS))
-    name = rng.choice(tuple(SCENARIOS))
+    name = rng.choice((*SCENARIOS, *OFTEN))
     return SCENARIOS[only or name](rng, only or name, provider)
 
 
@@ -76,7 +77,7 @@ def _make(
     name: str, provider: str, wishes: list[Wish], *ends: Wanted, orphans: int = 0, outage: str = ""
 ) -> Scenario:
     expect = {(it.kind, it.name): it.expect for it in ends}
-    return Scenario(name, provider, tuple(wishes), expect, orphans, outage)
+    return Scenario(name, provider, tuple(wishes), expect, orphans, outage=outage)
 
 
 def _any_object(rng: random.Random, provider: str) -> Wanted:
@@ -116,7 +117,13 @@ def _task_count(rng: random.Random, name: str, provider: str) -> Scenario:
 
 def _template(rng: random.Random, name: str, provider: str) -> Scenario:
     """A changed template, with both rollouts, perhaps changed back."""
-    a = objects.job(rng, provider=provider, rollout=rng.choice(("Replace", "FinishRunning")))
+    limit = rng.randint(0, 1)
+    tasks = [objects.task(rng, number=n, backoff_limit=limit, may_fail=True) for n in range(5)]
+    for each in tasks[:3]:
+        # One failure under each template is within the limit, one under both together is not.
+        each["fails"] = max(limit, float(str(each["fails"])))
+    rollout = rng.choice(("Replace", "FinishRunning"))
+    a = objects.job_of(rng, tasks, provider=provider, backoff_limit=limit, rollout=rollout)
     b = a.changed(template={"command": ["work", "better"], "timeoutSeconds": 90})
     wishes = [_apply(0.0, a), _apply(_later(rng), b)]
     if rng.random() < 0.5:
@@ -274,9 +281,9 @@ def _bulkhead(rng: random.Random, name: str, provider: str) -> Scenario:
     good = objects.job(rng, provider=provider, name="good", tasks_max=4)
     stuck = objects.job(rng, provider=broken, name="stuck", tasks_max=3)
     wishes = [Wish(0.0, "poison", "BatchJob", "poison"), _apply(0.0, stuck), _apply(1.0, good)]
-    wishes.append(Wish(60.0, "delete", "BatchJob", "poison"))
     poison = Wanted("BatchJob", "poison", {}, GONE)
-    return _make(name, provider, wishes, good, stuck, poison, outage=broken)
+    play = _make(name, provider, wishes, good, stuck, poison, outage=broken)
+    return replace(play, afterwards=(_say(0.0, "delete", poison),))
 
 
 def _two_objects(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -285,6 +292,9 @@ def _two_objects(rng: random.Random, name: str, provider: str) -> Scenario:
     wishes = [_apply(0.0, one), _apply(0.5, two), _say(_later(rng), "delete", one)]
     return _make(name, provider, wishes, one.changed(GONE), two, orphans=1)
 
+
+# The richest in states, so drawn more often than the others.
+OFTEN = ("template", "template", "reuse", "reuse", "reuse")
 
 SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "single": _single,

@@ -53,16 +53,13 @@ class Scene:
         value = spec(resource).get("parallelism")
         return int(value) if value is not None else DEFAULT_PARALLELISM
 
-    def parallelism_since(self, uid: str) -> int | None:
-        """The greatest limit in force since the oldest sandbox alive was wished for."""
+    def parallelism_since(self, uid: str, since_s: float) -> int | None:
+        """The greatest limit that was in force at any time since then."""
         limits = self.limits.get(uid)
         if not limits:
             return None
-        names = {box.sandbox for box in self.world.alive() if box.uid == uid}
-        wished = [self.now.runs[name].created_at_s for name in names if name in self.now.runs]
-        since_s = min(wished, default=self.world.now_s)
-        before = [limit for at_s, limit in limits if at_s <= since_s][-1:]
-        return max([*before, *(limit for at_s, limit in limits if at_s > since_s)])
+        before = [limit for at_s, limit in limits if at_s < since_s][-1:]
+        return max([*before, *(limit for at_s, limit in limits if at_s >= since_s)], default=0)
 
 
 Check = Callable[[Scene], Iterator[str]]

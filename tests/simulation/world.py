@@ -12,7 +12,7 @@ import random
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
@@ -64,6 +64,7 @@ class Box:
     owner: str
     uid: str
     model: Model
+    asked_at_s: float
     created_at_s: float
     reusable: bool = False
     twin: bool = False
@@ -134,7 +135,8 @@ class World:
 
     def plant(self, model: Model, *, sandbox: str, owner: str) -> Box:
         """Put a sandbox there that no record speaks of."""
-        return self._create(model, sandbox=sandbox, owner=owner, uid="nobody", reusable=False)
+        box = Box(self._handle(), sandbox, owner, "nobody", model, self.now_s, self.now_s)
+        return self._add(box)
 
     # ---- starts
 
@@ -166,12 +168,17 @@ class World:
         if order.sandbox == order.run:
             if model.capacity is not None and self._used(model) >= model.capacity:
                 return Unavailable("no room for another sandbox", reason="NoCapacity")
-            box = self._create(
-                model,
-                sandbox=order.sandbox,
-                owner=order.owner,
-                uid=order.uid,
-                reusable=order.reusable,
+            box = self._add(
+                Box(
+                    self._handle(),
+                    order.sandbox,
+                    order.owner,
+                    order.uid,
+                    model,
+                    asked_at_s,
+                    self.now_s,
+                    order.reusable,
+                )
             )
         else:
             found = self.by_sandbox.get(order.sandbox)
@@ -186,19 +193,19 @@ class World:
     def _used(self, model: Model) -> int:
         return sum(1 for box in self.boxes if box.alive and box.model is model and not box.twin)
 
-    def _create(self, model: Model, *, sandbox: str, owner: str, uid: str, reusable: bool) -> Box:
-        box = Box(f"h{len(self.boxes)}", sandbox, owner, uid, model, self.now_s, reusable)
+    def _handle(self) -> str:
+        return f"h{len(self.boxes)}"
+
+    def _add(self, box: Box) -> Box:
         self.boxes.append(box)
-        self.by_sandbox[sandbox] = box
-        self.scratch[model.name].add(uid)
-        if self.chance(model.odds.twin):
+        self.by_sandbox[box.sandbox] = box
+        self.scratch[box.model.name].add(box.uid)
+        if self.chance(box.model.odds.twin):
             self._add_twin(box)
         return box
 
     def _add_twin(self, box: Box) -> None:
-        twin = Box(
-            f"{box.handle}-twin", box.sandbox, box.owner, box.uid, box.model, self.now_s, twin=True
-        )
+        twin = replace(box, handle=f"{box.handle}-twin", reusable=False, twin=True)
         self.boxes.append(twin)
         self.timeline.after(TWIN_LEASE_S, lambda: self._end_box(twin))
 

@@ -33,14 +33,12 @@ def tagged(scene: Scene) -> Iterator[str]:
 
 
 def within_parallelism(scene: Scene) -> Iterator[str]:
-    """I4: never more sandboxes of an object alive than its parallelism allowed since the oldest of
-    them was wished.
-    """
-    counts = Counter(
-        box.uid for box in scene.world.alive() if not box.twin and box.owner == scene.store_id
-    )
+    """I4: no sandbox is made beyond the parallelism in force since it was asked for."""
+    alive = [box for box in scene.world.alive() if not box.twin and box.owner == scene.store_id]
+    counts = Counter(box.uid for box in alive)
     for uid, count in counts.items():
-        allowed = scene.parallelism_since(uid)
+        asked_at_s = max(box.asked_at_s for box in alive if box.uid == uid)
+        allowed = scene.parallelism_since(uid, asked_at_s)
         if allowed is not None and count > allowed:
             yield f"{count} sandboxes of {uid} are alive; parallelism allows {allowed}"
 
@@ -85,7 +83,7 @@ def within_reuse(scene: Scene) -> Iterator[str]:
 
 
 def data_is_safe(scene: Scene) -> Iterator[str]:
-    """I5: data is removed of deleted volumes with the policy Delete alone, and under no live run."""
+    """I5: data is removed of deleted volumes with policy Delete alone, and under no live run."""
     removed, scene.world.removed = scene.world.removed, []
     for provider, name in removed:
         volumes = [

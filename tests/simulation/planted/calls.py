@@ -1,0 +1,218 @@
+"""Bugs in carrying out: calls without a record, without a confirmation, without a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+
+from controllers.model import Gone, Observation, Run
+from fleetctl.engine import loop, sweeper
+from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.effects import Effects
+from fleetctl.engine.facts import Observed
+from fleetctl.engine.gate import Gate
+from fleetctl.engine.loop import Engine
+from fleetctl.engine.passes import Passes
+from fleetctl.engine.watching import Watcher
+from fleetctl.providers.base import Contract, RunRef
+from fleetctl.stores.sqlite_runs import SqliteRuns
+from tests.simulation.planted.plant import Plant, around, swapped
+from tests.simulation.provider import SimProvider
+
+Context = AbstractContextManager[object]
+
+
+def no_intent_before_effect() -> Context:
+    """The row of a start is written with its first news, after the provider was called."""
+    held: dict[str, Run] = {}
+    begin = SqliteRuns.begin
+
+    def later(self: SqliteRuns, runs: Sequence[Run]) -> None:
+        held.update((run.name, run) for run in runs)
+
+    def make(advance: Callable[..., bool]) -> Callable[..., bool]:
+        def now(self: SqliteRuns, run: Run, **options: Any) -> bool:
+            if run.name in held:
+                begin(self, [held.pop(run.name)])
+            return advance(self, run, **options)
+
+        return now
+
+    both = ExitStack()
+    both.enter_context(swapped(SqliteRuns, "begin", later))
+    both.enter_context(around(SqliteRuns, "advance", make))
+    return both
+
+
+def stop_believed_when_asked() -> Context:
+    """A stop that the provider took counts as confirmed."""
+
+    def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Absorber, track: Any, fact: Any, call: Any, now_s: float) -> None:
+            stop_replied(self, track, fact, call, now_s)
+            run = track.history.live.get(fact.run)
+            if not fact.message and run is not None:
+                call.appeared_at_s = 0.0
+                news = Observed(run.provider, now_s + 1e6, Gone(run.name, now_s))
+                self._engine.tell(news)
+
+        return patched
+
+    return around(Absorber, "_stop_replied", make)
+
+
+def stop_asked_once() -> Context:
+    """A stop is asked for once; one that was ignored or failed is waited for without end."""
+
+    def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Absorber, track: Any, fact: Any, call: Any, now_s: float) -> None:
+            stop_replied(self, track, fact, call, now_s)
+            call.retry_at_s = float("inf")
+
+        return patched
+
+    return around(Absorber, "_stop_replied", make)
+
+
+def start_asked_once() -> Context:
+    """A start whose answer was lost is never asked for again."""
+
+    def make(drive: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Effects, track: Any, run: Run, now_s: float) -> None:
+            call = track.calls.get(run.name)
+            if call is None or call.tries == 0:
+                drive(self, track, run, now_s)
+
+        return patched
+
+    return around(Effects, "_drive_start", make)
+
+
+def idle_sandbox_forgotten() -> Context:
+    """Nobody closes a sandbox that has no task left."""
+    return swapped(Effects, "_drive_close", lambda self, track, action, now_s: None)
+
+
+def scratch_forgotten() -> Context:
+    """A deleted object is dropped without freeing what its runs left."""
+
+    def make(wish: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: Passes, track: Any) -> Any:
+            track.asset.swept = True
+            return wish(self, track)
+
+        return patched
+
+    return around(Passes, "_wish", make)
+
+
+def no_call_deadline() -> Context:
+    """A call that never returns is waited for without end."""
+
+    def make(init: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Gate, contract: Contract, clock: Any) -> None:
+            init(self, replace(contract, call_deadline_s=1e6), clock)
+
+        return patched
+
+    return around(Gate, "__init__", make)
+
+
+def retry_after_ignored() -> Context:
+    """A provider that asks for patience gets none."""
+    return swapped(Gate, "hold_until", lambda self, at_s: None)
+
+
+def bucket_ignored() -> Context:
+    """Calls are made as fast as they come."""
+
+    def delay_s(self: Gate) -> float:
+        return max(0.0, self._held_until_s - self._clock.now_s())
+
+    return swapped(Gate, "_delay_s", delay_s)
+
+
+def sweep_knows_nobody() -> Context:
+    """The sweep takes every sandbox for a stray."""
+    return swapped(sweeper, "_known", lambda engine, box: False)
+
+
+def sweep_never() -> Context:
+    """Sandboxes without a record stay."""
+
+    async def never(engine: Engine) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    return swapped(loop, "sweep_forever", never)
+
+
+def push_is_the_only_news() -> Context:
+    """Runs are looked at when the provider tells of them, and never else."""
+    return swapped(Watcher, "_polled", lambda self, provider: set())
+
+
+def push_means_gone() -> Context:
+    """A push is taken for the news that the run is gone."""
+
+    def notify(self: Engine, run: str) -> None:
+        uid = self.owner_of.get(run)
+        track = self.tracks.get(uid) if uid is not None else None
+        if track is not None and track.history is not None and run in track.history.live:
+            now_s = self.clock.now_s()
+            provider = track.history.live[run].provider
+            self.tell(Observed(provider, now_s + 1e6, Gone(run, now_s)))
+
+    return swapped(Engine, "notify", notify)
+
+
+def missing_means_gone() -> Context:
+    """A run that an answer leaves out is taken for gone."""
+
+    def make(observe: Callable[..., Any]) -> Callable[..., Any]:
+        async def patched(self: SimProvider, runs: Sequence[RunRef]) -> Sequence[Observation]:
+            seen = list(await observe(self, runs))
+            known = {it.run for it in seen}
+            now_s = self.clock.now_s()
+            return seen + [Gone(ref.run, now_s) for ref in runs if ref.run not in known]
+
+        return patched
+
+    return around(SimProvider, "observe", make)
+
+
+def unlisted_means_gone() -> Context:
+    """A run whose sandbox a list does not show is taken for gone."""
+
+    def make(observe: Callable[..., Any]) -> Callable[..., Any]:
+        async def patched(self: SimProvider, runs: Sequence[RunRef]) -> Sequence[Observation]:
+            seen = list(await observe(self, runs))
+            listed = {box.sandbox for box in await self.owned()}
+            lost = [ref for ref in runs if ref.sandbox not in listed]
+            gone = {ref.run: Gone(ref.run, self.clock.now_s()) for ref in lost}
+            return [gone.get(it.run, it) for it in seen]
+
+        return patched
+
+    return around(SimProvider, "observe", make)
+
+
+PLANTS: tuple[Plant, ...] = (
+    no_intent_before_effect,
+    stop_believed_when_asked,
+    stop_asked_once,
+    start_asked_once,
+    idle_sandbox_forgotten,
+    scratch_forgotten,
+    no_call_deadline,
+    retry_after_ignored,
+    bucket_ignored,
+    sweep_knows_nobody,
+    sweep_never,
+    push_is_the_only_news,
+    push_means_gone,
+    missing_means_gone,
+    unlisted_means_gone,
+)

@@ -1,0 +1,217 @@
+"""Bugs in deciding: wrong limits, forgotten waits, wishes that are not carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from controllers import batchjob, history, reconcile
+from controllers.history import History
+from controllers.kind import Keep
+from controllers.model import RunState
+from controllers.plan import Drop, FreeScratch, Phase, Plan
+from fleetctl.engine import passes
+from fleetctl.engine.loop import Engine
+from fleetctl.engine.passes import Passes
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+
+class _Uncounted(dict[str, Any]):
+    """Live runs, of which those in some states do not count."""
+
+    ignored: frozenset[RunState] = frozenset()
+
+    def __len__(self) -> int:
+        return sum(run.state not in self.ignored for run in self.values())
+
+
+def _not_counting(*states: RunState) -> Context:
+    kind = type("Uncounted", (_Uncounted,), {"ignored": frozenset(states)})
+
+    def make(init: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: History, limits: Any) -> None:
+            init(self, limits)
+            self.live = kind()
+
+        return patched
+
+    return around(History, "__init__", make)
+
+
+def starting_not_counted() -> Context:
+    """A start whose outcome is unknown does not count against parallelism."""
+    return _not_counting(RunState.STARTING)
+
+
+def stopping_not_counted() -> Context:
+    """A run that is being stopped does not count against parallelism."""
+    return _not_counting(RunState.STOPPING)
+
+
+def parallelism_off_by_one() -> Context:
+    """One run too many."""
+
+    def make(policy_of: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(spec: Any, **options: Any) -> Any:
+            policy = policy_of(spec, **options)
+            return replace(policy, parallelism=(policy.parallelism or 0) + 1)
+
+        return patched
+
+    return around(batchjob, "policy_of", make)
+
+
+def backoff_limit_off_by_one() -> Context:
+    """One attempt too many."""
+
+    def make(spent: Callable[..., bool]) -> Callable[..., bool]:
+        return lambda limits, **counts: spent(
+            replace(limits, backoff_limit_per_index=limits.backoff_limit_per_index + 1), **counts
+        )
+
+    return around(history, "spent", make)
+
+
+def backoff_ignored() -> Context:
+    """A failed unit runs again at once."""
+    return swapped(history, "due_at_s", lambda limits, run, **counts: 0.0)
+
+
+def lost_costs_like_failed() -> Context:
+    """An infrastructure failure counts against the application's limit."""
+
+    def make(count: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: History, run: Any, unit: Any) -> None:
+            count(self, replace(run, state=RunState.FAILED), unit)
+
+        return patched
+
+    return around(History, "_count_failure", make)
+
+
+def older_failures_count() -> Context:
+    """A failure under an older template counts against the present one."""
+
+    def make(ended: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: History, run: Any, **options: Any) -> None:
+            ended(self, run, **(options | {"superseded": False}))
+
+        return patched
+
+    return around(History, "ended", make)
+
+
+def open_sandboxes_forgotten_at_restart() -> Context:
+    """A restarted controller does not know the sandboxes that wait for a task."""
+
+    def make(replay: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: History, rows: Any) -> None:
+            replay(self, rows)
+            idle = [name for name, box in self.sandboxes.items() if not box.busy]
+            for name in idle:
+                del self.sandboxes[name]
+
+        return patched
+
+    return around(History, "replay", make)
+
+
+def wake_time_ignored() -> Context:
+    """A pass that must be made again at a time is not."""
+
+    def make(decide: Callable[..., Plan]) -> Callable[..., Plan]:
+        return lambda *wish: replace(decide(*wish), wake_at_s=None)
+
+    return around(passes, "reconcile", make)
+
+
+def deadline_ignored() -> Context:
+    """activeDeadlineSeconds is not looked at."""
+    return swapped(reconcile, "_deadline_at_s", lambda *_: None)
+
+
+def suspend_only_in_status() -> Context:
+    """A suspended object says so, and its runs go on."""
+    return swapped(reconcile, "_stop_all", lambda known, reason, policy: [])
+
+
+def old_template_goes_on() -> Context:
+    """A run that the spec does not want any more is left alone."""
+    return swapped(reconcile, "keep", lambda controller, run: Keep())
+
+
+def reuse_without_limit() -> Context:
+    """A sandbox takes tasks for ever."""
+
+    def make(policy_of: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(spec: Any, **options: Any) -> Any:
+            policy = policy_of(spec, **options)
+            return policy if policy.reuse == 1 else replace(policy, reuse=None)
+
+        return patched
+
+    return around(batchjob, "policy_of", make)
+
+
+def dropped_while_live() -> Context:
+    """A deleted object disappears before its runs do."""
+
+    def delete(wish: Any, known: History, now_s: float) -> Plan | None:
+        if not wish.deleted:
+            return None
+        action = Drop(wish.uid, "") if wish.swept else FreeScratch(wish.uid, False, "")
+        return Plan((action,), Phase.DELETING, "Deleted")
+
+    return swapped(reconcile, "RULES", (delete, *reconcile.RULES[1:]))
+
+
+def end_forgotten_after_restart() -> Context:
+    """A finished object is judged anew in each pass."""
+    rules = tuple(rule for rule in reconcile.RULES if rule.__name__ != "_finished")
+    return swapped(reconcile, "RULES", rules)
+
+
+def poison_stops_the_loop() -> Context:
+    """An object whose pass raises takes the turn with it."""
+
+    return swapped(Engine, "_pass", lambda self, uid, now_s: self.passes.make(uid, now_s))
+
+
+def volume_goes_before_its_users() -> Context:
+    """The data of a deleted volume is removed while tasks still use it."""
+    return swapped(Passes, "_users", lambda self, name: [])
+
+
+def retain_ignored() -> Context:
+    """The data of every deleted volume is removed."""
+
+    def make(wish: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, track: replace(wish(self, track), delete_data=True)
+
+    return around(Passes, "_asset_wish", make)
+
+
+PLANTS: tuple[Plant, ...] = (
+    starting_not_counted,
+    stopping_not_counted,
+    parallelism_off_by_one,
+    backoff_limit_off_by_one,
+    backoff_ignored,
+    lost_costs_like_failed,
+    older_failures_count,
+    open_sandboxes_forgotten_at_restart,
+    wake_time_ignored,
+    deadline_ignored,
+    suspend_only_in_status,
+    old_template_goes_on,
+    reuse_without_limit,
+    dropped_while_live,
+    end_forgotten_after_restart,
+    poison_stops_the_loop,
+    volume_goes_before_its_users,
+    retain_ignored,
+)

@@ -1,0 +1,157 @@
+"""Bugs in keeping records: counts, offsets, names, what a restart reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from controllers.model import Run, RunState
+from fleetctl.engine import absorb, passes, track, wishes
+from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.passes import Passes
+from fleetctl.stores.sqlite_resources import SqliteResources
+from fleetctl.stores.sqlite_runs import SqliteRuns
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+
+def success_counted_twice() -> Context:
+    """A unit that needed two attempts counts as two successes."""
+
+    def make(status_of: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        def patched(*facts: Any) -> dict[str, Any]:
+            status = status_of(*facts)
+            return status | {"succeeded": status["succeeded"] + status["retries"]}
+
+        return patched
+
+    return around(passes, "status_of", make)
+
+
+def offset_not_kept() -> Context:
+    """How far the journal was read is forgotten."""
+
+    def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
+        def patched(run: Run, seen: Any, **options: Any) -> Run | None:
+            after = outcome(run, seen, **options)
+            return after and replace(after, journal_offset=run.journal_offset)
+
+        return patched
+
+    return around(absorb, "outcome", make)
+
+
+def metrics_dropped() -> Context:
+    """The journal's offset moves on without its metrics."""
+    return swapped(Absorber, "_take_metrics", lambda self, owner, run, seen: None)
+
+
+def result_dropped() -> Context:
+    """A success is recorded without its result."""
+
+    def make(end: Callable[..., None]) -> Callable[..., None]:
+        return lambda self, owner, run, result, *rest: end(self, owner, run, None, *rest)
+
+    return around(Absorber, "_end", make)
+
+
+def outcome_overwritten() -> Context:
+    """A second attempt that succeeds overwrites its own record with a loss."""
+
+    def make(advance: Callable[..., bool]) -> Callable[..., bool]:
+        def patched(self: SqliteRuns, run: Run, **options: Any) -> bool:
+            second = run.state is RunState.SUCCEEDED and run.attempt > 1
+            told = replace(run, state=RunState.LOST) if second else run
+            return advance(self, told, **(options | {"from_states": frozenset(RunState)}))
+
+        return patched
+
+    return around(SqliteRuns, "advance", make)
+
+
+def stop_not_recorded() -> Context:
+    """The wish to stop a run is known in memory alone."""
+    return swapped(Absorber, "changed", lambda self, run: None)
+
+
+def names_without_owner() -> Context:
+    """Two objects that come after each other under one name use the same run names."""
+
+    def make(run_name: Callable[..., str]) -> Callable[..., str]:
+        return lambda store, uid, index, attempt: run_name(store, "", index, attempt)
+
+    return around(passes, "run_name", make)
+
+
+def attempt_number_in_no_name() -> Context:
+    """All attempts of a unit have the same name."""
+
+    def make(run_name: Callable[..., str]) -> Callable[..., str]:
+        return lambda store, uid, index, attempt: run_name(store, uid, index, 1)
+
+    return around(passes, "run_name", make)
+
+
+def starting_lost_at_restart() -> Context:
+    """A restarted controller takes every start that it finds unanswered for lost."""
+
+    def make(own: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Passes, owner: Any) -> None:
+            own(self, owner)
+            for run in list(owner.history.live.values()) if owner.history else ():
+                if run.state is RunState.STARTING:
+                    lost = replace(run, state=RunState.LOST, ended_at_s=self._engine.clock.now_s())
+                    self._engine.absorber._end(owner, lost, None)
+
+        return patched
+
+    return around(Passes, "_own", make)
+
+
+def superseded_counts_at_restart() -> Context:
+    """A restart counts attempts under older specs, which the running controller did not."""
+    return swapped(track, "superseded", lambda controller, run: False)
+
+
+def generation_not_raised() -> Context:
+    """A changed spec keeps its generation, so nobody takes it for a change."""
+
+    def make(put: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: Any, resource: Any, **options: Any) -> Any:
+            known = self.get(resource.kind, resource.name)
+            if known is not None and known.uid == resource.uid:
+                resource = replace(resource, generation=known.generation)
+            return put(self, resource, **options)
+
+        return patched
+
+    return around(SqliteResources, "put", make)
+
+
+def unchanged_is_a_change() -> Context:
+    """Applying the same manifest again raises the generation."""
+
+    def make(dump: Callable[..., str]) -> Callable[..., str]:
+        calls = iter(range(1_000_000))
+        return lambda spec: dump(spec.model_copy(update={"seed": next(calls)}))
+
+    return around(wishes, "dump_spec", make)
+
+
+PLANTS: tuple[Plant, ...] = (
+    success_counted_twice,
+    offset_not_kept,
+    metrics_dropped,
+    result_dropped,
+    outcome_overwritten,
+    stop_not_recorded,
+    names_without_owner,
+    attempt_number_in_no_name,
+    starting_lost_at_restart,
+    superseded_counts_at_restart,
+    generation_not_raised,
+    unchanged_is_a_change,
+)

@@ -1,0 +1,126 @@
+"""Bugs in reading what a provider says: taking one thing for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from controllers.model import Ended, Run, RunState
+from fleetctl.engine import absorb, effects
+from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.facts import StartUnknown, StartWaits
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+FAR_AWAY_S = 4e9  # as a time of the simulated clock
+
+
+def gone_believed_at_once() -> Context:
+    """`Gone` is believed although the run may not be visible yet."""
+
+    def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
+        return lambda run, seen, **options: outcome(run, seen, settled=True)
+
+    return around(absorb, "outcome", make)
+
+
+def lost_recorded_as_failed() -> Context:
+    """What the infrastructure lost is recorded as the application's failure."""
+    return _recorded(RunState.LOST, RunState.FAILED)
+
+
+def failed_recorded_as_lost() -> Context:
+    """What the application failed is recorded as the infrastructure's loss."""
+    return _recorded(RunState.FAILED, RunState.LOST)
+
+
+def failed_recorded_as_succeeded() -> Context:
+    """An end is an end."""
+    return _recorded(RunState.FAILED, RunState.SUCCEEDED)
+
+
+def _recorded(really: RunState, recorded: RunState) -> Context:
+    def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
+        def patched(run: Run, seen: Any, **options: Any) -> Run | None:
+            after = outcome(run, seen, **options)
+            return replace(after, state=recorded) if after and after.state is really else after
+
+        return patched
+
+    return around(absorb, "outcome", make)
+
+
+def preemption_blamed_on_the_task() -> Context:
+    """The word `infrastructure` in an end record is not read."""
+
+    def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
+        def patched(run: Run, seen: Any, **options: Any) -> Run | None:
+            if isinstance(seen, Ended):
+                seen = replace(seen, infrastructure=False)
+            return outcome(run, seen, **options)
+
+        return patched
+
+    return around(absorb, "outcome", make)
+
+
+def waiting_costs_an_attempt() -> Context:
+    """A provider's "not now" counts as a loss."""
+
+    def make(call: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: Absorber, owner: Any, fact: Any, now_s: float) -> Any:
+            run = owner.history.live.get(fact.run) if owner.history else None
+            if isinstance(fact, StartWaits) and run is not None and run.state is RunState.STARTING:
+                self._end(owner, replace(run, state=RunState.LOST, ended_at_s=now_s), None)
+                return True
+            return call(self, owner, fact, now_s)
+
+        return patched
+
+    return around(Absorber, "_call", make)
+
+
+def no_answer_means_nothing_began() -> Context:
+    """A start without an answer is given up, and the unit starts again under another name."""
+
+    def make(call: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: Absorber, owner: Any, fact: Any, now_s: float) -> Any:
+            run = owner.history.live.get(fact.run) if owner.history else None
+            if isinstance(fact, StartUnknown) and run is not None:
+                self._end(owner, replace(run, state=RunState.STOPPED, ended_at_s=now_s), None)
+                return True
+            return call(self, owner, fact, now_s)
+
+        return patched
+
+    return around(Absorber, "_call", make)
+
+
+def refusal_is_waited_for() -> Context:
+    """What only the user can change is waited for, as if it could pass by itself."""
+
+    def wait(run: str, message: str) -> StartWaits:
+        return StartWaits(run, "Refused", message, FAR_AWAY_S)
+
+    return swapped(effects, "StartRefused", wait)
+
+
+def stale_sandbox_end_believed() -> Context:
+    """An idle sandbox that a look-up misses is taken for closed."""
+    return swapped(Absorber, "_settled_by_end", lambda self, last, fact: True)
+
+
+PLANTS: tuple[Plant, ...] = (
+    gone_believed_at_once,
+    lost_recorded_as_failed,
+    failed_recorded_as_lost,
+    failed_recorded_as_succeeded,
+    preemption_blamed_on_the_task,
+    waiting_costs_an_attempt,
+    no_answer_means_nothing_began,
+    refusal_is_waited_for,
+    stale_sandbox_end_believed,
+)
