@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from controllers.command import DEFAULT_COMMAND
 from controllers.history import History
 from controllers.kind import Unit, Verdict, limits_of, policy_of
 from controllers.search import command_line, points, random_point
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 # A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
 GRID_POINTS_MAX = 100_000
-# What W&B runs when a sweep has a program and no command.
-DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 
 
 class Sweep:

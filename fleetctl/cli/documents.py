@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleetctl.cli.render import Screen
+from fleetctl.cli.text import safe_lines
 from specs.kinds import API_VERSION
 
 
@@ -24,9 +25,8 @@ def write_stream(documents: Iterable[object], output: str, screen: Screen) -> No
 
 
 def _yaml(document: object, screen: Screen) -> str:
-    import yaml  # here and not above: 33 ms that only this format needs
+    from fleetctl.manifest.emit import to_yaml  # here: only this format pays for the YAML library
 
+    text = to_yaml(document).removesuffix("\n")
     # The emitter takes bidirectional marks for ordinary letters; a terminal does not.
-    letters = not screen.out_is_terminal
-    dumped: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=letters, width=100)
-    return dumped.rstrip("\n")
+    return "\n".join(safe_lines(text)) if screen.out_is_terminal else text
