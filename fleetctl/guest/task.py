@@ -207,9 +207,8 @@ def leave(code: int) -> None:
     buffers.
     """
     import atexit
-    import threading
 
-    shutdown = getattr(threading, "_shutdown", None)
+    shutdown = getattr(sys.modules.get("threading"), "_shutdown", None)
     if shutdown is not None:
         shutdown()
     atexit._run_exitfuncs()

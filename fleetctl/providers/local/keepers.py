@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fleetctl.providers.local import leftovers, places
 from fleetctl.providers.local.link import Link, connect
 from fleetctl.providers.local.paths import Layout, make_private
 
+START_TRIES = 20  # another controller may start the same keeper, or one may just be leaving
 READY_S = 60.0  # for a keeper to come up, imports of the task's libraries included
 LEAVE_TRIES, LEAVE_PAUSE_S = 50, 0.02  # for a keeper that was killed to let go of its lock
 PACKAGE = Path(__file__).parent / "keeper"
@@ -31,6 +33,7 @@ class Keepers:
         self._links: dict[str, Link] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._runs: dict[str, set[str]] = {}  # keeper -> runs to speak of when it goes
+        self._children: list[subprocess.Popen[bytes]] = []  # to be collected when they have ended
         self._closing = False
 
     def linked(self, name: str) -> Link | None:
@@ -58,17 +61,14 @@ class Keepers:
         if link is not None:
             return link
         async with self._lock(name):
-            link = self.linked(name) or await self._connect(name)
-            if link is not None:
-                return link
-            python, config = await make_config()
-            await self._start(name, python, config)
-            link = await self._connect(name)
-        if link is None:
-            raise Unavailable(
-                f"the keeper of `{name}` ended as soon as it was ready", retry_after_s=1.0
-            )
-        return link
+            prepared = None
+            for _ in range(START_TRIES):
+                link = self.linked(name) or await self._connect(name)
+                if link is not None:
+                    return link
+                prepared = prepared or await make_config()
+                await self._start(name, *prepared)
+        raise Unavailable(f"keepers of `{name}` end as soon as they are ready", retry_after_s=1.0)
 
     async def is_gone(self, name: str, token: str) -> bool:
         """Whether the keeper of that life is dead, and all of its processes with it."""
@@ -108,7 +108,9 @@ class Keepers:
                 self._notify(run)
 
     async def _start(self, name: str, python: str, config: dict[str, Any]) -> None:
-        """Start the keeper and wait until it serves. Raises Refused or Unavailable."""
+        """Start the keeper and wait until it, or another one, serves. Raises Refused or
+        Unavailable.
+        """
         directory = make_private(self._layout.keeper(name))
         if places.lock_is_free(directory) and not await leftovers.gone(places.holder(directory)):
             raise Unavailable(
@@ -135,27 +137,50 @@ class Keepers:
         temporary = directory / "config.json.new"
         temporary.write_text(json.dumps(config), encoding="utf-8")
         temporary.replace(path)
+        self._children = [child for child in self._children if child.poll() is None]
+        # Not through asyncio: its transports would end the keeper together with the event loop.
         with (directory / "keeper.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                python,
-                *("-I", "-X", "utf8", str(PACKAGE), str(directory)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
+            child = subprocess.Popen(
+                [python, "-I", "-X", "utf8", str(PACKAGE), str(directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
                 cwd="/",
                 env=_environment(),
             )
-        assert process.stdout is not None
+        self._children.append(child)
+        assert child.stdout is not None
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), READY_S)
+            line = await asyncio.wait_for(_first_line(child.stdout.fileno()), READY_S)
         except TimeoutError:
-            process.kill()
+            child.kill()
             return f"it was not ready within {READY_S:.0f} s"
+        finally:
+            child.stdout.close()
         if not line:
             return f"it ended at once (see {directory / 'keeper.log'})"
-        said = json.loads(line)
-        return None if "ready" in said else str(said["problem"])
+        problem = json.loads(line).get("problem")
+        return None if problem is None else str(problem)
+
+
+async def _first_line(handle: int) -> bytes:
+    """What arrives on a pipe up to its first line's end, or to its own."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(handle, False)
+    received = b""
+    while not received.endswith(b"\n"):
+        readable = loop.create_future()
+        loop.add_reader(handle, readable.set_result, None)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(handle)
+        part = os.read(handle, 65536)
+        if not part:
+            break
+        received += part
+    return received
 
 
 def _environment() -> dict[str, str]:

@@ -14,12 +14,12 @@ import socket
 import sys
 from typing import Any, NoReturn, Optional
 
-from . import procs, spaces, syscalls
+from . import cleaning, procs, spaces, syscalls
 from .record import PRIVATE
 
 CHANNEL = 3  # the descriptor on which a child talks to the keeper
 NOFILE_MAX = 65536
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # one order, with its parameters
+DESCRIPTORS_MAX = 4096  # the keeper's own limit on open files, so that its child can close them all
 
 
 class Birth:
@@ -42,7 +42,7 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
             _make_work(birth)
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
             _confine(birth)
-        syscalls.close_from(CHANNEL + 1)
+        os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
         os.chdir(_start_directory(birth))
         environment = _environment(birth)
         if birth.config["mode"] == "python":
@@ -69,10 +69,8 @@ def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.dup2(channel, CHANNEL, inheritable=False)
-    if sys.platform == "linux":
-        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
-        if not birth.config["namespaces"]:
-            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux" and not birth.config["namespaces"]:
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _limit(birth)
 
 
@@ -98,9 +96,7 @@ def _lower(which: int, value: int) -> None:
 
 
 def _make_work(birth: Birth) -> None:
-    os.mkdir(birth.work, 0o700)
-    os.mkdir(os.path.join(birth.work, PRIVATE), 0o700)
-    os.mkdir(os.path.join(birth.work, PRIVATE, "tmp"), 0o700)
+    cleaning.make(birth.work)
     source = birth.config["source"]
     if source:
         shutil.copytree(source["dir"], os.path.join(birth.work, source["name"]), symlinks=True)
@@ -124,14 +120,13 @@ def _start_directory(birth: Birth) -> str:
 
 
 def _environment(birth: Birth) -> dict[str, str]:
-    """A clean one: ours, the template's, the secrets, the parameters. Also writes the parameters'
-    file.
+    """What this run adds to the template's environment, which the keeper has made its own.
+
+    Also writes the parameters' file.
     """
     order, private = birth.order, os.path.join(birth.work, PRIVATE)
-    text = json.dumps(order["params"])
     parameters = os.path.join(private, "params.json")
-    with open(parameters, "w", encoding="utf-8") as file:
-        file.write(text)
+    _overwrite(parameters, json.dumps(order["params"]).encode())
     environment = {
         "HOME": birth.work,
         "TMPDIR": os.path.join(private, "tmp"),
@@ -142,7 +137,6 @@ def _environment(birth: Birth) -> dict[str, str]:
         "FLEETCTL_ATTEMPT": str(order["attempt"]),
         "JOB_COMPLETION_INDEX": str(order["index"]),
         "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in order["gpus"]),
-        **birth.config["env"],
         **order["secrets"],
     }
     for name, value in order["params"].items():
@@ -151,12 +145,21 @@ def _environment(birth: Birth) -> dict[str, str]:
     return environment
 
 
+def _overwrite(path: str, data: bytes) -> None:
+    """Never truncated to nothing first: ext4 would then flush the file when it is closed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o600)
+    os.write(handle, data)
+    os.ftruncate(handle, len(data))
+    os.close(handle)
+
+
 def _execute(birth: Birth, environment: dict[str, str]) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = birth.order["argv"]
     try:
-        os.execvpe(arguments[0], arguments, environment)  # noqa: S606 - no shell is the point
+        os.execvpe(arguments[0], arguments, {**os.environ, **environment})  # noqa: S606 - no shell is the point
     except FileNotFoundError:
         looked = environment.get("PATH", "no PATH")
         raise OSError(f"command `{arguments[0]}` was not found (looked in {looked})") from None
@@ -164,13 +167,11 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
 
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     config, guest = birth.config, birth.config["guest_module"]
-    _forget_keeper()
-    os.environ.clear()
-    os.environ.update(environment)
+    for name, value in environment.items():
+        os.environ[name] = value
     sys.argv = ["<task>"]
     sys.path[:0] = [os.getcwd(), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     sandbox = guest.Sandbox(config["guest_volumes"])
-    guest.show_source(config["code"])
     code = config["compiled"] or config["code"]
     exit_code = sandbox.run(code, birth.order["params"], _tell)
     if birth.order["reusable"]:
@@ -219,10 +220,3 @@ def _tell(event: dict[str, Any]) -> None:
     data = memoryview((json.dumps(event) + "\n").encode())
     while data:
         data = data[os.write(CHANNEL, data) :]
-
-
-def _forget_keeper() -> None:
-    """So that a task's own module named like the keeper's is found."""
-    package = __name__.partition(".")[0]
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-        del sys.modules[name]

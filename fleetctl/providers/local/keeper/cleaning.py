@@ -1,11 +1,15 @@
-"""Removes work directories without making the keeper wait.
+"""Work directories: made, given out, cleaned, without making the keeper wait.
 
-The usual one holds nothing but what we made, and goes in a few calls; a bigger one is removed by a
-child.
+Making and removing directories costs more than a tiny task does, so one that a task left as it was
+given
+(nothing in it but ours) serves again. What holds more is removed by a child; what a failed task
+leaves is
+kept for people.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import stat
@@ -13,12 +17,43 @@ from typing import Any, Callable
 
 from .record import PRIVATE
 
+OURS = frozenset({"params.json", "result.json", "metrics.jsonl"})
+
 
 class Janitor:
-    """Knows the children that it has sent to clean."""
+    """top: the directory of all work directories; prefix: what makes names of this keeper
+    unique.
+    """
 
-    def __init__(self) -> None:
-        self._sent: set[int] = set()
+    def __init__(self, top: str, prefix: str) -> None:
+        self._top = top
+        self._prefix = prefix
+        self._counter = itertools.count()
+        self._spare: list[str] = []
+        self._sent: set[int] = set()  # children that clean
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._sent)
+
+    def give(self) -> tuple[str, bool]:
+        """(path of a work directory, whether it is still to be made)."""
+        if self._spare:
+            return self._spare.pop(), False
+        return os.path.join(self._top, f"{self._prefix}-{next(self._counter)}"), True
+
+    def take_back(self, work: str) -> None:
+        """A task is done with it and left nothing to keep."""
+        if _as_given(work):
+            self._spare.append(work)
+            return
+        pid = os.fork()
+        if pid == 0:
+            try:
+                remove_tree(work)
+            finally:
+                os._exit(0)
+        self._sent.add(pid)
 
     def knows(self, pid: int) -> bool:
         return pid in self._sent
@@ -26,22 +61,16 @@ class Janitor:
     def ended(self, pid: int) -> None:
         self._sent.discard(pid)
 
-    def __len__(self) -> int:
-        return len(self._sent)
+    def leave(self) -> None:
+        """Remove what was kept to serve again."""
+        for work in self._spare:
+            remove_tree(work)
 
-    def remove(self, work: str) -> None:
-        try:
-            _remove_small(work)
-        except FileNotFoundError:
-            return
-        except OSError:
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    remove_tree(work)
-                finally:
-                    os._exit(0)
-            self._sent.add(pid)
+
+def make(work: str) -> None:
+    os.mkdir(work, 0o700)
+    os.mkdir(os.path.join(work, PRIVATE), 0o700)
+    os.mkdir(os.path.join(work, PRIVATE, "tmp"), 0o700)
 
 
 def remove_tree(path: str) -> None:
@@ -49,17 +78,30 @@ def remove_tree(path: str) -> None:
     shutil.rmtree(path, onerror=_open_up)
 
 
-def _remove_small(work: str) -> None:
-    """Raises OSError when there is more than we made."""
+def _as_given(work: str) -> bool:
+    try:
+        return _cleared(work)
+    except OSError:  # no directory any more, or closed to us
+        return False
+
+
+def _cleared(work: str) -> bool:
+    """Whether nothing but ours is in it; takes out the files of the last task. Raises OSError."""
     private = os.path.join(work, PRIVATE)
-    for name in ("params.json", "result.json", "metrics.jsonl"):
-        try:
-            os.unlink(os.path.join(private, name))
-        except FileNotFoundError:
-            continue
-    os.rmdir(os.path.join(private, "tmp"))
-    os.rmdir(private)
-    os.rmdir(work)
+    for directory in (work, private):
+        if stat.S_IMODE(os.lstat(directory).st_mode) != stat.S_IRWXU:
+            return False
+    if os.listdir(work) != [PRIVATE]:
+        return False
+    inside = set(os.listdir(private))
+    temporary = os.path.join(private, "tmp")
+    if inside - OURS != {"tmp"} or os.path.islink(temporary) or os.listdir(temporary):
+        return False
+    if not stat.S_ISREG(os.lstat(os.path.join(private, "params.json")).st_mode):
+        return False
+    for name in inside - {"tmp", "params.json"}:  # the parameters are overwritten by the next task
+        os.unlink(os.path.join(private, name))
+    return True
 
 
 def _open_up(again: Callable[..., Any], path: str, _: Any) -> None:

@@ -67,6 +67,8 @@ class Tree:
             return
         parent = os.path.dirname(path)
         self._own(parent)
+        if os.path.islink(self.top + path):
+            os.unlink(self.top + path)  # it leads nowhere; the host's own stays as it is
         if not os.path.isdir(self.top + path):
             os.mkdir(self.top + path)
             self._made.add(path.rstrip("/"))

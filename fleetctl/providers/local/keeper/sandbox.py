@@ -36,9 +36,9 @@ class Run:
 
 
 class Sandbox:
-    def __init__(self, name: str, work: str, mark: int) -> None:
+    def __init__(self, name: str, mark: int) -> None:
         self.name = name
-        self.work = work
+        self.work = ""
         self.mark = mark
         self.created_at_s = time.time()
         self.fresh = True  # the work directory is still to be made

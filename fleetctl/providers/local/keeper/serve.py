@@ -48,6 +48,7 @@ class Keeper:
             self._clients.flush()
             self._over = self._over or self._nothing_to_do()
         self._clients.close()
+        supervisor.leave()
 
     def _nothing_to_do(self) -> bool:
         now = time.monotonic()

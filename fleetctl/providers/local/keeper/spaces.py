@@ -79,9 +79,12 @@ def without_mounts(config: dict[str, Any]) -> list[str]:
     missing.
     """
     remarks = []
+    config["made_links"] = []
     for volume in config["volumes"]:
         for path in (volume["mount_path"], *volume["links"]):
-            if not _linked(path, volume["dir"]):
+            if _linked(path, volume["dir"]):
+                config["made_links"].append((path, volume["dir"]))
+            else:
                 remarks.append(
                     f"volume `{volume['name']}` is not at {path}, which cannot be made here;"
                     f" find it through ${volume['variable']}"
@@ -102,11 +105,22 @@ def process_note(problem: str, remarks: list[str]) -> str:
     )
 
 
+def remove_links(config: dict[str, Any]) -> None:
+    """Take back the symlinks of tier `process`."""
+    for path, target in config.get("made_links", []):
+        if os.path.islink(path) and os.readlink(path) == target:
+            os.unlink(path)
+
+
 def _linked(path: str, target: str) -> bool:
-    """Whether `path` is, or now is, a symlink to the volume. Never replaces what is there."""
+    """Whether `path` is, or now is, a symlink to the volume. Replaces nothing but a broken link."""
     try:
         if os.path.islink(path):
-            return os.readlink(path) == target
+            if os.readlink(path) == target:
+                return True
+            if os.path.exists(path):
+                return False
+            os.unlink(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
     except OSError:
@@ -167,6 +181,8 @@ def _build(config: dict[str, Any], directory: str) -> None:
 
 def _resolved(path: str) -> str:
     """`path` with the host's symlinks in its parents followed, as the mounts need it."""
+    if os.path.isdir(path):
+        return os.path.realpath(path)
     parent, name = os.path.split(path.rstrip("/"))
     return os.path.join(os.path.realpath(parent), name)
 

@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import os
+import resource
 import secrets
 import socket
 import sys
@@ -20,9 +21,10 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from . import procs, spaces
+from .child import DESCRIPTORS_MAX
 from .serve import Keeper
 
-LOCK_WAIT_S = 15.0  # the keeper before us may still be leaving
+LOCK_WAIT_S = 0.3  # the keeper before us may still be leaving
 
 
 def main(directory: str) -> None:
@@ -41,13 +43,17 @@ def main(directory: str) -> None:
         _give_up(str(error))
     config["identity"] = {"keeper": token, "boot": config["boot"]}
     config["note"] = note
+    _clean_environment(config["env"])
     _prepare_python(config, guest)
     keeper = Keeper(config, listener, runs)
+    listener.listen(64)  # again, so that the kernel tells clients our process and not our parent's
     _say({"ready": token, "note": note})
     _let_go_of_stdout()
+    _forget_own_modules()
     gc.collect()
     gc.freeze()
     keeper.serve()
+    spaces.remove_links(config)
     os._exit(0)
 
 
@@ -60,7 +66,8 @@ def _take_lock(directory: str) -> int:
             return lock
         except BlockingIOError:
             if time.monotonic() > deadline:
-                _give_up("another keeper serves this directory")
+                _say({"taken": True})
+                os._exit(1)
             time.sleep(0.01)
 
 
@@ -134,6 +141,15 @@ def _load_guest(path: str) -> ModuleType:
     return guest
 
 
+def _clean_environment(variables: dict[str, str]) -> None:
+    """Make the template's environment our own, so that every run is born with it."""
+    for name in list(os.environ):
+        del os.environ[name]
+    os.environ.update(variables)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MAX, hard))
+
+
 def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
     """Do once what every Python task would do again: compile, warm up, import what the task
     imports.
@@ -150,8 +166,27 @@ def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
         config["compiled"] = guest.compile_task(config["code"])
     except (SyntaxError, ValueError):
         config["compiled"] = None  # the task's own process shows the error
-    exec(compile("x = {'a': 1.5}", "<warm>", "exec"), {})  # noqa: S102
-    json.loads(json.dumps({"warm": [1, 2.5, None]}))
+    _warm_up(guest)
+    guest.show_source(config["code"])
+
+
+def _warm_up(guest: ModuleType) -> None:
+    """Run one task here: what it imports and touches first is then shared by all that are
+    forked.
+    """
+    main = sys.modules["__main__"]
+    guest.Sandbox([]).run("SUBMIT(warm=[1, 2.5, None])", {}, json.dumps)
+    sys.modules["__main__"] = main
+    # Not `threading`: what it does after a fork costs each task more than the rest of its start.
+    for name in ("atexit", "linecache", "traceback"):
+        importlib.import_module(name)
+
+
+def _forget_own_modules() -> None:
+    """So that a task's own module named like one of ours is found."""
+    package = __name__.partition(".")[0]
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
 
 
 def _preimport(names: list[str]) -> None:

@@ -49,12 +49,14 @@ class Supervisor:
         self._pids: dict[int, Sandbox] = {}
         self._marks = itertools.count(config["mark_base"])
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._janitor = Janitor()
+        self._janitor = Janitor(
+            config["work_dir"], config["identity"]["keeper"].rpartition("/")[2][:8]
+        )
         self.timers.after(TICK_S, self._look)
 
     @property
     def idle(self) -> bool:
-        return not self.sandboxes and not len(self._janitor)
+        return not self.sandboxes and not self._janitor.busy
 
     def start(self, order: dict[str, Any]) -> Reply:
         """Begin the run unless it has begun before; either way the answer is ok."""
@@ -70,8 +72,9 @@ class Supervisor:
         except FileExistsError:
             return {"ok": True}
         if sandbox is None:
-            work = os.path.join(self._config["work_dir"], name)
-            sandbox = self.sandboxes[name] = Sandbox(name, work, next(self._marks))
+            sandbox = Sandbox(name, next(self._marks))
+            sandbox.work, sandbox.fresh = self._janitor.give()
+            self.sandboxes[name] = sandbox
         self._begin(sandbox, order, journal)
         return {"ok": True}
 
@@ -99,6 +102,10 @@ class Supervisor:
             procs.send(-sandbox.pid, signal.SIGTERM)
         sandbox.kill_at_s = kill_at_s
         self.timers.after(grace_s, lambda: self._kill(sandbox))
+
+    def leave(self) -> None:
+        """The last thing before the keeper goes."""
+        self._janitor.leave()
 
     def reap(self) -> None:
         """Collect ended children: leaders of sandboxes, strays that became ours, janitors."""
@@ -253,7 +260,7 @@ class Supervisor:
             record.append(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
             self._changed(sandbox.last)
         if sandbox.clean:
-            self._janitor.remove(sandbox.work)
+            self._janitor.take_back(sandbox.work)
 
     def _look(self) -> None:
         """Once a second: limits on sums, and metrics files of commands."""
@@ -274,6 +281,7 @@ def _hand_over(channel: socket.socket, order: dict[str, Any], output: int) -> No
     channel.settimeout(HANG_UP_S)
     try:
         sent = socket.send_fds(channel, [data], [output])
-        channel.sendall(data[sent:])
+        if sent < len(data):
+            channel.sendall(data[sent:])
     finally:
         channel.setblocking(False)

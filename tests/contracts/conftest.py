@@ -1,0 +1,9 @@
+"""Shared by the contract suites: their assertions explain themselves as those of test modules
+do.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite("provider_suite", "provider_worlds")

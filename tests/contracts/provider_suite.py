@@ -1,0 +1,474 @@
+"""What every provider must do. A provider's test module subclasses ProviderSuite and says how to
+build a world.
+
+Each test looks at what the world shows through the provider's own verbs; none looks inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from provider_worlds import World, command, python, script, story
+
+from controllers.model import Alive, Ended, Gone
+from fleetctl.errors import Refused
+from fleetctl.providers.base import RunRef
+
+WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+
+
+class ProviderSuite:
+    """`world` builds the provider; nothing else is asked of a subclass."""
+
+    def world(self, tmp_path: Path) -> World:
+        raise NotImplementedError
+
+    # Beginning
+
+    @story
+    async def test_a_run_is_seen_alive_and_then_ended_with_its_result(self, world: World) -> None:
+        ref = await world.start(python("SUBMIT(total=sum(range(1000)))"))
+        seen = await world.ended(ref)
+        assert seen.ok
+        assert seen.reason == "Completed"
+        assert seen.exit_code == 0
+        assert json.loads(seen.result or "") == {"total": 499500}
+        assert seen.started_at_s is not None
+        assert seen.started_at_s <= seen.ended_at_s
+
+    @story
+    async def test_the_same_order_twice_is_one_run(self, world: World) -> None:
+        order = world.order(python("print('once', flush=True)"))
+        handles = await asyncio.gather(world.provider.start(order), world.provider.start(order))
+        assert handles[0] == handles[1]
+        ref = RunRef(order.run, order.run, handles[0], 0, order.uid)
+        await world.ended(ref)
+        assert await world.log(ref) == b"once\n"
+
+    @story
+    async def test_an_order_for_a_run_that_ended_adopts_it(self, world: World) -> None:
+        order = world.order(python("print('once', flush=True)"))
+        ref = RunRef(order.run, order.run, await world.provider.start(order), 0, order.uid)
+        await world.ended(ref)
+        await world.again().start(order)
+        assert (await world.ended(ref)).ok
+        assert await world.log(ref) == b"once\n"
+
+    @story
+    async def test_the_next_controller_adopts_a_living_run(self, world: World) -> None:
+        order = world.order(python(WAITS))
+        handle = await world.provider.start(order)
+        ref = RunRef(order.run, order.run, handle, 0, order.uid)
+        await world.log_holds(ref, b"begun")
+        world.provider = world.again()
+        assert await world.provider.start(order) == handle
+        assert isinstance(await world.see(ref), Alive)
+        assert await world.log(ref) == b"begun\n"
+
+    @story
+    async def test_two_controllers_that_race_begin_a_run_once(self, world: World) -> None:
+        order = world.order(python("print('once', flush=True)"))
+        both = (world.again(), world.again())
+        await asyncio.gather(*(one.start(order) for one in both))
+        ref = RunRef(order.run, order.run, "", 0, order.uid)
+        await world.ended(ref)
+        assert await world.log(ref) == b"once\n"
+
+    @story
+    async def test_a_run_is_found_by_its_name_when_its_handle_was_lost(self, world: World) -> None:
+        ref = await world.start(python(WAITS))
+        lost = RunRef(ref.run, ref.sandbox, "", 0, ref.uid)
+        assert (await world.alive(lost)).handle == ref.handle
+
+    @story
+    async def test_parameters_reach_every_sort_of_task(self, world: World) -> None:
+        params = {"lr": 0.5, "model-name": "small", "layers": [1, 2]}
+        ref = await world.start(python("print(lr, layers, params['model-name'])"), params=params)
+        await world.ended(ref)
+        assert await world.log(ref) == b"0.5 [1, 2] small\n"
+        text = "echo $TASK_LR $TASK_MODEL_NAME $TASK_LAYERS $JOB_COMPLETION_INDEX; cat $FLEETCTL_PARAMS"
+        ref = await world.start(
+            script(text), run="run-1", params=params, template_hash="hash-2", index=7
+        )
+        await world.ended(ref)
+        first, _, rest = (await world.log(ref)).partition(b"\n")
+        assert first == b"0.5 small [1, 2] 7"
+        assert json.loads(rest) == params
+
+    # Ending
+
+    @story
+    async def test_an_exit_code_is_told_exactly(self, world: World) -> None:
+        seen = await world.run(command("sh", "-c", "exit 7"))
+        assert (seen.ok, seen.infrastructure) == (False, False)
+        assert (seen.reason, seen.exit_code) == ("ExitCode:7", 7)
+
+    @story
+    async def test_sys_exit_of_a_python_task_is_its_exit_code(self, world: World) -> None:
+        seen = await world.run(python("import sys; sys.exit(3)"))
+        assert (seen.ok, seen.reason, seen.exit_code) == (False, "ExitCode:3", 3)
+        assert (await world.run(python("import sys; sys.exit(0)"), run="r1", template_hash="h2")).ok
+
+    @story
+    async def test_a_signal_is_told_by_its_name(self, world: World) -> None:
+        seen = await world.run(script("kill -SEGV $$"))
+        assert (seen.ok, seen.reason, seen.exit_code) == (False, "Signal:SEGV", 128 + 11)
+
+    @story
+    async def test_an_exception_fails_the_run_and_its_traceback_shows_the_task_alone(
+        self, world: World
+    ) -> None:
+        ref = await world.start(python("def half(x):\n    return x / 0\nhalf(4)"))
+        seen = await world.ended(ref)
+        assert (seen.ok, seen.reason) == (False, "Error")
+        assert seen.message.endswith("ZeroDivisionError: division by zero")
+        log = (await world.log(ref)).decode()
+        assert "return x / 0" in log
+        assert log.count("File ") == 2
+
+    @story
+    async def test_a_command_that_is_not_there_says_so(self, world: World) -> None:
+        seen = await world.run(command("no-such-program"))
+        assert not seen.ok
+        assert "no-such-program" in seen.message
+
+    @story
+    async def test_a_run_that_takes_too_long_ends_with_timeout(self, world: World) -> None:
+        seen = await world.run(python(WAITS, timeoutSeconds=0.5, terminationGracePeriodSeconds=0))
+        assert (seen.ok, seen.infrastructure, seen.reason) == (False, False, "Timeout")
+
+    @story
+    async def test_a_stop_is_confirmed_by_observation(self, world: World) -> None:
+        ref = await world.start(python(WAITS))
+        await world.alive(ref)
+        await world.provider.stop(ref, grace_s=0.1)
+        seen = await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
+        assert isinstance(seen, Gone) or not seen.ok
+        assert ref.sandbox not in [one.sandbox for one in await world.provider.owned()]
+
+    @story
+    async def test_a_task_may_clean_up_when_it_is_stopped(self, world: World) -> None:
+        ref = await world.start(
+            script("trap 'echo cleaned; exit 0' TERM; echo begun; sleep 600 & wait")
+        )
+        await world.log_holds(ref, b"begun")
+        await world.provider.stop(ref, grace_s=60)
+        await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
+        assert b"cleaned" in await world.log(ref)
+
+    @story
+    async def test_stopping_what_was_never_there_or_has_ended_is_no_error(
+        self, world: World
+    ) -> None:
+        await world.provider.stop(RunRef("never", "never", "", 0, "uid-1"), grace_s=0)
+        ref = await world.start(python("SUBMIT(a=1)"))
+        await world.ended(ref)
+        await world.provider.stop(ref, grace_s=0)
+        seen = await world.ended(ref)
+        assert seen.ok
+
+    @story
+    async def test_what_was_never_there_is_gone(self, world: World) -> None:
+        assert isinstance(await world.see(RunRef("never", "never", "", 0, "uid-1")), Gone)
+
+    @story
+    async def test_a_run_whose_machine_died_is_gone_and_stays_gone(self, world: World) -> None:
+        order = world.order(python(WAITS))
+        ref = RunRef(order.run, order.run, await world.provider.start(order), 0, order.uid)
+        await world.alive(ref)
+        await world.lose(ref)
+        await world.gone(ref)
+        await world.provider.start(order)  # adopted: its work must not begin a second time
+        await world.gone(ref)
+        assert ref.sandbox not in [one.sandbox for one in await world.provider.owned()]
+
+    @story
+    async def test_the_outcome_of_an_ended_run_is_known_after_its_machine_died(
+        self, world: World
+    ) -> None:
+        ref = await world.start(python("SUBMIT(a=1)"))
+        before = await world.ended(ref)
+        await world.lose(ref)
+        assert await world.ended(ref) == before
+
+    # Owning
+
+    @story
+    async def test_only_what_carries_our_tag_is_listed_and_stopped(self, world: World) -> None:
+        ref = await world.start(python(WAITS))
+        await world.alive(ref)
+        stranger = world.again("store-b")
+        assert [one.sandbox for one in await world.provider.owned()] == [ref.sandbox]
+        assert list(await stranger.owned()) == []
+        await stranger.stop(ref, grace_s=0)
+        await asyncio.sleep(0.3)
+        assert isinstance(await world.see(ref), Alive)
+
+    @story
+    async def test_a_listed_sandbox_can_be_stopped_with_nothing_but_its_handle(
+        self, world: World
+    ) -> None:
+        ref = await world.start(python(WAITS))
+        await world.alive(ref)
+        [box] = await world.provider.owned()
+        await world.provider.stop(RunRef(box.sandbox, box.sandbox, box.handle, 0, ""), grace_s=0)
+        await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
+
+    @story
+    async def test_notify_names_a_run_that_changed(self, world: World) -> None:
+        ref = await world.start(python("report(loss=1)"))
+        await world.ended(ref)
+        await asyncio.sleep(0.2)
+        assert ref.run in world.told
+
+    # Journal
+
+    @story
+    async def test_metrics_come_once_when_read_from_the_offset(self, world: World) -> None:
+        code = (
+            "import time\nfor step in range(5):\n    report(step=step, loss=1 / (step + 1), lr=0.1)"
+        )
+        ref = await world.start(python(code))
+        collected, offset = [], 0
+        while True:
+            [seen] = await world.provider.observe([_at(ref, offset)])
+            assert not isinstance(seen, Gone)
+            collected += seen.metrics
+            offset = seen.journal_offset
+            if isinstance(seen, Ended):
+                break
+            await asyncio.sleep(0.01)
+        assert [one.seq for one in collected] == list(range(10))
+        assert [(one.step, one.name, one.value) for one in collected[2:4]] == [
+            (1, "loss", 0.5),
+            (1, "lr", 0.1),
+        ]
+        [again] = await world.provider.observe([_at(ref, offset)])
+        assert isinstance(again, Ended)
+        assert again.metrics == ()
+
+    @story
+    async def test_an_end_is_told_whole_from_any_offset(self, world: World) -> None:
+        ref = await world.start(python("report(a=1)\nSUBMIT(x=[1, 2])"))
+        first = await world.ended(ref)
+        [again] = await world.provider.observe([_at(ref, first.journal_offset)])
+        assert isinstance(again, Ended)
+        assert (again.result, again.ok, again.started_at_s) == (
+            first.result,
+            True,
+            first.started_at_s,
+        )
+
+    @story
+    async def test_commands_hand_in_a_result_and_metrics_through_files(self, world: World) -> None:
+        text = (
+            """echo '{"step": 3, "loss": 0.25}' >> $FLEETCTL_METRICS; """
+            """echo '{"a": [1, null]}' > $FLEETCTL_RESULT"""
+        )
+        seen = await world.run(script(text))
+        assert seen.ok
+        assert seen.result == '{"a":[1,null]}'
+        assert [(one.step, one.name, one.value) for one in seen.metrics] == [(3, "loss", 0.25)]
+
+    @story
+    async def test_no_result_is_no_failure(self, world: World) -> None:
+        seen = await world.run(python("x = 1"))
+        assert seen.ok
+        assert seen.result is None
+
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            pytest.param("printf '{\"a\": NaN}'", "NaN", id="not-a-number"),
+            pytest.param("printf '[1]'", "object", id="no-object"),
+            pytest.param('printf \'{"a": "\\377"}\'', "UTF-8", id="not-utf-8"),
+            pytest.param("printf '{\"a\": '", "JSON", id="torn"),
+            pytest.param(
+                "printf '{\"a\":%s1%s}' $(printf '[%.0s' $(seq 60)) $(printf ']%.0s' $(seq 60))",
+                "deep",
+                id="deep",
+            ),
+            pytest.param(
+                "head -c 400000 /dev/zero | tr '\\0' 1 | sed 's/^/{\"a\":\"/; s/$/\"}/'",
+                "volume",
+                id="too-big",
+            ),
+        ],
+    )
+    def test_a_result_that_cannot_be_kept_fails_the_run(
+        self, tmp_path: Path, content: str, says: str
+    ) -> None:
+        async def told(_: Any, world: World) -> None:
+            seen = await world.run(script(f"{content} > $FLEETCTL_RESULT"))
+            assert (seen.ok, seen.infrastructure) == (False, False)
+            assert seen.reason == "ResultInvalid"
+            assert says in seen.message
+            assert seen.result is None
+
+        story(told)(self, tmp_path)
+
+    # Logs
+
+    @story
+    async def test_output_is_readable_while_the_run_goes_on_and_after(self, world: World) -> None:
+        ref = await world.start(script("echo one; echo two >&2; sleep 600"))
+        await world.log_holds(ref, b"two")
+        assert await world.log(ref, offset=4) == b"two\n"
+        await world.provider.stop(ref, grace_s=0)
+        await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
+        assert await world.log(ref) == b"one\ntwo\n"
+
+    @story
+    async def test_following_output_ends_with_the_run(self, world: World) -> None:
+        ref = await world.start(script("for i in 1 2 3; do echo $i; sleep 0.2; done"))
+        assert await world.log(ref, follow=True) == b"1\n2\n3\n"
+
+    @story
+    async def test_the_last_chunk_of_an_ended_run_says_so(self, world: World) -> None:
+        ref = await world.start(python("print('a')"))
+        await world.ended(ref)
+        chunks = [chunk async for chunk in world.provider.logs(ref)]
+        assert chunks[-1].eof
+        assert chunks[-1].next_offset == 2
+
+    # Sandboxes
+
+    @story
+    async def test_globals_persist_between_tasks_of_one_sandbox(self, world: World) -> None:
+        first = await world.start(
+            python("n = globals().get('n', 0) + 1\nSUBMIT(n=n)"), reusable=True
+        )
+        assert (await world.ended(first)).sandbox_open
+        template = python("n = globals().get('n', 0) + 1\nSUBMIT(n=n)")
+        second = await world.start(template, run="run-1", sandbox="run-0", reusable=True)
+        seen = await world.ended(second)
+        assert (seen.result, seen.sandbox_open) == ('{"n":2}', True)
+        third = await world.start(template, run="run-2", sandbox="run-0", reusable=False)
+        last = await world.ended(third)
+        assert (last.result, last.sandbox_open) == ('{"n":3}', False)
+        assert list(await world.provider.owned()) == []
+
+    @story
+    async def test_each_task_of_a_sandbox_has_its_own_output(self, world: World) -> None:
+        template = python("print('from', name)")
+        first = await world.start(template, params={"name": "a"}, reusable=True)
+        await world.ended(first)
+        second = await world.start(
+            template, run="run-1", sandbox="run-0", params={"name": "b"}, reusable=True
+        )
+        await world.ended(second)
+        assert await world.log(first) == b"from a\n"
+        assert await world.log(second) == b"from b\n"
+
+    @story
+    async def test_an_error_leaves_the_sandbox_open_and_a_death_closes_it(
+        self, world: World
+    ) -> None:
+        template = python("import os\nif kind == 'error': 1 / 0\nif kind == 'death': os._exit(9)")
+        first = await world.start(template, params={"kind": "error"}, reusable=True)
+        seen = await world.ended(first)
+        assert (seen.ok, seen.sandbox_open) == (False, True)
+        second = await world.start(
+            template, run="run-1", sandbox="run-0", params={"kind": "death"}, reusable=True
+        )
+        seen = await world.ended(second)
+        assert (seen.ok, seen.reason, seen.sandbox_open) == (False, "ExitCode:9", False)
+
+    @story
+    async def test_stopping_an_idle_sandbox_closes_it(self, world: World) -> None:
+        ref = await world.start(python("n = 1"), reusable=True)
+        assert (await world.ended(ref)).sandbox_open
+        assert [one.sandbox for one in await world.provider.owned()] == [ref.sandbox]
+        await world.provider.stop(ref, grace_s=0)
+        await _until_closed(world, ref)
+        assert list(await world.provider.owned()) == []
+
+    @story
+    async def test_commands_of_one_sandbox_share_its_directory(self, world: World) -> None:
+        template = script("cat note 2>/dev/null; echo $TASK_WORD > note")
+        first = await world.start(template, params={"word": "hello"}, reusable=True)
+        assert (await world.ended(first)).sandbox_open
+        second = await world.start(
+            template, run="run-1", sandbox="run-0", params={"word": "bye"}, reusable=False
+        )
+        assert not (await world.ended(second)).sandbox_open
+        assert await world.log(second) == b"hello\n"
+
+    # Refusing
+
+    @story
+    async def test_a_refused_order_begins_nothing(self, world: World) -> None:
+        order = world.order(self.refused())
+        with pytest.raises(Refused) as caught:
+            await world.provider.start(order)
+        assert caught.value.hint
+        ref = RunRef(order.run, order.run, "", 0, order.uid)
+        assert isinstance(await world.see(ref), Gone)
+
+    def refused(self) -> Any:
+        """A template that this provider refuses."""
+        raise NotImplementedError
+
+    # Assets
+
+    @story
+    async def test_a_volume_outlives_the_runs_that_use_it_and_removing_it_empties_it(
+        self, world: World
+    ) -> None:
+        volumes = [{"name": "shared", "mountPath": "/data-of-suite"}]
+        await world.provider.ensure_volume("shared")
+        await world.provider.ensure_volume("shared")
+        await world.run(python("save_to_volume('a.txt', 'kept')", volumes=volumes))
+        reading = python("SUBMIT(text=load_from_volume('a.txt'))", volumes=volumes)
+        seen = await world.run(reading, run="run-1", template_hash="h2")
+        assert seen.result == '{"text":"kept"}'
+        await world.provider.remove_scratch("uid-1", keep_logs=False)
+        await world.provider.remove_volume("shared")
+        await world.provider.remove_volume("shared")
+        seen = await world.run(reading, run="run-2", template_hash="h3", uid="uid-2")
+        assert "not found" in (seen.result or "")
+
+    @story
+    async def test_scratch_goes_and_logs_stay_when_they_are_to_be_kept(self, world: World) -> None:
+        ref = await world.start(python("print('said')\n1 / 0"))
+        await world.ended(ref)
+        await world.provider.remove_scratch(ref.uid, keep_logs=True)
+        assert (await world.log(ref)).startswith(b"said")
+        await world.provider.remove_scratch(ref.uid, keep_logs=False)
+        await world.provider.remove_scratch(ref.uid, keep_logs=False)
+        assert await world.log(ref) == b""
+
+    # Contract
+
+    @story
+    async def test_a_start_is_visible_within_the_bound_of_the_contract(self, world: World) -> None:
+        ref = await world.start(python(WAITS))
+        await asyncio.sleep(world.provider.contract.visibility_bound_s)
+        assert isinstance(await world.see(ref), Alive)
+        assert [one.sandbox for one in await world.provider.owned()] == [ref.sandbox]
+
+    @story
+    async def test_a_list_shows_finished_sandboxes_only_if_the_contract_says_so(
+        self, world: World
+    ) -> None:
+        ref = await world.start(python("pass"))
+        await world.ended(ref)
+        await asyncio.sleep(world.provider.contract.visibility_bound_s)
+        listed = ref.sandbox in [one.sandbox for one in await world.provider.owned()]
+        assert listed == world.provider.contract.list_shows_finished
+
+
+def _at(ref: RunRef, offset: int) -> RunRef:
+    return RunRef(ref.run, ref.sandbox, ref.handle, offset, ref.uid)
+
+
+async def _until_closed(world: World, ref: RunRef) -> None:
+    await world.until(
+        ref,
+        lambda seen: isinstance(seen, Gone) or (isinstance(seen, Ended) and not seen.sandbox_open),
+        "closed its sandbox",
+    )

@@ -1,0 +1,157 @@
+"""What the provider suite needs of a provider under test: a way to build it, orders, and patience.
+
+Waiting is for the world to change, never for a time: WAIT_S only turns a hang into a failure that
+says what
+was awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from controllers.model import Alive, Ended, Gone, Observation
+from fleetctl.providers.base import Backend, RunOrder, RunRef
+from specs.template import Template
+
+WAIT_S = 120.0
+PAUSE_S = 0.02
+
+
+class World:
+    """One store's view of one provider. `again()` is the next controller of the same store."""
+
+    store_id = "store-a"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.told: list[str] = []
+        self.backends: list[Backend] = []
+        self.provider = self.again()
+
+    def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
+        raise NotImplementedError
+
+    async def lose(self, ref: RunRef) -> None:
+        """Make the run and its sandbox vanish without an end record, as a dying machine does."""
+        raise NotImplementedError
+
+    def again(self, store_id: str | None = None) -> Backend:
+        self.backends.append(self.build(store_id or self.store_id, self.told.append))
+        return self.backends[-1]
+
+    async def close(self) -> None:
+        for backend in self.backends:
+            await backend.close()
+
+    def order(
+        self, template: Template | None = None, *, run: str = "run-0", **changes: Any
+    ) -> RunOrder:
+        fields: dict[str, Any] = {
+            "sandbox": run,
+            "owner": self.store_id,
+            "uid": "uid-1",
+            "resource": "batchjob/suite",
+            "index": 0,
+            "attempt": 1,
+            "template": template or python("pass"),
+            "template_hash": "hash-1",
+            "params": {},
+            "reusable": False,
+        }
+        return RunOrder(run=run, **(fields | changes))
+
+    async def start(
+        self, template: Template | None = None, *, run: str = "run-0", **changes: Any
+    ) -> RunRef:
+        order = self.order(template, run=run, **changes)
+        handle = await self.provider.start(order)
+        return RunRef(run, order.sandbox, handle, 0, order.uid)
+
+    async def see(self, ref: RunRef) -> Observation | None:
+        return next(iter(await self.provider.observe([ref])), None)
+
+    async def until(
+        self, ref: RunRef, fits: Callable[[Observation], bool], what: str
+    ) -> Observation:
+        """The first observation of `ref` that fits."""
+        seen: Observation | None = None
+        for _ in range(int(WAIT_S / PAUSE_S)):
+            seen = await self.see(ref)
+            if seen is not None and fits(seen):
+                return seen
+            await asyncio.sleep(PAUSE_S)
+        raise AssertionError(f"{ref.run} never {what}; last seen: {seen}")
+
+    async def ended(self, ref: RunRef) -> Ended:
+        seen = await self.until(ref, lambda seen: isinstance(seen, Ended), "ended")
+        assert isinstance(seen, Ended)
+        return seen
+
+    async def alive(self, ref: RunRef) -> Alive:
+        seen = await self.until(ref, lambda seen: isinstance(seen, Alive), "lived")
+        assert isinstance(seen, Alive)
+        return seen
+
+    async def gone(self, ref: RunRef) -> Gone:
+        seen = await self.until(ref, lambda seen: isinstance(seen, Gone), "went")
+        assert isinstance(seen, Gone)
+        return seen
+
+    async def run(self, template: Template | None = None, **changes: Any) -> Ended:
+        return await self.ended(await self.start(template, **changes))
+
+    async def log(self, ref: RunRef, *, offset: int = 0, follow: bool = False) -> bytes:
+        chunks = self.provider.logs(ref, offset=offset, follow=follow)
+        return b"".join([chunk.data async for chunk in chunks])
+
+    async def log_holds(self, ref: RunRef, text: bytes) -> None:
+        await eventually(lambda: self._log_holds(ref, text), f"{ref.run} printed {text!r}")
+
+    async def _log_holds(self, ref: RunRef, text: bytes) -> bool:
+        return text in await self.log(ref)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    for _ in range(int(WAIT_S / PAUSE_S)):
+        if await holds():
+            return
+        await asyncio.sleep(PAUSE_S)
+    raise AssertionError(f"it never happened that {what}")
+
+
+def python(code: str, **fields: Any) -> Template:
+    return Template.model_validate({"python": code, **fields})
+
+
+def script(text: str, **fields: Any) -> Template:
+    return Template.model_validate({"script": text, **fields})
+
+
+def command(*words: str, **fields: Any) -> Template:
+    return Template.model_validate({"command": list(words), **fields})
+
+
+Story = Callable[[Any, Any], Awaitable[None]]
+
+
+def story(told: Story) -> Callable[[Any, Any], None]:
+    """A test that is a coroutine `(self, world)`; the world is made inside its event loop."""
+
+    @functools.wraps(told)
+    def test(self: Any, tmp_path: Path) -> None:
+        async def play() -> None:
+            world = self.world(tmp_path)
+            try:
+                await told(self, world)
+            finally:
+                await world.close()
+
+        asyncio.run(play())
+
+    # pytest would take `world` for a fixture of its own.
+    del test.__wrapped__  # type: ignore[attr-defined]
+    return test
