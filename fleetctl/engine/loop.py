@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -67,6 +68,7 @@ class Engine:
         self._stopping = False
         self.started_at_s = clock.now_s()
         self._store_retry_at_s = 0.0
+        self._store_tries = 0
         self._scan_at_s = self.started_at_s + settings.resync_s
         self._watched = 0
         self.watcher = Watcher(self)
@@ -127,14 +129,16 @@ class Engine:
         except FleetctlError:
             raise
         except Exception:
-            log.exception("request failed", extra={"what": what})
+            log.exception("work failed", extra={"what": what})
             return None
 
     async def run(self) -> None:
         """Until `stop` is called or the task is cancelled."""
         self.load()
-        helpers = [asyncio.ensure_future(self.watcher.run(name)) for name in self.providers] + [
-            asyncio.ensure_future(sweep_forever(self))
+        watch = [partial(self.watcher.run, name) for name in self.providers]
+        helpers = [
+            asyncio.ensure_future(self._forever(work))
+            for work in (*watch, partial(sweep_forever, self))
         ]
         try:
             while not self._stopping:
@@ -146,6 +150,12 @@ class Engine:
             await self.effects.cancel_all()
             await asyncio.gather(*helpers, return_exceptions=True)
 
+    async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A helper that a bug of ours ends begins again: without it nothing is ever seen."""
+        while True:
+            await self.reported(work(), what="helper")
+            await asyncio.sleep(self.settings.retry_max_s)
+
     def load(self) -> None:
         """Read every resource; histories are read when their turn comes."""
         self.tracks.clear()
@@ -155,8 +165,9 @@ class Engine:
         self._watched, _ = self.store.resources.watch(0)
         for resource in self.store.resources.list():
             track = self.tracks[resource.uid] = track_of(resource)
-            if not track.dormant or self._has_ttl(track):
-                self.queue.add(resource.uid)
+            free_at_s = track.free_at_s if track.dormant else 0.0
+            if free_at_s is not None:
+                self.queue.add(resource.uid, free_at_s)
 
     def turn(self) -> None:
         """Absorb what is known, decide what is due, make both durable, then drive."""
@@ -187,6 +198,7 @@ class Engine:
             log.exception("turn failed")
             self._start_over(now_s)
             return
+        self._store_tries = 0
         self.events.clear()
         for uid in done:
             self._drive(uid, now_s)
@@ -266,7 +278,9 @@ class Engine:
 
     def _start_over(self, now_s: float) -> None:
         """Nothing of this turn happened: forget it and read the truth back, a little later."""
-        self._store_retry_at_s = now_s + self.settings.retry_initial_s * 2
+        self._store_tries += 1
+        wait_s = self.settings.retry_initial_s * 2.0 ** min(self._store_tries, 32)
+        self._store_retry_at_s = now_s + min(wait_s, self.settings.retry_max_s)
         # What is known of calls goes with the tracks; from here the bounds are waited out anew.
         self.effects.drop_all()
         self.started_at_s = now_s
@@ -275,9 +289,6 @@ class Engine:
         self.load()
         for uid in self.tracks:
             self.queue.add(uid)
-
-    def _has_ttl(self, track: Track) -> bool:
-        return '"ttlSecondsAfterFinished"' in track.resource.spec
 
     def track_of(self, fact: Fact) -> Track | None:
         """The resource that a fact speaks of; None when it is of nobody's run any more."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from controllers.assets import AssetWish, reconcile_asset
+from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Resource, Run, RunState
 from controllers.plan import (
@@ -28,6 +29,7 @@ from controllers.reconcile import Wish, reconcile
 from controllers.status import status_of
 from fleetctl.engine.names import run_name
 from fleetctl.engine.track import Track, load, track_of
+from specs.common import DEFAULT_PROVIDER
 from specs.hashing import canonical_json
 
 if TYPE_CHECKING:
@@ -45,8 +47,12 @@ class Passes:
         if track is None:
             return
         resource = track.resource
-        if track.dormant and track.controller is None and not _has_ttl(resource):
-            return
+        if track.dormant and track.controller is None:
+            free_at_s = track.free_at_s
+            if free_at_s is None or now_s < free_at_s:
+                if free_at_s is not None:
+                    self._engine.queue.add(uid, free_at_s)
+                return
         if track.spec is None and track.history is None:
             load(track, self._engine.store.runs)
             self._own(track)
@@ -81,6 +87,8 @@ class Passes:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
         track.passes_failed = 0
+        if track.dormant and not plan.actions:
+            track.release()
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -98,7 +106,8 @@ class Passes:
         elif row.generation != track.resource.generation:
             track.resource = row
             track.spec, track.controller, track.history = None, None, None
-            track.asset.freed = False  # the new generation's runs leave something again
+            # The new generation's runs leave something again; a volume may have to be elsewhere.
+            track.asset.freed, track.asset.ready = False, False
         else:
             track.resource = row
             if row.deleted_at_s is not None and track.history is None:
@@ -140,6 +149,7 @@ class Passes:
 
     def _asset_wish(self, track: Track) -> AssetWish:
         resource, asset = track.resource, track.asset
+        twins = self._twins(resource)
         return AssetWish(
             uid=resource.uid,
             kind=resource.kind,
@@ -150,18 +160,30 @@ class Passes:
             ready=asset.ready,
             removed=asset.removed,
             users=tuple(self._users(resource.name)) if resource.deleted_at_s else (),
+            heir=any(twin.resource.deleted_at_s is None for twin in twins),
+            removing=any(it.asset.busy for it in ([track] if resource.deleted_at_s else twins)),
             problem=asset.problem,
         )
 
     def _users(self, volume: str) -> list[str]:
-        """Objects that are not over and name this volume."""
-        needle = json.dumps(volume)
+        """Objects that are not over and mount this volume."""
         return [
             track.resource.key
             for track in self._engine.tracks.values()
-            if track.resource.kind != "Volume"
+            if track.resource.kind in CONTROLLERS
             and not track.over
-            and f'"name":{needle}' in track.resource.spec.replace('"name": ', '"name":')
+            and volume in _mounted(track.resource)
+        ]
+
+    def _twins(self, resource: Resource) -> list[Track]:
+        """Volumes of the same name at the same provider: at most one of them is not deleted."""
+        return [
+            track
+            for track in self._engine.tracks.values()
+            if track.resource.kind == resource.kind == "Volume"
+            and track.resource.name == resource.name
+            and track.resource.uid != resource.uid
+            and _provider(track.resource) == _provider(resource)
         ]
 
     # -- writing -----------------------------------------------------------------------------------
@@ -222,9 +244,13 @@ class Passes:
         self._engine.store.resources.delete(uid)
         self._engine.tracks.pop(uid, None)
         self._engine.queue.discard(uid)
-        for other in self._engine.tracks.values():
-            if other.resource.deleted_at_s is not None:
-                self._engine.queue.add(other.resource.uid)  # a volume may have waited for this user
+        self._wake_volumes()
+
+    def _wake_volumes(self) -> None:
+        """A volume may wait for its last user, or for a deleted one of its name."""
+        for track in self._engine.tracks.values():
+            if track.resource.kind == "Volume":
+                self._engine.queue.add(track.resource.uid)
 
     def _write_status(self, track: Track, status: dict[str, object]) -> None:
         resource = track.resource
@@ -240,6 +266,8 @@ class Passes:
             return
         track.resource = replace(resource, version=version, status=text)
         track.status = status
+        if track.dormant:
+            self._wake_volumes()
 
     def _say_changes(self, track: Track, before: dict[str, object], plan: Plan) -> None:
         if before.get("phase") == plan.phase.value:
@@ -271,5 +299,11 @@ class Passes:
         self._write_status(track, status)
 
 
-def _has_ttl(resource: Resource) -> bool:
-    return '"ttlSecondsAfterFinished"' in resource.spec
+def _mounted(resource: Resource) -> set[str]:
+    """The volumes that a stored spec mounts, read without its model."""
+    template = json.loads(resource.spec).get("template") or {}
+    return {mount["name"] for mount in template.get("volumes", ())}
+
+
+def _provider(volume: Resource) -> str:
+    return str(json.loads(volume.spec).get("provider", DEFAULT_PROVIDER))

@@ -5,45 +5,58 @@ collapse.
 from __future__ import annotations
 
 import heapq
+from itertools import islice
 
 
 class Queue:
-    """Each key is in it once at most, under its earliest due time. FIFO among those due."""
+    """Each key is in it once at most, under its earliest due time. FIFO among those due, so that
+    keys which are always busy cannot keep others from their turn.
+    """
 
-    __slots__ = ("_due_at_s", "_heap", "_order")
+    __slots__ = ("_due_at_s", "_heap", "_ready")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, str]] = []
-        self._due_at_s: dict[str, float] = {}
-        self._order = 0
+        self._ready: dict[str, None] = {}  # due now, in the order in which they became so
+        self._due_at_s: dict[str, float] = {}  # due later
+        self._heap: list[tuple[float, str]] = []  # of _due_at_s, and leftovers
 
     def __len__(self) -> int:
-        return len(self._due_at_s)
+        return len(self._ready) + len(self._due_at_s)
 
     def add(self, key: str, due_at_s: float = 0.0) -> None:
         """Look at `key` at due_at_s at the latest; 0.0 = at once."""
-        known = self._due_at_s.get(key)
-        if known is not None and known <= due_at_s:
+        if key in self._ready:
             return
-        self._due_at_s[key] = due_at_s
-        self._order += 1
-        heapq.heappush(self._heap, (due_at_s, self._order, key))
+        if due_at_s <= 0.0:
+            self._due_at_s.pop(key, None)
+            self._ready[key] = None
+            return
+        known = self._due_at_s.get(key)
+        if known is None or due_at_s < known:
+            self._due_at_s[key] = due_at_s
+            heapq.heappush(self._heap, (due_at_s, key))
 
     def take(self, now_s: float, *, keys_max: int) -> list[str]:
         """The due keys, the longest due first; they are no longer in the queue."""
-        taken: list[str] = []
-        while self._heap and self._heap[0][0] <= now_s and len(taken) < keys_max:
-            due_at_s, _, key = heapq.heappop(self._heap)
-            # An entry whose time was brought forward is a leftover.
-            if self._due_at_s.get(key) == due_at_s:
-                del self._due_at_s[key]
-                taken.append(key)
+        while (due_at_s := self._next()) is not None and due_at_s <= now_s:
+            _, key = heapq.heappop(self._heap)
+            del self._due_at_s[key]
+            self._ready[key] = None
+        taken = list(islice(self._ready, keys_max))
+        for key in taken:
+            del self._ready[key]
         return taken
 
     def discard(self, key: str) -> None:
+        self._ready.pop(key, None)
         self._due_at_s.pop(key, None)
 
     def next_due_at_s(self) -> float | None:
-        while self._heap and self._due_at_s.get(self._heap[0][2]) != self._heap[0][0]:
+        """0.0 when one is due already; None when there is none at all."""
+        return 0.0 if self._ready else self._next()
+
+    def _next(self) -> float | None:
+        # An entry whose time was brought forward, or whose key is gone, is a leftover.
+        while self._heap and self._due_at_s.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

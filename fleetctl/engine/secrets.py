@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from specs.secret import SecretSpec
 
 SECRET_BYTES_MAX = 64 * 1024
+# A named pipe without a writer would hold up the whole controller.
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SecretValues:
@@ -75,7 +77,7 @@ class SecretValues:
 def _read(name: str, path: str) -> str:
     """The text without its last newline, of a regular file of ours that is no link."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, _OPEN)
     except OSError as error:
         raise Unavailable(
             f"secret/{name}: `{path}` cannot be read: {error.strerror}", reason="SecretMissing"
@@ -92,4 +94,9 @@ def _read(name: str, path: str) -> str:
             f"secret/{name}: `{path}` is larger than {SECRET_BYTES_MAX} bytes",
             reason="SecretMissing",
         )
-    return raw.decode("utf-8", "strict").removesuffix("\n")
+    try:
+        return raw.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise Unavailable(
+            f"secret/{name}: `{path}` is not UTF-8 text", reason="SecretMissing"
+        ) from error

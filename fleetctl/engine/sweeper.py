@@ -12,6 +12,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from controllers.model import LIVE_STATES
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import Owned, RunRef
 
@@ -48,11 +49,20 @@ async def sweep(engine: Engine, name: str) -> int:
 
 
 def _known(engine: Engine, box: Owned) -> bool:
-    """Recorded, or of a resource whose rows are not read yet."""
+    """The record of one of our resources says that this sandbox lives."""
     for track in engine.tracks.values():
-        if track.history is None:
-            if not track.dormant and track.resource.kind not in ("Volume", "Secret"):
-                return True
-        elif box.sandbox in track.history.sandboxes:
+        if track.history is not None:
+            known = box.sandbox in track.history.sandboxes
+        else:
+            # Of a resource whose pass raised nothing is in memory, but its rows tell.
+            known = not track.dormant and _in_rows(engine, track.resource.uid, box.sandbox)
+        if known:
             return True
     return False
+
+
+def _in_rows(engine: Engine, uid: str, sandbox: str) -> bool:
+    return any(
+        run.sandbox == sandbox and (run.state in LIVE_STATES or run.sandbox_open)
+        for run, _ in engine.store.runs.of(uid)
+    )

@@ -65,6 +65,22 @@ class Track:
         return over and current and self.resource.deleted_at_s is None
 
     @property
+    def free_at_s(self) -> float | None:
+        """When what the runs of a dormant one left behind is to be freed; None for never."""
+        if '"ttlSecondsAfterFinished"' not in self.resource.spec or self.prior.scratch_freed:
+            return None
+        ttl_s = json.loads(self.resource.spec).get("ttlSecondsAfterFinished")
+        since_s = self.prior.completed_at_s
+        return None if ttl_s is None or since_s is None else since_s + ttl_s
+
+    def release(self) -> None:
+        """Let go of what only a pass needs; it is read back when there is need of one."""
+        self.spec, self.controller, self.history = None, None, None
+        self.asset_actions = []
+        for memory in (self.waits, self.calls, self.latest):
+            memory.clear()
+
+    @property
     def over(self) -> bool:
         """Nothing of it can still need a volume."""
         ending = self.history is not None and self.resource.deleted_at_s is not None
@@ -98,7 +114,8 @@ class Asset:
 def track_of(resource: Resource) -> Track:
     status = json.loads(resource.status) if resource.status else {}
     track = Track(resource, status)
-    track.asset.ready = status.get("phase") == "Ready"
+    current = status.get("observedGeneration") == resource.generation
+    track.asset.ready = current and status.get("phase") == "Ready"
     return track
 
 
