@@ -149,8 +149,9 @@ class History:
 
         superseded and wanted as in Replayed: what is left is what reading all rows back would give.
         """
-        del self.live[run.name], self.live_by_index[run.index]
-        self._leave_sandbox(run)
+        before = self.live.pop(run.name)
+        del self.live_by_index[run.index]
+        self._leave_sandbox(run, closing=before.state is RunState.STOPPING)
         unit = self.unfinished[run.index]
         if not wanted:
             self._forget_unit(run)
@@ -324,15 +325,16 @@ class History:
             run.sandbox, run.provider, run.template_hash, 1, run, True
         )
 
-    def _leave_sandbox(self, run: Run) -> None:
+    def _leave_sandbox(self, run: Run, *, closing: bool) -> None:
+        """closing: the run was being stopped, and a stop that is still on its way ends the sandbox
+        with whatever it runs by then."""
         known = self.sandboxes.pop(run.sandbox)
+        left = replace(known, busy=False, closing=known.closing or closing)
         if run.sandbox_open:
-            self.sandboxes[run.sandbox] = replace(known, last=run, busy=False)
+            self.sandboxes[run.sandbox] = replace(left, last=run)
         elif known.last.name != run.name:
-            # It never began there, so its end says nothing of the sandbox. One that it was to be
-            # stopped in has been asked to end as well.
-            closing = known.closing or run.state is RunState.STOPPED
-            self.sandboxes[run.sandbox] = replace(known, busy=False, closing=closing)
+            # It never began there, so its end says nothing of the sandbox.
+            self.sandboxes[run.sandbox] = left
 
     def _replay_sandbox(self, run: Run, used: int) -> None:
         known = self.sandboxes.get(run.sandbox)
