@@ -90,6 +90,7 @@ class Play:
         self.providers: dict[str, SimProvider] = {}
         self._database = MemoryDatabase()
         self._crashes = _crashes(self.rng, options)
+        self._burying = False
         self._disk_full = self.rng.choice(DISK_FULL_ODDS)
         self._shuffles = self.rng.random() < 0.5
         self.world.on_effect = lambda _name: self._check(EFFECT_CHECKS)
@@ -126,7 +127,10 @@ class Play:
             life.dead = True
             for sort, passed in life.passed.items():
                 self.outcome.points[sort] = self.outcome.points.get(sort, 0) + passed
+            # What a dead controller would still do in its cleanup is nobody's fault.
+            self._burying = True
             loop.bury()
+            self._burying = False
             asyncio.set_event_loop(None)
 
     def _open_store(self, life: Life) -> SqliteStore:
@@ -178,7 +182,7 @@ class Play:
 
     def breach(self, text: str) -> None:
         """An invariant is broken: remember how, and end the play here."""
-        if not self.life.dead:
+        if not self.outcome.broken and not self._burying:
             self.outcome.broken.append(text)
         self.life.dead = True
         raise Crash(text)

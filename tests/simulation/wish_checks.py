@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from controllers.model import LIVE_STATES, RunState
+from controllers.model import LIVE_STATES, Resource, RunState
 from controllers.plan import TERMINAL_PHASES
 from specs.batchjob import BatchJobSpec
 from specs.hashing import params_hash, template_hash
@@ -96,8 +96,7 @@ def starts_within_parallelism(scene: Scene) -> Iterator[str]:
         allowed = scene.parallelism(uid)
         if allowed is None:
             continue
-        if not scene.limits[uid] or scene.limits[uid][-1][1] != allowed:
-            scene.limits[uid].append((scene.world.now_s, allowed))
+        _remember_limit(scene, resource, allowed)
         new = [run for run in scene.now.live_of(uid) if run.name not in scene.before.runs]
         live = len(scene.now.live_of(uid))
         if new and live > allowed:
@@ -134,6 +133,14 @@ WISH_CHECKS = (
     starts_within_parallelism,
     nothing_left,
 )
+
+
+def _remember_limit(scene: Scene, resource: Resource, allowed: int) -> None:
+    """A greater limit is in force at once, a smaller one when the engine has seen it."""
+    known = scene.limits[resource.uid]
+    seen = status(resource).get("observedGeneration") == resource.generation
+    if not known or allowed > known[-1][1] or (seen and allowed != known[-1][1]):
+        known.append((scene.world.now_s, allowed))
 
 
 def _decided(of: dict[str, object]) -> tuple[str, int]:
