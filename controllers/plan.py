@@ -112,6 +112,8 @@ class Plan:
     waiting_on: tuple[str, ...] = ()
     wake_at_s: float | None = None
     final: bool = False
+    active: bool = False  # something runs or starts
+    crowded: bool = False  # something would start if there were room
     extra: Mapping[str, object] = field(
         default_factory=dict
     )  # kind-specific status, such as a best trial

@@ -44,6 +44,15 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What may start now, whoever asks. free: provider -> new sandboxes; not in it = no limit."""
+
+    free: Mapping[str, int] = field(default_factory=dict)
+    paused: str = ""  # a sentence why nothing may start, or empty
+    until_s: float | None = None  # when a pause is looked at again
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """One resource as the pass sees it. `prior` is the status that was written last, and None
     before the first.
@@ -56,6 +65,7 @@ class Wish:
     providers: Mapping[str, int]  # name -> default parallelism, of those that are built in
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
+    room: Room = Room()
     swept: bool = False  # all that its runs left at providers, logs too, is freed
 
 
@@ -198,8 +208,9 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
+    free = wish.room.free.get(provider, parallelism)
     starts: list[Start] = []
-    full = False
+    full = crowded = False
     for unit, reason in _wanted(controller, history, now_s):
         full = len(starts) == STARTS_PER_PASS_MAX
         reuse = idle[-1] if idle else None
@@ -207,16 +218,38 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
             break
         if len(history.live) + len(starts) >= parallelism:
             break
+        crowded = bool(wish.room.paused) or (reuse is None and free <= 0)
+        if crowded:
+            break
         starts.append(_start(unit, provider, history, reuse, policy, reason))
         if reuse is None:
             held += 1
+            free -= 1
         else:
             idle.pop()
-    if not full:
+    if not full and not crowded:
         # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
         closes += tuple(CloseSandbox(box.name, box.last.name, "no task to give it") for box in idle)
     wake_at_s = now_s if full else _wake_at_s(wish, history, now_s)
-    return _running(wish, history, (*stops, *closes, *starts), wake_at_s, now_s)
+    plan = _running(wish, history, (*stops, *closes, *starts), wake_at_s, now_s)
+    return _crowded(plan, wish, provider) if crowded else plan
+
+
+def _crowded(plan: Plan, wish: Wish, provider: str) -> Plan:
+    """The same plan, saying what keeps the rest from starting. The engine wakes it when there is
+    room.
+    """
+    why = wish.room.paused or f"provider `{provider}` holds as many sandboxes as it may"
+    wakes = [at_s for at_s in (plan.wake_at_s, wish.room.until_s) if at_s is not None]
+    still = plan.reason == "InProgress" and not plan.active
+    return replace(
+        plan,
+        reason="Crowded" if still else plan.reason,
+        message=why if still else plan.message,
+        waiting_on=(why, *plan.waiting_on),
+        wake_at_s=min(wakes, default=None),
+        crowded=True,
+    )
 
 
 def _unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
@@ -306,7 +339,9 @@ def _running(
     ever = ever or any(run.state is not RunState.STARTING for run in history.live.values())
     phase = Phase.RUNNING if ever else Phase.PENDING
     summary = wish.controller.summary(history)
-    return Plan(actions, phase, reason, message, waiting, wake_at_s, extra=summary)
+    return Plan(
+        actions, phase, reason, message, waiting, wake_at_s, active=bool(moving), extra=summary
+    )
 
 
 def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:

@@ -21,6 +21,7 @@ from typing import TypeVar
 from controllers.model import RunState
 from fleetctl.clock import Clock
 from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.admission import Admission
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.facts import AssetReplied, Fact
 from fleetctl.engine.guard import NoAnswer
@@ -32,7 +33,7 @@ from fleetctl.engine.track import Track, track_of
 from fleetctl.engine.watching import Watcher
 from fleetctl.errors import FleetctlError, Refused, StoreError, Unavailable
 from fleetctl.providers.base import Backend
-from fleetctl.stores.base import EventRow, Store
+from fleetctl.stores.base import DiskFull, EventRow, Store
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -75,6 +76,7 @@ class Engine:
         self.effects = Effects(self, secrets or _no_secrets)
         self.absorber = Absorber(self)
         self.passes = Passes(self)
+        self.admission = Admission(self)
 
     # -- what others call --------------------------------------------------------------------------
 
@@ -184,7 +186,8 @@ class Engine:
                 touched = self._absorb(facts, now_s)
                 # A pass may read rows back, so they must say what was just absorbed.
                 self.absorber.write()
-                done = dict.fromkeys([*keys, *touched])
+                roomy = self.admission.count(now_s)
+                done = dict.fromkeys([*keys, *touched, *roomy])
                 for uid in done:
                     self.queue.discard(uid)
                     self._pass(uid, now_s)
@@ -192,6 +195,8 @@ class Engine:
                 self.store.events.record(self.events)
         except StoreError as error:
             log.error("store write failed", extra={"error": str(error)})
+            if isinstance(error, DiskFull):
+                self.admission.pause(now_s)
             self._start_over(now_s)
             return
         except Exception:

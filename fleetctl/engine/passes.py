@@ -71,11 +71,13 @@ class Passes:
             )
             return
         assert track.history is not None
-        wish = self._wish(track)
+        wish = self._wish(track, now_s)
         plan = reconcile(wish, track.history, now_s)
         problems = lint(plan, track.history, parallelism=self._parallelism(track))
         assert not problems, "; ".join(problems)
         self._carry_out(track, plan, now_s)
+        if plan.crowded:
+            self._engine.admission.crowded(track)
         if plan.wake_at_s is not None:
             self._engine.queue.add(uid, max(plan.wake_at_s, now_s))
         if uid in self._engine.tracks and not plan.final:
@@ -124,7 +126,7 @@ class Passes:
         for box in track.history.sandboxes.values():
             self._engine.owner_of[box.last.name] = track.resource.uid
 
-    def _wish(self, track: Track) -> Wish:
+    def _wish(self, track: Track, now_s: float) -> Wish:
         assert track.controller is not None
         resource, engine = track.resource, self._engine
         return Wish(
@@ -140,6 +142,7 @@ class Passes:
                 track.prior, scratch_freed=track.prior.scratch_freed or track.asset.freed
             ),
             waits=track.waits,
+            room=engine.admission.room(now_s),
             swept=track.asset.swept,
         )
 
@@ -212,6 +215,8 @@ class Passes:
             for run in starts:
                 track.history.began(run)
                 self._engine.owner_of[run.name] = track.resource.uid
+            fresh = sum(run.sandbox == run.name for run in starts)
+            self._engine.admission.started(track, starts[0].provider, fresh)
         track.asset_actions = [a for a in plan.actions if not isinstance(a, Start | Stop | Drop)]
 
     def _intent(self, track: Track, start: Start, now_s: float) -> Run:

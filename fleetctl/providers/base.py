@@ -35,6 +35,7 @@ class Contract:
     call_deadline_s: float  # no call is waited for longer
     default_parallelism: int
     poll_s: float  # the net under push notifications
+    sandboxes_at_once: int | None = None  # over all objects; None = it says so when it is full
 
 
 @dataclass(frozen=True, slots=True)
