@@ -87,6 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._scheduled: list[asyncio.TimerHandle]
         self._clock_resolution: float
         self._rng = rng
+        self._turn: list[asyncio.Handle] = []
         self._steps_now = 0
         self._instant_s = -1.0
 
@@ -98,7 +99,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not self._ready:
             self._jump()
             self._take_due_timers()
-        ready = list(self._ready)
+        # Kept in an attribute, so that a crash in the middle leaves their tasks for `bury`.
+        ready = self._turn = list(self._ready)
         self._ready.clear()
         if self._rng is not None:
             self._rng.shuffle(ready)
