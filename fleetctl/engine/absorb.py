@@ -92,6 +92,12 @@ class Absorber:
         if track.history is None:
             return False  # its rows are read back later, and every call is made that they ask for
         run = track.history.live.get(fact.run)
+        if isinstance(fact, StartWaits | StartUnknown) and (
+            run is None or run.state is RunState.STOPPING
+        ):
+            # Nobody waits for this start any more: it is over, or its stop follows at once.
+            call.tries, call.retry_at_s = 0, 0.0
+            return True
         match fact:
             case StartReplied():
                 call.tries = 0
