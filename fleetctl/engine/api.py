@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.engine import wishes
 from fleetctl.engine.loop import Engine
-from fleetctl.engine.secrets import SecretValues
+from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.manifest import Document, ManifestErrors, load
 from specs.kinds import find_kind
@@ -97,7 +97,7 @@ class Api:
             return _refusal(str(error).split("\nerror: "), 2, error.hint)
         except FleetctlError as error:
             return _refusal([str(error)], error.exit_code, error.hint)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError) as error:
             return _refusal([f"the request has the wrong form: {error!r}"], 2)
 
     # -- verbs
@@ -127,6 +127,8 @@ class Api:
         outcomes = wishes.apply(self._engine.store, manifests, self._engine.clock.now_s())
         for outcome in outcomes:
             self._engine.poke(outcome.uid)
+        if any(manifest.kind == "Secret" for manifest in manifests):
+            self._engine.hurry(REASON_MISSING)
         results = [{"key": it.key, "outcome": it.outcome, "message": it.message} for it in outcomes]
         return {"ok": True, "results": results, "warnings": _warnings(manifests)}
 
@@ -177,7 +179,7 @@ class Api:
 
 
 def _document(item: object) -> Document:
-    if not isinstance(item, dict):
+    if not isinstance(item, dict) or "path" not in item or "dir" not in item:
         raise UsageError("a document must be {path, text, dir}")
     return Document(
         path=str(item["path"]),

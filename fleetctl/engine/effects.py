@@ -166,7 +166,7 @@ class Effects:
     async def _start_call(self, track: Track, run: Run) -> str:
         order = self._order(track, run)
         provider = self._engine.providers[run.provider]
-        return await self.gates[run.provider].ask(partial(provider.start, order))
+        return await self.gates[run.provider].start(partial(provider.start, order))
 
     async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
         engine = self._engine

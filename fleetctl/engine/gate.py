@@ -20,6 +20,7 @@ class Gate:
         self._contract = contract
         self._clock = clock
         self._slots = asyncio.Semaphore(contract.calls_at_once)
+        self._starts = asyncio.Semaphore(max(1, contract.calls_at_once * 3 // 4))
         self._burst = max(1.0, contract.calls_per_s)
         self._tokens = self._burst
         self._filled_at_s = clock.now_s()
@@ -27,6 +28,13 @@ class Gate:
 
     def hold_until(self, at_s: float) -> None:
         self._held_until_s = max(self._held_until_s, at_s)
+
+    async def start(self, call: Callable[[], Awaitable[T]]) -> T:
+        """As `ask`, for starts: building an environment may take minutes, and a place in four
+        stays free of them, so that looks and stops go on meanwhile.
+        """
+        async with self._starts:
+            return await self.ask(call)
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
         """Wait for a place and a token, then make the call under the contract's deadline.

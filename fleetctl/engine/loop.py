@@ -93,6 +93,14 @@ class Engine:
         """Some wish changed; the store's watch tells which."""
         self._wake.set()
 
+    def hurry(self, reason: str) -> None:
+        """What made starts wait for this reason may have changed: ask again at once."""
+        for uid, track in self.tracks.items():
+            for run in [run for run, wait in track.waits.items() if wait.reason == reason]:
+                if run in track.calls:
+                    track.calls[run].retry_at_s = 0.0
+                    self.poke(uid)
+
     def tell(self, fact: Fact) -> None:
         """An effect or an observer brings a fact."""
         self._inbox.append(fact)

@@ -242,6 +242,9 @@ class Passes:
         stopping = replace(run, state=RunState.STOPPING, reason=stop.reason)
         track.history.changed(stopping)
         track.waits.pop(run.name, None)
+        if run.name in track.calls:
+            # What its start waited for does not hold up the stop.
+            track.calls[run.name].tries, track.calls[run.name].retry_at_s = 0, 0.0
         self._engine.absorber.changed(stopping)
 
     def _drop(self, track: Track) -> None:
@@ -254,7 +257,8 @@ class Passes:
     def _wake_volumes(self) -> None:
         """A volume may wait for its last user, or for a deleted one of its name."""
         for track in self._engine.tracks.values():
-            if track.resource.kind == "Volume":
+            deleted = track.resource.deleted_at_s is not None
+            if track.resource.kind == "Volume" and (deleted or not track.asset.ready):
                 self._engine.queue.add(track.resource.uid)
 
     def _write_status(self, track: Track, status: dict[str, object]) -> None:

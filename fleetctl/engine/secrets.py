@@ -16,6 +16,7 @@ from specs.kinds import parse_spec
 if TYPE_CHECKING:
     from specs.secret import SecretSpec
 
+REASON_MISSING = "SecretMissing"  # why a start waits
 SECRET_BYTES_MAX = 64 * 1024
 # A named pipe without a writer would hold up the whole controller.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -51,7 +52,7 @@ class SecretValues:
             if resource is None:
                 raise Unavailable(
                     f"secret/{name} is not declared",
-                    reason="SecretMissing",
+                    reason=REASON_MISSING,
                     hint=f"apply a manifest of kind Secret with the name `{name}`",
                 )
             spec: SecretSpec = parse_spec("Secret", resource.spec)  # type: ignore[assignment]
@@ -65,7 +66,7 @@ class SecretValues:
         if missing:
             raise Unavailable(
                 f"secret/{name} needs {', '.join(missing)}, which the controller does not have",
-                reason="SecretMissing",
+                reason=REASON_MISSING,
                 hint=f"export {missing[0]}=... and run `fleetctl apply` again from that shell",
             )
         return {variable: str(self._value(variable)) for variable in spec.from_env}
@@ -80,23 +81,26 @@ def _read(name: str, path: str) -> str:
         handle = os.open(path, _OPEN)
     except OSError as error:
         raise Unavailable(
-            f"secret/{name}: `{path}` cannot be read: {error.strerror}", reason="SecretMissing"
+            f"secret/{name}: `{path}` cannot be read: {error.strerror}", reason=REASON_MISSING
         ) from error
-    with os.fdopen(handle, "rb") as file:
-        about = os.fstat(file.fileno())
+    try:
+        about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode) or about.st_uid not in (os.getuid(), 0):
             raise Unavailable(
-                f"secret/{name}: `{path}` must be a regular file of yours", reason="SecretMissing"
+                f"secret/{name}: `{path}` must be a regular file of yours", reason=REASON_MISSING
             )
-        raw = file.read(SECRET_BYTES_MAX + 1)
+        with open(handle, "rb", closefd=False) as file:
+            raw = file.read(SECRET_BYTES_MAX + 1)
+    finally:
+        os.close(handle)
     if len(raw) > SECRET_BYTES_MAX:
         raise Unavailable(
             f"secret/{name}: `{path}` is larger than {SECRET_BYTES_MAX} bytes",
-            reason="SecretMissing",
+            reason=REASON_MISSING,
         )
     try:
         return raw.decode().removesuffix("\n")
     except UnicodeDecodeError as error:
         raise Unavailable(
-            f"secret/{name}: `{path}` is not UTF-8 text", reason="SecretMissing"
+            f"secret/{name}: `{path}` is not UTF-8 text", reason=REASON_MISSING
         ) from error

@@ -44,7 +44,12 @@ async def sweep(engine: Engine, name: str) -> int:
     for box in strays[: engine.settings.sweep_stops_max]:
         log.warning("sandbox without a record", extra={"sandbox": box.sandbox, "provider": name})
         ref = RunRef(box.sandbox, box.sandbox, box.handle, 0, "")
-        await gate.ask(partial(provider.stop, ref, grace_s=0.0))
+        stop = gate.ask(partial(provider.stop, ref, grace_s=0.0))
+        try:
+            # One that cannot be stopped now is met again; it must not shield those behind it.
+            await engine.guarded(stop, what="sweep", key=box.sandbox)
+        except (Refused, Unavailable) as error:
+            log.warning("stop refused", extra={"sandbox": box.sandbox, "error": str(error)})
     return len(strays)
 
 

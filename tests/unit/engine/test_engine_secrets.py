@@ -1,0 +1,149 @@
+"""Where the values of secrets come from, and where they never are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.model import Resource
+from fleetctl.engine.secrets import SECRET_BYTES_MAX, SecretValues
+from fleetctl.errors import Unavailable
+from fleetctl.stores.sqlite import SqliteStore, open_memory_store
+from specs.kinds import KINDS, dump_spec
+from tests.unit.engine.fake_world import Fleet, ManualClock, tasks
+
+VALUE = "hunter2-canary"
+
+
+@pytest.fixture
+def store() -> SqliteStore:
+    return open_memory_store(ManualClock())
+
+
+def declare(store: SqliteStore, **spec: Any) -> None:
+    text = dump_spec(KINDS["Secret"].spec.model_validate(spec))
+    row = Resource("u1", "Secret", "keys", 1, 0, text, "", {}, {}, 1.0)
+    with store.transaction():
+        store.resources.put(row, expected_version=None)
+
+
+def why(values: SecretValues) -> Unavailable:
+    with pytest.raises(Unavailable) as caught:
+        values.resolve(("keys",))
+    assert caught.value.reason == "SecretMissing"
+    return caught.value
+
+
+def test_values_come_from_the_controllers_environment(store: SqliteStore) -> None:
+    declare(store, fromEnv=["KEY"])
+    assert SecretValues(store, {"KEY": VALUE, "OTHER": "x"}).resolve(("keys",)) == {"KEY": VALUE}
+
+
+def test_what_an_apply_brought_is_preferred(store: SqliteStore) -> None:
+    declare(store, fromEnv=["KEY"])
+    values = SecretValues(store, {"KEY": "old"})
+    values.learn({"KEY": VALUE})
+    assert values.resolve(("keys",)) == {"KEY": VALUE}
+
+
+def test_a_missing_variable_is_waited_for_and_the_hint_says_how(store: SqliteStore) -> None:
+    declare(store, fromEnv=["KEY"])
+    error = why(SecretValues(store, {}))
+    assert str(error) == "secret/keys needs KEY, which the controller does not have"
+    assert "export KEY=" in error.hint
+
+
+def test_a_secret_that_nobody_declared_is_waited_for(store: SqliteStore) -> None:
+    assert str(why(SecretValues(store, {}))) == "secret/keys is not declared"
+
+
+def test_a_file_gives_its_text_without_the_last_newline(store: SqliteStore, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{VALUE}\n\n")
+    declare(store, fromFile={"KEY": str(file)})
+    assert SecretValues(store, {}).resolve(("keys",)) == {"KEY": f"{VALUE}\n"}
+
+
+def nothing(path: Path) -> None:
+    """The file is not there."""
+
+
+def big(path: Path) -> None:
+    path.write_bytes(b"x" * (SECRET_BYTES_MAX + 1))
+
+
+def binary(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe")
+
+
+def link(path: Path) -> None:
+    path.with_name("real").write_text(VALUE)
+    path.symlink_to("real")
+
+
+@pytest.mark.parametrize("make", [nothing, Path.mkdir, os.mkfifo, link, big, binary])
+def test_a_file_that_is_none_or_too_much_is_waited_for(
+    store: SqliteStore, tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    make(tmp_path / "key")
+    declare(store, fromFile={"KEY": str(tmp_path / "key")})
+    assert VALUE not in str(why(SecretValues(store, {})))
+
+
+def test_no_text_of_the_object_shows_a_value(store: SqliteStore) -> None:
+    values = SecretValues(store, {"KEY": VALUE})
+    values.learn({"KEY": VALUE})
+    assert VALUE not in repr(values) + str(values)
+
+
+async def test_a_run_gets_the_values_and_no_record_does() -> None:
+    found = {"KEY": VALUE}
+    async with Fleet(secrets=lambda names: found) as fleet:
+        await fleet.apply("BatchJob", "job", job_with_secret())
+        order = fleet.local.orders[fleet.local.run(0)]
+        assert order.secrets == found
+        assert VALUE not in repr(order)
+        fleet.local.finish(0)
+        await fleet.settle()
+        dump = "\n".join((*fleet.database.state.iterdump(), *fleet.database.events.iterdump()))
+        assert VALUE not in dump
+
+
+async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() -> None:
+    found: dict[str, str] = {}
+
+    def resolve(names: tuple[str, ...]) -> dict[str, str]:
+        if not found:
+            raise Unavailable("secret/keys needs KEY", reason="SecretMissing")
+        return found
+
+    async with Fleet(secrets=resolve) as fleet:
+        await fleet.apply("BatchJob", "job", job_with_secret())
+        assert fleet.status("job")["reason"] == "SecretMissing"
+        found["KEY"] = VALUE
+        await fleet.settle()
+        assert fleet.local.orders == {}
+        fleet.engine.hurry("SecretMissing")
+        await fleet.settle()
+        assert fleet.local.working() == [0]
+
+
+async def test_a_bug_in_finding_secrets_holds_up_this_start_only() -> None:
+    def resolve(names: tuple[str, ...]) -> dict[str, str]:
+        raise KeyError("a bug")
+
+    async with Fleet(secrets=resolve) as fleet:
+        await fleet.apply("BatchJob", "job", job_with_secret())
+        assert fleet.status("job")["reason"] == "StartUnknown"
+        await fleet.apply("BatchJob", "other", tasks(1))
+        assert len(fleet.local.orders) == 1
+        await fleet.delete("BatchJob", "job")
+        assert fleet.names() == ["other"]
+
+
+def job_with_secret() -> dict[str, Any]:
+    return tasks(1, template={"python": "SUBMIT(ok=True)", "secrets": ["keys"]})
