@@ -72,9 +72,7 @@ async def main(count: int, width: int) -> None:
     before_s, began_s = time.process_time(), time.perf_counter()
     await run_tasks(provider, ended, count, width)
     wall_s, own_s = time.perf_counter() - began_s, time.process_time() - before_s
-    print(
-        f"{count} tasks, {width} in flight: {count / wall_s:.0f} tasks/s, first keeper start included"
-    )
+    print(f"{count} tasks, {width} in flight: {count / wall_s:.0f} tasks/s, first start included")
     print(f"controller CPU: {own_s / count * 1e6:.0f} us a task")
     print(f"controller memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
     await provider.remove_scratch("bench", keep_logs=False)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from provider_worlds import World, command, python, script, story
 
 from controllers.model import Alive, Ended, Gone
 from fleetctl.errors import Refused
 from fleetctl.providers.base import RunRef
+from specs.template import Template
+from tests.contracts.provider_worlds import World, command, python, script, story
 
 WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
@@ -90,7 +91,8 @@ class ProviderSuite:
         ref = await world.start(python("print(lr, layers, params['model-name'])"), params=params)
         await world.ended(ref)
         assert await world.log(ref) == b"0.5 [1, 2] small\n"
-        text = "echo $TASK_LR $TASK_MODEL_NAME $TASK_LAYERS $JOB_COMPLETION_INDEX; cat $FLEETCTL_PARAMS"
+        text = "echo $TASK_LR $TASK_MODEL_NAME $TASK_LAYERS $JOB_COMPLETION_INDEX"
+        text += "; cat $FLEETCTL_PARAMS"
         ref = await world.start(
             script(text), run="run-1", params=params, template_hash="hash-2", index=7
         )
@@ -409,7 +411,7 @@ class ProviderSuite:
         ref = RunRef(order.run, order.run, "", 0, order.uid)
         assert isinstance(await world.see(ref), Gone)
 
-    def refused(self) -> Any:
+    def refused(self) -> Template:
         """A template that this provider refuses."""
         raise NotImplementedError
 

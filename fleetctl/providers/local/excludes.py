@@ -47,7 +47,7 @@ def _rule(pattern: str) -> tuple[re.Pattern[str], bool, bool] | None:
     if not text or text.startswith("#"):
         return None
     back_in = text.startswith("!")
-    text = text.removeprefix("!").removeprefix("\\")
+    text = text.removeprefix("!")
     only_directories = text.endswith("/")
     text = text.rstrip("/")
     # A slash inside or in front ties a pattern to the top; without one it fits at every depth.
@@ -71,6 +71,9 @@ def _translate(glob: str) -> str:
             at += 3
         elif glob.startswith("**", at):
             out.append(".*")
+            at += 2
+        elif glob[at] == "\\" and at + 1 < len(glob):
+            out.append(re.escape(glob[at + 1]))
             at += 2
         elif glob[at] == "[" and "]" in glob[at + 2 :]:
             end = glob.index("]", at + 2)

@@ -72,5 +72,9 @@ def checked(name: str) -> str:
 
 def make_private(path: Path) -> Path:
     """Make a directory, and all above it, that only we can enter."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    missing = [path]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
     return path

@@ -48,6 +48,8 @@ CONTRACT = Contract(
     call_deadline_s=900.0,  # building an environment is part of a start
     default_parallelism=os.cpu_count() or 1,
     poll_s=30.0,
+    # Most tasks wait for something other than this machine; memory and processes are the limit.
+    sandboxes_at_once=max(64, 16 * (os.cpu_count() or 1)),
 )
 
 

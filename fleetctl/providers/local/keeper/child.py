@@ -62,8 +62,8 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
 def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(null, 0)
     os.dup2(output, 1)

@@ -13,7 +13,6 @@ import itertools
 import os
 import shutil
 import stat
-from typing import Any, Callable
 
 from .record import PRIVATE
 
@@ -74,8 +73,20 @@ def make(work: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory that a task may have made hard to remove."""
-    shutil.rmtree(path, onerror=_open_up)
+    """Remove a directory, also one that a task has closed to us. What still refuses is left."""
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.chmod(path, stat.S_IRWXU)
+        for directory, names, _ in os.walk(path):
+            _open_up([os.path.join(directory, name) for name in names])
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _open_up(directories: list[str]) -> None:
+    """Before the walk goes into them."""
+    for path in directories:
+        if not os.path.islink(path):
+            os.chmod(path, stat.S_IRWXU)
 
 
 def _as_given(work: str) -> bool:
@@ -102,17 +113,3 @@ def _cleared(work: str) -> bool:
     for name in inside - {"tmp", "params.json"}:  # the parameters are overwritten by the next task
         os.unlink(os.path.join(private, name))
     return True
-
-
-def _open_up(again: Callable[..., Any], path: str, _: Any) -> None:
-    """A directory without permissions: give them, and try once more. What still refuses is left."""
-    try:
-        os.chmod(os.path.dirname(path), stat.S_IRWXU)
-        if not os.path.islink(path):
-            os.chmod(path, stat.S_IRWXU)
-        if again in (os.open, os.scandir, os.lstat):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            again(path)
-    except OSError:
-        return

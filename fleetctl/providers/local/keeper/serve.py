@@ -15,6 +15,7 @@ from .clients import Client, Clients
 from .supervise import Supervisor
 
 ALONE_S = 2.0  # without a client and without a run
+TERM_POLL_S = 1.0  # how late a request to end is seen
 IDLE_S = 60.0  # with clients, but without an order or a run
 
 
@@ -32,6 +33,7 @@ class Keeper:
         self._clients = Clients(self._selector, listener, hello, self._handle)
         self._busy_at_s = time.monotonic()
         self._over = False
+        self._ending = False
         self._wake_on_signals()
 
     def serve(self) -> None:
@@ -54,6 +56,9 @@ class Keeper:
         now = time.monotonic()
         if not self._supervisor.idle:
             self._busy_at_s = now
+            return False
+        if self._ending:
+            return True
         return now - self._busy_at_s > (IDLE_S if len(self._clients) else ALONE_S)
 
     def _handle(self, client: Client, message: dict[str, Any]) -> None:
@@ -67,29 +72,38 @@ class Keeper:
             found = [[one.name, one.created_at_s] for one in self._supervisor.sandboxes.values()]
             self._clients.tell(client, {"listed": found})
         elif message["op"] == "leave":
-            self._busy_at_s = 0.0  # as soon as nothing runs
+            self._ending = True  # as soon as nothing runs
 
     def _wake_on_signals(self) -> None:
-        """Ended children and requests to end arrive as bytes on a pipe, so the loop sees them in
-        turn.
-        """
+        """Ended children arrive as bytes on a pipe, so that the loop sees them in turn."""
         readable, writable = os.pipe()
         os.set_blocking(readable, False)
         os.set_blocking(writable, False)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _noted)
-        signal.signal(signal.SIGTERM, _noted)
         # As pid 1 of a namespace, what has no handler cannot be used against us by a run.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        self._selector.register(readable, selectors.EVENT_READ, lambda: self._signalled(readable))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        self._selector.register(readable, selectors.EVENT_READ, lambda: self._reap(readable))
+        self._supervisor.timers.after(TERM_POLL_S, self._look_for_term)
 
-    def _signalled(self, readable: int) -> None:
-        numbers = set(os.read(readable, 4096))
+    def _reap(self, readable: int) -> None:
+        os.read(readable, 4096)
         self._supervisor.reap()
-        if signal.SIGTERM in numbers:
-            for sandbox in list(self._supervisor.sandboxes.values()):
-                self._supervisor.end(sandbox, "KeeperEnded", 0.0)
-            self._busy_at_s = 0.0
+
+    def _look_for_term(self) -> None:
+        """A request to end counts when it comes from outside: a run's has a process number in
+        here.
+        """
+        self._supervisor.timers.after(TERM_POLL_S, self._look_for_term)
+        about = (
+            signal.sigtimedwait({signal.SIGTERM}, 0) if hasattr(signal, "sigtimedwait") else None
+        )
+        if about is None or (self._config["namespaces"] and about.si_pid != 0):
+            return
+        for sandbox in list(self._supervisor.sandboxes.values()):
+            self._supervisor.end(sandbox, "KeeperEnded", 0.0)
+        self._ending = True
 
 
 def _noted(number: int, frame: object) -> None:

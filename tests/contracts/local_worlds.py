@@ -1,0 +1,55 @@
+"""Worlds of provider `local`: a state directory in a test's own, and a look at its keepers and
+processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.local import places
+from fleetctl.providers.local.keeper import procs
+from fleetctl.providers.local.provider import LocalProvider
+from tests.contracts.provider_worlds import World
+
+
+class LocalWorld(World):
+    def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
+        return LocalProvider(self.directory / "home", store_id=store_id, notify=notify)
+
+    async def lose(self, ref: RunRef) -> None:
+        """Kill the keeper, as the kernel does when memory runs out."""
+        os.kill(keeper_pid(self.directory / "home", ref), signal.SIGKILL)
+
+
+def stop_keepers(home: Path) -> None:
+    for directory in (home / "local" / "keepers").glob("*"):
+        if not places.lock_is_free(directory):
+            os.kill(_pid_of(directory), signal.SIGTERM)
+
+
+def keeper_pid(home: Path, ref: RunRef) -> int:
+    return _pid_of(home / "local" / "keepers" / ref.handle.partition("/")[0])
+
+
+def _pid_of(directory: Path) -> int:
+    """Who listens on the keeper's socket, in our own process numbers."""
+    with socket.socket(socket.AF_UNIX) as probe, places.short_path(directory / "sock") as path:
+        probe.connect(path)
+        about = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int(struct.unpack("3i", about)[0])
+
+
+def processes_of(home: Path) -> list[int]:
+    """Every process on this machine that carries the mark of a keeper of this home."""
+    found = []
+    for lock in (home / "local" / "keepers").glob("*/lock"):
+        base = json.loads(lock.read_text())["mark_base"]
+        found += procs.marked(base, base + procs.RUNS_PER_KEEPER)
+    return found

@@ -1,0 +1,203 @@
+"""The golden table of Python tasks: what SUBMIT, report, exceptions and exits do."""
+
+from __future__ import annotations
+
+import ast
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.guest.assemble import guest_source
+from fleetctl.guest.task import RESULT_BYTES_MAX, Sandbox, show_source
+
+Event = dict[str, Any]
+
+
+class Teller:
+    """A sandbox with a list of what its tasks said."""
+
+    def __init__(self, volumes: list[dict[str, str]] | None = None) -> None:
+        self.sandbox = Sandbox(volumes or [])
+        self.events: list[Event] = []
+
+    def run(self, code: str, **params: Any) -> int:
+        self.events.clear()
+        show_source(code)
+        return self.sandbox.run(code, params, self.events.append)
+
+    @property
+    def result(self) -> Any:
+        results = [event["value"] for event in self.events if event["e"] == "result"]
+        return results[0] if results else None
+
+    @property
+    def error(self) -> Event:
+        return next(event for event in self.events if event["e"] == "error")
+
+
+@pytest.fixture
+def task() -> Teller:
+    return Teller()
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("result = sum(range(1000)); SUBMIT(total=result)", {"total": 499500}),
+        ("SUBMIT(5)", {"output": 5}),
+        ("SUBMIT(1, 2)", {"output": [1, 2]}),
+        ("SUBMIT()", {"output": []}),
+        ("SUBMIT(1, a=2)", {"a": 2}),
+        ("try:\n    SUBMIT(a=1)\nexcept Exception:\n    SUBMIT(a=2)", {"a": 1}),
+        ("try:\n    SUBMIT(a=1)\nexcept BaseException:\n    pass\nSUBMIT(a=2)", {"a": 1}),
+        ("x = 1", None),
+        ("SUBMIT(a=(1, 2), b={1: 'x'})", {"a": [1, 2], "b": {"1": "x"}}),
+    ],
+)
+def test_what_is_submitted_first_is_the_result(task: Teller, code: str, result: Any) -> None:
+    assert task.run(code) == 0
+    assert task.result == result
+
+
+def test_nothing_after_a_submit_is_executed(
+    task: Teller, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task.run("print('before'); SUBMIT(a=1); print('after')")
+    assert capsys.readouterr().out == "before\n"
+
+
+def test_globals_persist_also_those_set_before_a_submit(
+    task: Teller, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task.run("result = sum(range(1000)); SUBMIT(total=result)")
+    task.run("print(result)")
+    assert capsys.readouterr().out == "499500\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("SUBMIT(a={1, 2})", "field `a`"),
+        ("SUBMIT(loss=float('nan'))", "field `loss`"),
+        (f"SUBMIT(text='x' * {RESULT_BYTES_MAX})", "volume"),
+        ("x = []\nfor _ in range(40):\n    x = [x]\nSUBMIT(x=x)", "deep"),
+        ("x = []; x.append(x)\nSUBMIT(x=x)", "field `x`"),
+    ],
+)
+def test_a_result_that_json_cannot_hold_fails_the_task_and_says_which(
+    task: Teller, code: str, says: str
+) -> None:
+    assert task.run(code) == 1
+    assert task.result is None
+    assert task.error["reason"] == "ResultInvalid"
+    assert says in task.error["message"]
+
+
+def test_one_number_of_a_numeric_library_is_a_number(task: Teller) -> None:
+    class Scalar:
+        ndim = 0
+
+        def item(self) -> float:
+            return 0.5
+
+    assert task.run("SUBMIT(loss=value)", value=Scalar()) == 0
+    assert task.result == {"loss": 0.5}
+
+
+def test_an_exception_is_told_with_the_frames_of_the_task_alone(
+    task: Teller, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert task.run("def half(x):\n    return x / 0\n\nhalf(4)") == 1
+    shown = capsys.readouterr().err
+    assert "return x / 0" in shown
+    assert "guest" not in shown
+    assert shown.count("File ") == 2
+    assert task.error["reason"] == "Error"
+    assert task.error["message"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_a_syntax_error_is_an_error_of_the_task(task: Teller) -> None:
+    assert task.run("x =") == 1
+    assert "SyntaxError" in task.error["message"]
+
+
+def test_a_long_traceback_keeps_its_last_lines(task: Teller) -> None:
+    task.run("def f(n):\n    return f(n)\nf(1)")
+    assert len(task.error["message"].encode()) <= 2048
+    assert "RecursionError" in task.error["message"]
+
+
+def test_memory_that_runs_out_has_a_reason_of_its_own(task: Teller) -> None:
+    task.run("raise MemoryError")
+    assert task.error["reason"] == "OOMKilled"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        ("import sys; sys.exit(3)", 3),
+        ("import sys; sys.exit()", 0),
+        ("import sys; sys.exit('no')", 1),
+        ("raise SystemExit(0)", 0),
+    ],
+)
+def test_sys_exit_is_the_exit_code(task: Teller, code: str, exit_code: int) -> None:
+    assert task.run(code) == exit_code
+    assert task.events == []
+
+
+def test_reports_carry_their_step_and_count_it_when_none_is_given(task: Teller) -> None:
+    task.run("report(loss=1)\nreport(loss=2, acc=0.5)\nreport(step=10, loss=3)\nreport(loss=4)")
+    told = [(event["step"], event["values"]) for event in task.events]
+    assert told == [
+        (0, {"loss": 1.0}),
+        (1, {"loss": 2.0, "acc": 0.5}),
+        (10, {"loss": 3.0}),
+        (11, {"loss": 4.0}),
+    ]
+
+
+def test_a_metric_that_is_no_finite_number_is_left_out_and_said(
+    task: Teller, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task.run("report(step=4, loss=value, acc=1)", value=math.nan)
+    assert task.events[0]["values"] == {"acc": 1.0}
+    assert "loss is nan at step 4" in capsys.readouterr().err
+
+
+def test_parameters_are_variables_and_json_is_at_hand(task: Teller) -> None:
+    task.run("SUBMIT(text=json.dumps([lr, params['a-b']]))", **{"lr": 0.1, "a-b": 2})
+    assert task.result == {"text": "[0.1, 2]"}
+
+
+def test_the_task_is_the_main_module(task: Teller) -> None:
+    task.run(
+        "import pickle\nclass A: pass\nSUBMIT(ok=__name__ == '__main__', n=len(pickle.dumps(A())))"
+    )
+    assert task.result["ok"]
+
+
+def test_the_assembled_guest_runs_a_task_alone() -> None:
+    namespace: dict[str, Any] = {"__name__": "guest"}
+    exec(compile(guest_source(), "guest.py", "exec"), namespace)
+    events: list[Event] = []
+    assert namespace["Sandbox"]([]).run("SUBMIT(peek('abc', 1))", {}, events.append) == 0
+    assert events == [{"e": "result", "value": {"output": "bc"}}]
+
+
+def test_the_assembled_guest_is_one_text_that_needs_nothing_of_ours() -> None:
+    assert guest_source() == guest_source()
+    assert "from fleetctl" not in guest_source()
+
+
+def test_the_assembled_guest_is_python_3_9(tmp_path: Path) -> None:
+    ast.parse(guest_source(), feature_version=(3, 9))
+    guest = tmp_path / "guest.py"
+    guest.write_text(guest_source())
+    # Syntax is not all: where an old interpreter is at hand, it executes the guest.
+    for old in Path.home().glob(".pyenv/versions/3.9.*/bin/python"):
+        program = "import runpy, sys; runpy.run_path(sys.argv[1])"
+        assert subprocess.run([str(old), "-c", program, str(guest)]).returncode == 0

@@ -1,0 +1,67 @@
+"""Patterns that keep files out of a source."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleetctl.providers.local.excludes import DEFAULTS, Excludes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "out", "kept"),
+    [
+        ("*.pyc", ["a.pyc", "deep/er/b.pyc"], ["a.py"]),
+        ("build/", ["build", "x/build"], ["builds"]),
+        ("/build", ["build"], ["x/build"]),
+        ("docs/*.md", ["docs/a.md"], ["docs/x/a.md", "y/docs/a.md"]),
+        ("docs/**/*.md", ["docs/a.md", "docs/x/y/a.md"], ["a.md"]),
+        ("**/cache", ["cache", "a/b/cache"], ["cached"]),
+        ("data/**", ["data/a", "data/a/b"], ["data"]),
+        ("file[0-9].txt", ["file1.txt"], ["filea.txt"]),
+        ("file[!0-9].txt", ["filea.txt"], ["file1.txt"]),
+        ("a?c", ["abc"], ["ac", "a/c"]),
+        ("# comment", [], ["# comment"]),
+        ("", [], ["a"]),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_gitignore(
+    pattern: str, out: list[str], kept: list[str]
+) -> None:
+    excludes = Excludes((pattern,))
+    assert [path for path in out if not excludes.match(path, is_directory=True)] == []
+    assert [path for path in kept if excludes.match(path, is_directory=True)] == []
+
+
+def test_a_pattern_for_directories_leaves_files_alone() -> None:
+    assert not Excludes(("build/",)).match("build", is_directory=False)
+
+
+def test_a_later_rule_takes_back_in() -> None:
+    excludes = Excludes(("*.log", "!keep.log"))
+    assert excludes.match("a.log", is_directory=False)
+    assert not excludes.match("sub/keep.log", is_directory=False)
+
+
+def test_what_nobody_wants_is_out_at_every_depth() -> None:
+    excludes = Excludes.with_defaults(())
+    for name in (".git", ".venv", "__pycache__", "node_modules"):
+        assert excludes.match(name, is_directory=True)
+        assert excludes.match(f"packages/a/{name}", is_directory=True)
+    assert ".git" in DEFAULTS
+
+
+def test_git_agrees(tmp_path: Path) -> None:
+    patterns = ["*.o", "/top", "a/*.x", "b/**/c", "!keep.o", "dir/", "[ab].y", "lit\\*eral"]
+    paths = [
+        *("x.o", "keep.o", "s/keep.o", "top", "s/top", "a/q.x", "a/s/q.x", "b/c", "b/1/2/c"),
+        *("dir", "s/dir", "a.y", "c.y", "lit*eral", "literal"),
+    ]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("\n".join(patterns))
+    excludes = Excludes(patterns)
+    for path in paths:
+        done = subprocess.run(["git", "-C", str(tmp_path), "check-ignore", "-q", "--", path])
+        assert excludes.match(path, is_directory=False) == (done.returncode == 0), path
