@@ -167,7 +167,10 @@ class Engine:
             await asyncio.sleep(self.settings.retry_max_s)
 
     def load(self) -> None:
-        """Read every resource; histories are read when their turn comes."""
+        """Read every resource, and the history of each that is not over.
+
+        All of them, before any pass: what one object holds limits what another may start.
+        """
         self.tracks.clear()
         self.owner_of.clear()
         self._inbox.clear()
@@ -178,6 +181,18 @@ class Engine:
             free_at_s = track.free_at_s if track.dormant else 0.0
             if free_at_s is not None:
                 self.queue.add(resource.uid, free_at_s)
+            if not track.dormant:
+                self._read(track)
+
+    def _read(self, track: Track) -> None:
+        try:
+            self.passes.read(track)
+        except StoreError:
+            raise
+        except Exception:
+            # Its pass will raise the same, and say so in its status.
+            log.exception("resource not readable", extra={"uid": track.resource.uid})
+            track.spec, track.controller, track.history = None, None, None
 
     def turn(self) -> None:
         """Absorb what is known, decide what is due, make both durable, then drive."""

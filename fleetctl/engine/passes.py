@@ -54,8 +54,7 @@ class Passes:
                     self._engine.queue.add(uid, free_at_s)
                 return
         if track.spec is None and track.history is None:
-            load(track, self._engine.store.runs)
-            self._own(track)
+            self.read(track)
         if track.controller is None:
             plan = reconcile_asset(self._asset_wish(track))
             self._carry_out(track, plan, now_s)
@@ -93,6 +92,11 @@ class Passes:
             track.release()
 
     # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, track: Track) -> None:
+        """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
+        load(track, self._engine.store.runs)
+        self._own(track)
 
     def _fresh_track(self, uid: str) -> Track | None:
         """The track with the newest row; rebuilt when the spec changed, dropped when the row is
