@@ -70,7 +70,7 @@ def _contract(**changes: object) -> Contract:
 # Like `local`: the effect of a call happens at once, and look-ups never lie.
 STRICT = Model(
     name="strict",
-    contract=_contract(),
+    contract=_contract(sandboxes_at_once=5),
     latency_s=(0.001, 0.05),
     landing_s=(0.0, 0.0),
     stop_takes_s=(0.0, 2.0),
@@ -101,6 +101,7 @@ HIDES = Model(
         calls_at_once=16,
         call_deadline_s=15.0,
         poll_s=15.0,
+        sandboxes_at_once=4,
     ),
     latency_s=(0.05, 1.5),
     landing_s=(0.0, 12.0),

@@ -293,6 +293,16 @@ def _two_objects(rng: random.Random, name: str, provider: str) -> Scenario:
     return _make(name, provider, wishes, one.changed(GONE), two, orphans=1)
 
 
+def _crowd(rng: random.Random, name: str, provider: str) -> Scenario:
+    """More objects than their provider has room for."""
+    names = ("one", "two", "three")
+    jobs = [
+        objects.job(rng, provider=provider, name=it, tasks_max=4, parallelism=3) for it in names
+    ]
+    wishes = [_apply(number * rng.choice((0.0, 3.0)), it) for number, it in enumerate(jobs)]
+    return _make(name, provider, sorted(wishes, key=lambda wish: wish.at_s), *jobs)
+
+
 # The richest in states, so drawn more often than the others.
 OFTEN = ("template", "template", "reuse", "reuse", "reuse")
 
@@ -316,4 +326,5 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "gives-up": _gives_up,
     "bulkhead": _bulkhead,
     "two-objects": _two_objects,
+    "crowd": _crowd,
 }

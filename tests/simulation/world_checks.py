@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from controllers.model import LIVE_STATES, RunState
+from tests.simulation.models import MODELS
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec
 
@@ -70,6 +71,16 @@ def polite(scene: Scene) -> Iterator[str]:
     yield from scene.politeness.broken
 
 
+def within_provider(scene: Scene) -> Iterator[str]:
+    """I4: over all objects, a provider holds no more sandboxes than its contract says."""
+    alive = [box for box in scene.world.alive() if box.work is not None or box.reusable]
+    counts = Counter(box.model.name for box in alive if box.owner == scene.store_id)
+    for name, count in counts.items():
+        limit = MODELS[name].contract.sandboxes_at_once
+        if limit is not None and count > limit:
+            yield f"`{name}` holds {count} sandboxes; its contract says {limit}"
+
+
 def within_reuse(scene: Scene) -> Iterator[str]:
     """I4: a sandbox runs no more tasks than `sandbox.reuse` allows."""
     counts = Counter(work.box.sandbox for work in scene.world.works.values())
@@ -105,6 +116,7 @@ EFFECT_CHECKS = (
     owned,
     tagged,
     within_parallelism,
+    within_provider,
     within_reuse,
     one_at_a_time,
     no_friendly_fire,
