@@ -108,7 +108,9 @@ def _confine(birth: Birth) -> None:
     """
     source = birth.config["source"]
     spaces.mount_source(os.path.join(birth.work, source["name"]), source["mount_path"])
-    spaces.confine(birth.config["places"])
+    # Landlock judges by the place where a thing is seen, so the new place needs a rule of its own.
+    mounted = os.open(source["mount_path"], os.O_PATH)
+    spaces.confine([*birth.config["places"], mounted])
 
 
 def _start_directory(birth: Birth) -> str:
