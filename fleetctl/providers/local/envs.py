@@ -79,12 +79,15 @@ async def _build(uv: str, directory: Path, image: Image, base: str) -> None:
     await asyncio.to_thread(remove_tree, str(building))
     log = directory.with_suffix(".log")
     log.write_bytes(b"")
-    # Scripts must not name the directory that they were built in.
-    await _run(uv, ["venv", "--relocatable", "--python", base, str(building)], log)
-    if image.pip:
-        python = str(building / "bin" / "python")
-        await _run(uv, ["pip", "install", "--python", python, "--", *image.pip], log)
-    building.rename(directory)
+    try:
+        # Scripts must not name the directory that they were built in.
+        await _run(uv, ["venv", "--relocatable", "--python", base, str(building)], log)
+        if image.pip:
+            python = str(building / "bin" / "python")
+            await _run(uv, ["pip", "install", "--python", python, "--", *image.pip], log)
+        building.rename(directory)
+    finally:
+        await asyncio.to_thread(remove_tree, str(building))
 
 
 async def _run(uv: str, arguments: list[str], log: Path) -> None:

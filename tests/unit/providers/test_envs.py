@@ -1,0 +1,162 @@
+"""Images on this machine: Python environments built by uv, and what is refused with a hint.
+
+No registry is asked: the package is a wheel made here.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import Refused
+from fleetctl.providers.local import envs, pythons, system
+from fleetctl.providers.local.paths import Layout
+from specs.template import Image
+from tests.contracts.local_worlds import LocalWorld
+from tests.contracts.provider_worlds import World, command, python, story
+
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def wheel(directory: Path) -> str:
+    """A wheel of one module, `fleetctl_greeting`, with a script."""
+    path = directory / "fleetctl_greeting-1.0-py3-none-any.whl"
+    about = "fleetctl_greeting-1.0.dist-info"
+    files = {
+        "fleetctl_greeting.py": "text = 'hello'\ndef main():\n    print(text)\n",
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: fleetctl-greeting\nVersion: 1.0\n",
+        f"{about}/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
+        f"{about}/entry_points.txt": "[console_scripts]\ngreet = fleetctl_greeting:main\n",
+    }
+    files[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{about}/RECORD"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return str(path)
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_OFFLINE", "1")
+
+
+@pytest.mark.usefixtures("offline")
+class TestEnvironments:
+    def world(self, tmp_path: Path) -> LocalWorld:
+        return LocalWorld(tmp_path)
+
+    @story
+    async def test_a_task_runs_with_what_its_image_lists_and_nothing_of_fleetctl(
+        self, world: World
+    ) -> None:
+        image = {"python": VERSION, "pip": [wheel(world.directory)]}
+        code = (
+            "import fleetctl_greeting, importlib.util\n"
+            "ours = importlib.util.find_spec('pydantic') is not None\n"
+            "SUBMIT(text=fleetctl_greeting.text, ours=ours)"
+        )
+        seen = await world.run(python(code, image=image))
+        assert seen.result == '{"ours":false,"text":"hello"}'
+
+    @story
+    async def test_programs_of_the_image_come_first_on_the_path(self, world: World) -> None:
+        image = {"pip": [wheel(world.directory)]}
+        ref = await world.start(command("greet", image=image))
+        assert (await world.ended(ref)).ok
+        assert await world.log(ref) == b"hello\n"
+
+    @story
+    async def test_without_an_image_a_task_has_the_python_of_fleetctl(self, world: World) -> None:
+        seen = await world.run(python("import pydantic, sys\nSUBMIT(sys.prefix)"))
+        assert seen.result == f'{{"output":"{sys.prefix}"}}'
+
+    def test_an_environment_is_built_once_however_many_ask(self, tmp_path: Path) -> None:
+        layout = Layout(tmp_path / "home")
+        image = Image(pip=(wheel(tmp_path),))
+
+        async def ask() -> list[envs.Python]:
+            return await asyncio.gather(*(envs.python_of(layout, image) for _ in range(4)))
+
+        found = asyncio.run(ask())
+        assert len({one.python for one in found}) == 1
+        built = [path for path in layout.environments.iterdir() if path.is_dir()]
+        assert len(built) == 1
+        made = built[0].stat().st_ino
+        asyncio.run(envs.python_of(layout, image))
+        assert built[0].stat().st_ino == made
+
+    def test_a_build_that_fails_is_refused_with_what_uv_said(self, tmp_path: Path) -> None:
+        layout = Layout(tmp_path / "home")
+        with pytest.raises(Refused, match="no-such-package-of-fleetctl") as caught:
+            asyncio.run(envs.python_of(layout, Image(pip=("no-such-package-of-fleetctl",))))
+        assert ".log" in caught.value.hint
+        assert [path for path in layout.environments.iterdir() if path.is_dir()] == []
+
+    def test_an_option_is_no_requirement(self, tmp_path: Path) -> None:
+        with pytest.raises(Refused):
+            image = Image(pip=("--target=/tmp/fleetctl-test-of-options",))
+            asyncio.run(envs.python_of(Layout(tmp_path / "home"), image))
+        assert not Path("/tmp/fleetctl-test-of-options").exists()
+
+
+class TestPythons:
+    def test_our_own_version_is_found(self) -> None:
+        assert asyncio.run(pythons.find(VERSION))
+
+    def test_a_candidate_that_does_not_run_is_passed_over(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shim = tmp_path / f"python{VERSION}"
+        shim.write_text("#!/bin/sh\nexit 127\n")
+        shim.chmod(0o755)
+        own = sys.executable
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setattr(sys, "executable", str(shim))
+        monkeypatch.setattr(pythons, "_candidates", lambda _: [str(shim), own])
+        assert asyncio.run(pythons.find(VERSION)) != str(shim)
+
+    @pytest.mark.usefixtures("offline")
+    def test_a_version_that_is_not_to_be_had_is_refused(self) -> None:
+        with pytest.raises(Refused, match=r"3\.94") as caught:
+            asyncio.run(pythons.find("3.94"))
+        assert "uv python install" in caught.value.hint
+
+    def test_a_version_too_old_for_the_guest_is_refused(self) -> None:
+        with pytest.raises(Refused, match=r"3\.9 and later"):
+            asyncio.run(pythons.find("3.8"))
+
+
+@pytest.mark.parametrize(
+    ("image", "says", "hint"),
+    [
+        (Image(registry="ghcr.io/a/b"), "ghcr.io/a/b", "pip"),
+        (Image(run=("apt-get update",)), "image.run", "start of the task"),
+        (
+            Image(apt=("sh", "no-such-a", "no-such-b")),
+            "no-such-a, no-such-b",
+            "apt-get install no-such-a no-such-b",
+        ),
+        (Image(apt=("--admindir=/tmp",)), "no package name", "remove it"),
+    ],
+)
+def test_what_this_machine_cannot_give_is_refused_with_a_hint(
+    image: Image, says: str, hint: str
+) -> None:
+    with pytest.raises(Refused, match=says) as caught:
+        asyncio.run(system.check(image))
+    assert hint in caught.value.hint
+
+
+def test_the_keeper_is_python_3_9() -> None:
+    parts = sorted((Path(envs.__file__).parent / "keeper").glob("*.py"))
+    assert len(parts) > 10
+    for part in parts:
+        ast.parse(part.read_text(), feature_version=(3, 9))
