@@ -1,0 +1,139 @@
+"""TrainingRun: stages in order, restarts from a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controllers.plan import Phase, Start, Stop
+from controllers.trainingrun import TrainingRun
+from specs.kinds import KINDS
+from tests.unit.controllers.play import Play
+
+
+def run(*stages: str, **fields: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"template": {"script": "true"}, **fields}
+    if stages:
+        spec["stages"] = [{"name": name} for name in stages]
+    return spec
+
+
+def training(*stages: str, **fields: Any) -> Play:
+    return Play(run(*stages, **fields), "TrainingRun")
+
+
+def test_a_stage_starts_when_the_one_before_it_succeeded() -> None:
+    play = training("data", "train", "test")
+    for index in range(3):
+        play.turn()
+        assert play.active == [index]
+        play.succeed(index)
+    plan = play.turn()
+    assert (plan.phase, plan.message) == (Phase.SUCCEEDED, "all 3 stages succeeded")
+
+
+def test_a_run_without_stages_is_one_stage() -> None:
+    play = training()
+    [start] = play.turn().actions
+    assert isinstance(start, Start) and dict(start.params) == {"stage": "main"}
+    play.succeed(0)
+    assert play.turn().phase is Phase.SUCCEEDED
+
+
+def test_a_failed_stage_restarts_as_often_as_allowed() -> None:
+    play = training("data", "train", maxRestarts=2)
+    play.turn()
+    play.succeed(0)
+    for attempt in (1, 2, 3):
+        play.turn()
+        assert play.live(1).attempt == attempt
+        play.fail(1)
+        play.now_s += 1_000
+    plan = play.turn()
+    assert (plan.phase, plan.reason) == (Phase.FAILED, "StageFailed")
+    assert plan.message == "stage train failed with ExitCode:1; maxRestarts is 2"
+
+
+def test_restarts_are_counted_for_each_stage() -> None:
+    play = training("data", "train", maxRestarts=1)
+    for index in range(2):
+        play.turn()
+        play.fail(index)
+        play.now_s += 1_000
+        play.turn()
+        play.succeed(index)
+    assert play.turn().phase is Phase.SUCCEEDED
+    assert play.status["restarts"] == 2
+
+
+def test_the_status_names_the_present_stage() -> None:
+    play = training("data", "train")
+    assert play.turn().extra["stage"] == "data"
+    play.succeed(0)
+    assert play.turn().extra["stage"] == "train"
+
+
+def test_a_lost_machine_restarts_the_stage_without_using_up_restarts() -> None:
+    play = training("train")
+    play.turn()
+    play.lose(0)
+    play.turn()
+    assert play.live(0).attempt == 2
+
+
+def test_the_limit_on_all_failures_holds_for_stages_too() -> None:
+    play = training("train", maxRestarts=9, backoffLimit=1)
+    for _ in range(2):
+        play.turn()
+        play.fail(0)
+        play.now_s += 1_000
+    assert play.turn().reason == "BackoffLimitExceeded"
+
+
+def test_a_changed_stage_alone_is_replaced() -> None:
+    play = training("data", "train")
+    play.turn()
+    play.succeed(0)
+    play.turn()
+    play.change(stages=[{"name": "data"}, {"name": "train", "env": {"LR": "0.1"}}])
+    plan = play.turn()
+    assert [action.reason for action in plan.actions if isinstance(action, Stop)] == ["Superseded"]
+    play.confirm()
+    play.turn()
+    assert (play.active, play.live(1).attempt) == ([1], 2)
+
+
+def test_stages_stay_in_order_when_several_must_run_again() -> None:
+    play = training("data", "train")
+    play.turn()
+    play.succeed(0)
+    play.turn()
+    play.fail(1)
+    play.turn()
+    play.change(template={"script": "echo other"}, stages=[{"name": "prepare"}, {"name": "train"}])
+    play.turn()
+    assert play.active == [0]
+    play.succeed(0)
+    play.turn()
+    assert play.active == [1]
+
+
+def test_a_stage_learns_where_its_checkpoint_is_unless_it_says_so_itself() -> None:
+    fields = run(
+        "train",
+        checkpoint={"path": "/ckpt", "resume": "step:7"},
+        template={"script": "true", "env": {"FLEETCTL_RESUME": "None", "A": "b"}},
+    )
+    spec = KINDS["TrainingRun"].spec.model_validate(fields)
+    assert TrainingRun(spec).template(0).env == {  # type: ignore[arg-type]
+        "FLEETCTL_CHECKPOINT": "/ckpt",
+        "FLEETCTL_RESUME": "None",
+        "A": "b",
+    }
+
+
+def test_a_checkpoint_gets_its_time_before_the_kill() -> None:
+    play = training("train", checkpoint={"path": "/ckpt", "signalBeforeStopSeconds": 120})
+    play.turn()
+    play.change(suspend=True)
+    [stop] = play.turn().actions
+    assert isinstance(stop, Stop) and stop.grace_s == 120

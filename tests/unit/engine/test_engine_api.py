@@ -1,0 +1,204 @@
+"""The controller's socket: real requests over a real Unix socket, with a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fleetctl.engine.api import Api
+from fleetctl.engine.secrets import SecretValues
+from tests.unit.engine.fake_world import Fleet
+
+JOB = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {name: job}
+spec:
+  completions: 2
+  template: {python: "SUBMIT(ok=True)"}
+"""
+SECRET = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: Secret
+metadata: {name: keys}
+spec: {fromEnv: [KEY]}
+"""
+CANARY = "hunter2-canary"
+
+
+class Served:
+    """A fleet whose API listens on `place`."""
+
+    def __init__(self, fleet: Fleet, place: Path) -> None:
+        self.fleet = fleet
+        self.place = place
+        self.ended = asyncio.Event()
+
+    async def send(self, line: bytes) -> bytes:
+        """What the controller answers to these bytes; empty when it hangs up."""
+        reader, writer = await asyncio.open_unix_connection(str(self.place))
+        writer.write(line)
+        if not line.endswith(b"\n"):
+            writer.write_eof()
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+    async def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
+        line = json.dumps({"verb": verb, **fields}).encode() + b"\n"
+        reply: dict[str, Any] = json.loads(await self.send(line))
+        return reply
+
+    async def apply(self, *texts: str, **fields: Any) -> dict[str, Any]:
+        documents = [{"path": "f.yaml", "text": text, "dir": "/"} for text in texts]
+        return await self.ask("apply", documents=documents, **fields)
+
+
+@asynccontextmanager
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with Fleet() as fleet:
+        place = tmp_path / "s"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(place))
+        listener.setblocking(False)
+        found = Served(fleet, place)
+        secrets = SecretValues(fleet.store, {})
+        server = await Api(fleet.engine, secrets, shutdown=found.ended.set).serve(listener)
+        try:
+            yield found
+        finally:
+            server.close()
+
+
+async def test_a_ping_tells_who_answers_and_what_runs(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        reply = await api.ask("ping")
+        assert (reply["ok"], reply["ready"], reply["live"]) == (True, True, 2)
+        assert reply["pid"] > 0
+
+
+async def test_an_applied_manifest_is_stored_when_the_answer_comes(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(JOB)
+        assert reply == {
+            "ok": True,
+            "results": [{"key": "batchjob/job", "outcome": "created", "message": "2 tasks"}],
+            "warnings": [],
+        }
+        assert api.fleet.names() == ["job"]
+        await api.fleet.settle()
+        assert api.fleet.local.working() == [0, 1]
+
+
+async def test_a_wrong_manifest_is_refused_with_its_place_and_nothing_is_stored(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(JOB, JOB.replace("completions: 2", "completion: 2"))
+        assert (reply["ok"], reply["code"]) == (False, 2)
+        assert any("f.yaml:6:3" in error for error in reply["errors"])
+        assert api.fleet.names() == []
+
+
+async def test_a_placement_that_nobody_serves_is_refused_at_once(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(JOB + "  placement: {provider: mars}\n")
+        assert (reply["ok"], reply["code"]) == (False, 2)
+        assert "`mars`" in reply["errors"][0]
+        assert reply["hint"] == "providers here: local"
+        assert api.fleet.names() == []
+
+
+async def test_a_secret_asks_for_its_variables_first_and_no_reply_shows_them(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as api:
+        assert await api.apply(SECRET) == {"ok": False, "needEnv": ["KEY"]}
+        assert api.fleet.names() == []
+        reply = await api.apply(SECRET, env={"KEY": CANARY, "PATH": "/bin"})
+        assert reply["ok"]
+        assert CANARY not in json.dumps(reply)
+        assert CANARY not in "\n".join(api.fleet.database.state.iterdump())
+
+
+async def test_suspend_resume_and_delete_take_any_name_of_a_kind(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        reply = await api.ask("suspend", keys=["job/job"])
+        assert reply["results"] == [{"key": "batchjob/job", "outcome": "suspended", "message": ""}]
+        await api.fleet.settle()
+        assert api.fleet.local.working() == []
+        assert (await api.ask("suspend", keys=["jobs/job"]))["results"][0]["outcome"] == "unchanged"
+        await api.ask("resume", keys=["BatchJob/job"])
+        await api.fleet.settle()
+        assert api.fleet.local.working() == [0, 1]
+        reply = await api.ask("delete", keys=["batchjob/job"])
+        assert reply["results"][0]["uid"] == api.fleet.row("job").uid
+        await api.fleet.settle()
+        assert api.fleet.names() == []
+
+
+async def test_what_is_not_there_is_an_error_with_its_own_code(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.ask("delete", keys=["job/nobody"])
+        assert (reply["ok"], reply["code"]) == (False, 4)
+        assert reply["errors"] == ["batchjob/nobody is not there"]
+
+
+async def test_requests_of_a_wrong_form_are_refused_and_the_next_one_is_served(
+    tmp_path: Path,
+) -> None:
+    wrong = [
+        b"\n",
+        b"not json\n",
+        b"\xff\xfe\n",
+        b"[]\n",
+        b'"text"\n',
+        b"{}\n",
+        b'{"verb":["apply"]}\n',
+        b'{"verb":"drop everything"}\n',
+        b'{"verb":"apply"}\n',
+        b'{"verb":"apply","documents":[7]}\n',
+        b'{"verb":"apply","documents":[{}]}\n',
+        b'{"verb":"apply","documents":"x"}\n',
+        b'{"verb":"delete","keys":["job"]}\n',
+        b'{"verb":"delete","keys":[{"a":1}]}\n',
+        b'{"verb":"delete","keys":["moon/a"]}\n',
+        b"[" * 100_000 + b"\n",
+    ]
+    async with served(tmp_path) as api:
+        for line in wrong:
+            reply = json.loads(await api.send(line))
+            assert reply["ok"] is False, line[:60]
+            assert reply["code"] == 2, line[:60]
+        assert (await api.ask("ping"))["ok"]
+
+
+async def test_half_a_request_gets_no_answer_and_has_no_effect(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        assert await api.send(b'{"verb":"shutdown"') == b""
+        assert not api.ended.is_set()
+        assert (await api.ask("ping"))["ok"]
+
+
+async def test_a_shutdown_is_answered_before_it_happens(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        assert (await api.ask("shutdown"))["ok"]
+        await asyncio.wait_for(api.ended.wait(), 10)
+
+
+async def test_many_clients_at_once_are_all_answered(tmp_path: Path) -> None:
+    texts = [JOB.replace("name: job", f"name: job-{number}") for number in range(20)]
+    async with served(tmp_path) as api:
+        replies = await asyncio.gather(*(api.apply(text) for text in texts))
+        assert all(reply["ok"] for reply in replies)
+        assert len(api.fleet.names()) == 20
