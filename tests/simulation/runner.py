@@ -28,7 +28,8 @@ from tests.simulation.scene import Check, Scene
 from tests.simulation.snapshot import read
 from tests.simulation.world import STRANGER, Box, World
 
-CRASHES_MAX = 3
+# How often the controller dies at most; now and then it does so again and again.
+CRASHES_MAX = (1, 2, 3, 3, 12)
 
 # Chance per commit, while faults last, that the disk is full; most seeds have a good disk.
 DISK_FULL_ODDS = (0.0, 0.0, 0.0, 0.02, 0.3)
@@ -226,7 +227,7 @@ class Play:
 
 
 def _crashes(rng: random.Random, options: Options) -> tuple[CrashAt, ...]:
-    drawn = tuple(draw_crashes(rng, crashes_max=CRASHES_MAX))
+    drawn = tuple(draw_crashes(rng, crashes_max=rng.choice(CRASHES_MAX)))
     if options.crashes is not None:
         return options.crashes
     return drawn if options.faults else ()
