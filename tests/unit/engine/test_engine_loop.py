@@ -423,3 +423,30 @@ async def test_what_is_over_is_not_kept_in_memory() -> None:
         assert fleet.engine.owner_of == {}
         await fleet.apply("BatchJob", "job", tasks(2))
         assert fleet.local.working() == [1]
+
+
+async def test_a_store_that_keeps_refusing_is_asked_ever_more_rarely() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(1))
+        fleet.fail_commits = tries = 1_000
+        fleet.local.finish(0)
+        for _ in range(600):
+            await fleet.later(1)
+        assert 8 <= tries - fleet.fail_commits <= 20
+        fleet.fail_commits = 0
+        await fleet.later(100)
+        assert fleet.status("job")["phase"] == "Succeeded"
+
+
+async def test_an_object_that_is_set_aside_with_a_sandbox_to_close_stops_no_other() -> None:
+    async with Fleet() as fleet:
+        fleet.local.deaf = True
+        await fleet.apply("BatchJob", "bad", tasks(2, parallelism=2, sandbox={"reuse": "all"}))
+        fleet.local.finish(0)
+        await fleet.settle()
+        assert fleet.local.stops != []
+        fleet.spoil("bad", '{"from":"the future"}')
+        await fleet.apply("BatchJob", "good", tasks(1))
+        fleet.local.finish(0, of="batchjob/good")
+        await fleet.later(100)
+        assert fleet.status("good")["phase"] == "Succeeded"
