@@ -5,6 +5,7 @@ starts nothing.
 from __future__ import annotations
 
 import ast
+import json
 import math
 import os
 from dataclasses import dataclass
@@ -76,6 +77,7 @@ def start_message(order: RunOrder, gpus: list[int]) -> dict[str, Any]:
         "attempt": order.attempt,
         "argv": _arguments(order.template),  # a sweep's trials have arguments of their own
         "params": dict(order.params),
+        "params_text": json.dumps(order.params),
         "reusable": order.reusable,
         "secrets": dict(order.secrets),
         "gpus": gpus,

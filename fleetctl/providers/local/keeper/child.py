@@ -5,17 +5,18 @@ Runs in the forked child only and never returns to the keeper's code.
 
 from __future__ import annotations
 
+# Without the enums of `signal`: turning numbers into them touches more memory than all of the rest.
+import _signal  # type: ignore[import-not-found]
 import json
 import os
 import resource
 import shutil
-import signal
 import socket
 import sys
 from typing import Any, NoReturn, Optional
 
 from . import cleaning, procs, spaces, syscalls
-from .record import PRIVATE
+from .record import PRIVATE, TEMPORARY
 
 CHANNEL = 3  # the descriptor on which a child talks to the keeper
 NOFILE_MAX = 65536
@@ -61,38 +62,38 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
 
 def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
     os.setsid()
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     os.dup2(null, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.dup2(channel, CHANNEL, inheritable=False)
     if sys.platform == "linux" and not birth.config["namespaces"]:
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    _limit(birth)
-
-
-def _limit(birth: Birth) -> None:
-    limits = birth.config["limits"]
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NOFILE, NOFILE_MAX)
-    _lower(resource.RLIMIT_NPROC, limits["processes"])
-    if limits["data"]:
-        _lower(resource.RLIMIT_DATA, limits["data"])
-    if limits["file"]:
-        _lower(resource.RLIMIT_FSIZE, limits["file"])
-    if limits["cpu_s"]:
-        _lower(resource.RLIMIT_CPU, limits["cpu_s"])
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
+    for which, value in birth.config["rlimits"]:
+        resource.setrlimit(which, (value, value))
     if sys.platform == "linux":
         resource.setrlimit(procs.RLIMIT_LOCKS, (birth.mark, birth.mark))
 
 
-def _lower(which: int, value: int) -> None:
-    hard = resource.getrlimit(which)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (value, value))
+def rlimits(limits: dict[str, Any]) -> list[tuple[int, int]]:
+    """(which, value) for a run; computed once a keeper."""
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: NOFILE_MAX,
+        resource.RLIMIT_NPROC: limits["processes"],
+        resource.RLIMIT_DATA: limits["data"] or None,
+        resource.RLIMIT_FSIZE: limits["file"] or None,
+        resource.RLIMIT_CPU: limits["cpu_s"] or None,
+    }
+    found = []
+    for which, value in wanted.items():
+        if value is not None:
+            hard = resource.getrlimit(which)[1]
+            found.append((which, value if hard == resource.RLIM_INFINITY else min(value, hard)))
+    return found
 
 
 def _make_work(birth: Birth) -> None:
@@ -126,15 +127,15 @@ def _environment(birth: Birth) -> dict[str, str]:
 
     Also writes the parameters' file.
     """
-    order, private = birth.order, os.path.join(birth.work, PRIVATE)
-    parameters = os.path.join(private, "params.json")
-    _overwrite(parameters, json.dumps(order["params"]).encode())
+    order, private = birth.order, f"{birth.work}/{PRIVATE}"
+    parameters = f"{private}/params.json"
+    _overwrite(parameters, order["params_text"].encode())
     environment = {
         "HOME": birth.work,
-        "TMPDIR": os.path.join(private, "tmp"),
+        "TMPDIR": f"{private}/{TEMPORARY}",
         "FLEETCTL_PARAMS": parameters,
-        "FLEETCTL_RESULT": os.path.join(private, "result.json"),
-        "FLEETCTL_METRICS": os.path.join(private, "metrics.jsonl"),
+        "FLEETCTL_RESULT": f"{private}/result.json",
+        "FLEETCTL_METRICS": f"{private}/metrics.jsonl",
         "FLEETCTL_RUN": order["run"],
         "FLEETCTL_ATTEMPT": str(order["attempt"]),
         "JOB_COMPLETION_INDEX": str(order["index"]),
@@ -157,8 +158,8 @@ def _overwrite(path: str, data: bytes) -> None:
 
 
 def _execute(birth: Birth, environment: dict[str, str]) -> None:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     arguments = birth.order["argv"]
     try:
         os.execvpe(arguments[0], arguments, {**os.environ, **environment})  # noqa: S606 - no shell is the point
@@ -168,17 +169,17 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
 
 
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
-    config, guest = birth.config, birth.config["guest_module"]
+    config = birth.config
     for name, value in environment.items():
         os.environ[name] = value
     sys.argv = ["<task>"]
     sys.path[:0] = [os.getcwd(), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-    sandbox = guest.Sandbox(config["guest_volumes"])
+    sandbox = config["guest_sandbox"]
     code = config["compiled"] or config["code"]
     exit_code = sandbox.run(code, birth.order["params"], _tell)
     if birth.order["reusable"]:
         exit_code = _serve(sandbox, code, exit_code, birth)
-    guest.leave(exit_code)
+    config["guest_module"].leave(exit_code)
     raise AssertionError  # leave() does not return
 
 

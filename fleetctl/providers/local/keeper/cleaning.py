@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 
-from .record import PRIVATE
+from .record import PRIVATE, TEMPORARY
 
 OURS = frozenset({"params.json", "result.json", "metrics.jsonl"})
 
@@ -69,7 +69,7 @@ class Janitor:
 def make(work: str) -> None:
     os.mkdir(work, 0o700)
     os.mkdir(os.path.join(work, PRIVATE), 0o700)
-    os.mkdir(os.path.join(work, PRIVATE, "tmp"), 0o700)
+    os.mkdir(os.path.join(work, PRIVATE, TEMPORARY), 0o700)
 
 
 def remove_tree(path: str) -> None:
@@ -98,18 +98,21 @@ def _as_given(work: str) -> bool:
 
 def _cleared(work: str) -> bool:
     """Whether nothing but ours is in it; takes out the files of the last task. Raises OSError."""
-    private = os.path.join(work, PRIVATE)
+    private = f"{work}/{PRIVATE}"
     for directory in (work, private):
         if stat.S_IMODE(os.lstat(directory).st_mode) != stat.S_IRWXU:
             return False
     if os.listdir(work) != [PRIVATE]:
         return False
     inside = set(os.listdir(private))
-    temporary = os.path.join(private, "tmp")
-    if inside - OURS != {"tmp"} or os.path.islink(temporary) or os.listdir(temporary):
+    temporary = f"{private}/{TEMPORARY}"
+    if inside - OURS != {TEMPORARY} or os.path.islink(temporary) or os.listdir(temporary):
         return False
     if not stat.S_ISREG(os.lstat(os.path.join(private, "params.json")).st_mode):
         return False
-    for name in inside - {"tmp", "params.json"}:  # the parameters are overwritten by the next task
+    for name in inside - {
+        TEMPORARY,
+        "params.json",
+    }:  # the parameters are overwritten by the next task
         os.unlink(os.path.join(private, name))
     return True

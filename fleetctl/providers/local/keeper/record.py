@@ -17,6 +17,7 @@ RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
 DIGITS_MAX = 4000  # of one integer; Python 3.9 would parse longer ones in quadratic time
 METRIC_LINE_BYTES_MAX = 64 * 1024
+TEMPORARY = "tmp"  # in there
 TAIL_BYTES = 16 * 1024  # an `ended` event is shorter
 METRICS_READ_BYTES_MAX = 1024 * 1024  # a poll
 PRIVATE = ".fleetctl"  # in the work directory: parameters, result, metrics, temporary files

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from . import procs, spaces
-from .child import DESCRIPTORS_MAX
+from .child import DESCRIPTORS_MAX, rlimits
 from .serve import Keeper
 
 LOCK_WAIT_S = 0.3  # the keeper before us may still be leaving
@@ -44,6 +44,7 @@ def main(directory: str) -> None:
     config["identity"] = {"keeper": token, "boot": config["boot"]}
     config["note"] = note
     _clean_environment(config["env"])
+    config["rlimits"] = rlimits(config["limits"])
     _prepare_python(config, guest)
     keeper = Keeper(config, listener, runs)
     listener.listen(64)  # again, so that the kernel tells clients our process and not our parent's
@@ -155,6 +156,7 @@ def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
     imports.
     """
     config["guest_module"] = guest
+    config["guest_sandbox"] = guest.Sandbox(config["guest_volumes"])
     config["compiled"] = None
     if config["mode"] != "python":
         return

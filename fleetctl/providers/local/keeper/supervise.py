@@ -18,7 +18,7 @@ from typing import Any, Callable
 from . import procs, record, usage
 from .child import Birth, become
 from .cleaning import Janitor
-from .concluding import conclude, read_metrics
+from .concluding import conclude, files_left, read_metrics
 from .hearing import Hearing
 from .logfile import LogFile
 from .sandbox import Run, Sandbox
@@ -219,9 +219,15 @@ class Supervisor:
             self._remove(sandbox)
             return
         self._hearing.finish(sandbox, run)
-        read_metrics(sandbox, run)
+        left = files_left(sandbox.work)
+        if "metrics.jsonl" in left:
+            read_metrics(sandbox, run)
         *results, ended = conclude(
-            sandbox, run, note=self._config["note"], memory=self._config["limits"]["memory"]
+            sandbox,
+            run,
+            left,
+            note=self._config["note"],
+            memory=self._config["limits"]["memory"],
         )
         crashed = self._config["mode"] == "python" and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
