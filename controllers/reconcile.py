@@ -9,8 +9,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from controllers.history import History, OpenSandbox
@@ -27,57 +27,12 @@ from controllers.plan import (
     Start,
     Stop,
 )
+from controllers.wish import Wish, revived
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
 # at once.
 STARTS_PER_PASS_MAX = 256
 WAITING_SHOWN_MAX = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why a start that is wished for has not happened yet: the provider's own words."""
-
-    reason: str
-    message: str
-    retry_at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What may start now, whoever asks. free: provider -> new sandboxes; not in it = no limit."""
-
-    free: Mapping[str, int] = field(default_factory=dict)
-    paused: str = ""  # a sentence why nothing may start, or empty
-    until_s: float | None = None  # when a pause is looked at again
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """One resource as the pass sees it. `prior` is the status that was written last, and None
-    before the first.
-    """
-
-    uid: str
-    generation: int
-    deleted: bool
-    controller: Controller
-    providers: Mapping[str, int]  # name -> default parallelism, of those that are built in
-    prior: Prior
-    waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
-    room: Room = Room()
-    swept: bool = False  # all that its runs left at providers, logs too, is freed
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """What earlier passes decided for good."""
-
-    phase: Phase | None = None
-    generation: int = 0
-    active_since_s: float | None = None  # start of the present activity: deadline counts from here
-    completed_at_s: float | None = None
-    scratch_freed: bool = False
 
 
 Rule = Callable[[Wish, History, float], Plan | None]
@@ -172,11 +127,6 @@ def _deadline_at_s(wish: Wish, now_s: float) -> float | None:
     begins = prior.active_since_s is None or revived(prior, wish.generation)
     since_s = now_s if begins or prior.active_since_s is None else prior.active_since_s
     return since_s + policy.active_deadline_s
-
-
-def revived(prior: Prior, generation: int) -> bool:
-    """True when the spec of an object that was over has changed."""
-    return prior.phase in TERMINAL_PHASES and prior.generation != generation
 
 
 def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa: ARG001

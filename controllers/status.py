@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from controllers.history import History
 from controllers.model import RunState
 from controllers.plan import TERMINAL_PHASES, Phase, Plan
-from controllers.reconcile import Prior, Wish, revived
+from controllers.wish import Prior, Wish, revived
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 from controllers.kind import superseded
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Metric, Observation, Run, RunState
 from controllers.outcome import outcome
-from controllers.reconcile import Wait
+from controllers.wish import Wait
 from fleetctl.engine.facts import (
     AssetReplied,
     Fact,

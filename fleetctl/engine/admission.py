@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controllers.reconcile import Room
+from controllers.wish import Room
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine

@@ -25,8 +25,9 @@ from controllers.plan import (
     Start,
     Stop,
 )
-from controllers.reconcile import Wish, reconcile
+from controllers.reconcile import reconcile
 from controllers.status import status_of
+from controllers.wish import Wish
 from fleetctl.engine.names import run_name
 from fleetctl.engine.track import Track, load, track_of
 from specs.common import DEFAULT_PROVIDER

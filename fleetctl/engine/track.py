@@ -23,8 +23,8 @@ from controllers.plan import (
     FreeScratch,
     RemoveVolume,
 )
-from controllers.reconcile import Prior, Wait
 from controllers.status import prior_of
+from controllers.wish import Prior, Wait
 from fleetctl.stores.base import RunStore
 from specs.kinds import parse_spec
 from specs.scalars import Spec

@@ -16,8 +16,9 @@ from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Run, RunState
 from controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Start, Stop
-from controllers.reconcile import Prior, Wait, Wish, reconcile
+from controllers.reconcile import reconcile
 from controllers.status import prior_of, status_of
+from controllers.wish import Prior, Wait, Wish
 from specs.hashing import canonical_json
 from specs.kinds import KINDS
 

@@ -1,0 +1,63 @@
+"""One resource as a pass sees it: what is wished for, what was decided before, what may start.
+
+Made by the engine for every pass; read by reconcile.py and status.py. Plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controllers.kind import Controller
+from controllers.plan import TERMINAL_PHASES, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a start that is wished for has not happened yet: the provider's own words."""
+
+    reason: str
+    message: str
+    retry_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What may start now, whoever asks. free: provider -> new sandboxes; not in it = no limit."""
+
+    free: Mapping[str, int] = field(default_factory=dict)
+    paused: str = ""  # a sentence why nothing may start, or empty
+    until_s: float | None = None  # when a pause is looked at again
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What earlier passes decided for good."""
+
+    phase: Phase | None = None
+    generation: int = 0
+    active_since_s: float | None = None  # start of the present activity: deadline counts from here
+    completed_at_s: float | None = None
+    scratch_freed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One resource as the pass sees it. `prior` is the status that was written last, and None
+    before the first.
+    """
+
+    uid: str
+    generation: int
+    deleted: bool
+    controller: Controller
+    providers: Mapping[str, int]  # name -> default parallelism, of those that are built in
+    prior: Prior
+    waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
+    room: Room = Room()
+    swept: bool = False  # all that its runs left at providers, logs too, is freed
+
+
+def revived(prior: Prior, generation: int) -> bool:
+    """True when the spec of an object that was over has changed."""
+    return prior.phase in TERMINAL_PHASES and prior.generation != generation
