@@ -24,7 +24,7 @@ tests.simulation 1 --first SEED`.
     hygiene.py       seeded ids, and ears for the engine's log
     planted/         bugs that the simulation must catch
 
-What breaks operators in the field is part of every seed. Intermediate states: the controller dies at
-any await, effect or commit. Stale states: look-ups and lists are as old as the contract allows.
+What breaks operators in the field is part of every seed. Intermediate states: the controller dies
+at any await, effect or commit. Stale states: look-ups and lists are as old as the contract allows.
 Unobserved states: pushes, answers and words about wishes are lost. Desired states go A, B, A.
 """
