@@ -100,9 +100,9 @@ def scratch_forgotten() -> Context:
     """A deleted object is dropped without freeing what its runs left."""
 
     def make(wish: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Passes, track: Any) -> Any:
+        def patched(self: Passes, track: Any, *rest: Any) -> Any:
             track.asset.swept = True
-            return wish(self, track)
+            return wish(self, track, *rest)
 
         return patched
 

@@ -190,7 +190,7 @@ def retain_ignored() -> Context:
     """The data of every deleted volume is removed."""
 
     def make(wish: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, track: replace(wish(self, track), delete_data=True)
+        return lambda self, *facts: replace(wish(self, *facts), delete_data=True)
 
     return around(Passes, "_asset_wish", make)
 
