@@ -64,4 +64,9 @@ class Unavailable(FleetctlError):
 
 
 class StoreError(FleetctlError):
-    """The store cannot be opened or written: wrong version, foreign, corrupt, full, not local."""
+    """The store cannot be opened or written: wrong version, foreign, corrupt, full, not local.
+
+    final: this process will never write it again; only another opening may.
+    """
+
+    final = False

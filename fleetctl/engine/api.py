@@ -134,7 +134,10 @@ class Api:
 
     async def _delete(self, request: Request) -> Reply:
         results = []
-        for kind, name in _keys(request):
+        keys = _keys(request)
+        for kind, name in keys:
+            wishes.find(self._engine.store, kind, name)  # all are there, or none is deleted
+        for kind, name in keys:
             uid = wishes.delete(self._engine.store, kind, name, self._engine.clock.now_s())
             self._engine.poke(uid)
             results.append(

@@ -143,7 +143,7 @@ class Engine:
             return None
 
     async def run(self) -> None:
-        """Until `stop` is called or the task is cancelled."""
+        """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
         self.load()
         watch = [partial(self.watcher.run, name) for name in self.providers]
         helpers = [
@@ -218,6 +218,8 @@ class Engine:
                 self.store.events.record(self.events)
         except StoreError as error:
             log.error("store write failed", extra={"error": str(error)})
+            if error.final:
+                raise  # a controller that can never write again must not look alive
             if isinstance(error, DiskFull):
                 self.admission.pause(now_s)
             self._start_over(now_s)

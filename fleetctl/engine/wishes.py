@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controllers.model import Resource
+from controllers.model import Resource, RunState
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.stores.base import EventRow, Store
 from specs.common import Execution
@@ -67,7 +67,7 @@ def delete(store: Store, kind: str, name: str, now_s: float) -> str:
 
     Raises NotFound.
     """
-    resource = _get(store, kind, name)
+    resource = find(store, kind, name)
     with store.transaction():
         store.resources.put(
             replace(resource, deleted_at_s=now_s), expected_version=resource.version
@@ -80,7 +80,7 @@ def delete(store: Store, kind: str, name: str, now_s: float) -> str:
 
 def suspend(store: Store, kind: str, name: str, now_s: float, *, wanted: bool = True) -> bool:
     """Set or clear spec.suspend; False when it was so already. Raises NotFound and UsageError."""
-    resource = _get(store, kind, name)
+    resource = find(store, kind, name)
     spec = parse_spec(resource.kind, resource.spec)
     if not isinstance(spec, Execution):
         raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
@@ -99,7 +99,8 @@ def suspend(store: Store, kind: str, name: str, now_s: float, *, wanted: bool = 
     return True
 
 
-def _get(store: Store, kind: str, name: str) -> Resource:
+def find(store: Store, kind: str, name: str) -> Resource:
+    """The living resource of that name. Raises NotFound."""
     resource = store.resources.get(kind, name)
     if resource is None:
         raise NotFound(f"{kind.lower()}/{name} is not there", hint=f"fleetctl get {kind.lower()}s")
@@ -117,6 +118,8 @@ def _apply_one(store: Store, manifest: Manifest, now_s: float) -> Outcome:
     labels, annotations = dict(manifest.metadata.labels), dict(manifest.metadata.annotations)
     same_spec = json.loads(known.spec) == json.loads(spec)
     if same_spec and known.labels == labels and known.annotations == annotations:
+        if _was_refused(known):
+            return _ask_again(store, known)
         return Outcome(key, known.uid, "unchanged")
     changed = replace(
         known,
@@ -127,6 +130,24 @@ def _apply_one(store: Store, manifest: Manifest, now_s: float) -> Outcome:
     )
     store.resources.put(changed, expected_version=known.version)
     return Outcome(key, known.uid, "configured", ", ".join(_differences(known.spec, spec)))
+
+
+def _was_refused(resource: Resource) -> bool:
+    status = json.loads(resource.status or "{}")
+    current = status.get("observedGeneration") == resource.generation
+    return bool(current and status.get("phase") == "Failed" and status.get("reason") == "Refused")
+
+
+def _ask_again(store: Store, refused: Resource) -> Outcome:
+    """The machine may have what it lacked; applying the same file again says that it should try."""
+    for run, _ in list(store.runs.of(refused.uid)):
+        if run.state is RunState.REFUSED:
+            # Of no template any more, it says nothing of the present wish; what it said stays.
+            passed = replace(run, template_hash="")
+            store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
+    again = replace(refused, generation=refused.generation + 1)
+    store.resources.put(again, expected_version=refused.version)
+    return Outcome(refused.key, refused.uid, "configured", "it was refused; trying again")
 
 
 def _resource(manifest: Manifest, spec: str, now_s: float) -> Resource:

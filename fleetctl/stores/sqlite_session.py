@@ -153,6 +153,7 @@ class Session:
         if is_full(error) and self._ballast is not None:
             self._ballast.drop(now_s=self._clock.now_s())
         if is_fatal(error):
+            told.final = True
             self._ended_because = told
         return told
 
@@ -189,7 +190,9 @@ class Session:
 
 
 def superseded(path: Path | str) -> StoreError:
-    return StoreError(
+    error = StoreError(
         f"another process has taken over the store `{path}`; this one may not write any more",
         hint="run `fleetctl status` to see which one",
     )
+    error.final = True
+    return error

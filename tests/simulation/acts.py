@@ -8,6 +8,7 @@ a person would repeat a command that got no answer.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -158,10 +159,18 @@ async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
 
 
 def _repeatable(play: Play) -> Iterator[Wish]:
-    """The last manifest of each object that was neither suspended by hand nor deleted."""
+    """The last manifest of each object that was neither suspended by hand nor deleted.
+
+    One that was refused is not: applying it again asks the provider again.
+    """
+    refused = {
+        (it.kind, it.name)
+        for it in play.scene.now.resources.values()
+        if json.loads(it.status or "{}").get("reason") == "Refused"
+    }
     by_hand = {(it.kind, it.name) for it in play.scenario.wishes if it.verb != "apply"}
     last = {(it.kind, it.name): it for it in play.scenario.wishes if it.verb == "apply"}
-    return (wish for key, wish in last.items() if key not in by_hand)
+    return (wish for key, wish in last.items() if key not in by_hand | refused)
 
 
 async def _delete_all(play: Play, store: Store, engine: Engine) -> None:

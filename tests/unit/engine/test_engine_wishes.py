@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from controllers.model import Run, RunState
 from fleetctl.engine import wishes
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.manifest import Manifest
@@ -43,6 +45,23 @@ def test_a_new_object_is_created_and_its_size_is_told(store: SqliteStore) -> Non
     assert applied(store, job()) == [("batchjob/job", "created", "2 tasks")]
     [row] = store.resources.list()
     assert (row.generation, row.created_at_s, row.status) == (1, 5.0, "")
+
+
+def test_what_was_refused_is_asked_again_by_the_same_file(store: SqliteStore) -> None:
+    applied(store, job(count=1))
+    [row] = store.resources.list()
+    refused = Run("fl-a", row.uid, 0, 1, RunState.REFUSED, "local", "fl-a", "hash", "{}", "p", 1.0)
+    status = {"phase": "Failed", "reason": "Refused", "observedGeneration": 1}
+    with store.transaction():
+        store.runs.begin([replace(refused, state=RunState.STARTING)])
+        store.runs.advance(refused)
+        store.resources.put_status(row.uid, json.dumps(status), expected_version=row.version)
+    assert applied(store, job(count=1)) == [
+        ("batchjob/job", "configured", "it was refused; trying again")
+    ]
+    [row] = store.resources.list()
+    [(run, _)] = store.runs.of(row.uid)
+    assert (row.generation, run.state, run.template_hash) == (2, RunState.REFUSED, "")
 
 
 def test_the_same_again_is_unchanged_and_writes_nothing(store: SqliteStore) -> None:
