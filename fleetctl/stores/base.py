@@ -80,7 +80,7 @@ class ResourceStore(Protocol):
         ...
 
     def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
-        """The store-wide counter of wishes, and the resources that were put after `after`, in order.
+        """The store-wide counter of wishes, and the resources put after `after`, in order.
 
         Rises with every put and delete, not with a status, and never falls, across openings too. A
         dropped resource is not among them: it only moves the counter.

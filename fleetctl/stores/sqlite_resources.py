@@ -95,7 +95,8 @@ class SqliteResources:
         counter = self._session.changes
         if counter == after:
             return counter, []
-        return counter, [_resource(row) for row in self._session.read("changed_resources", (after,))]
+        rows = self._session.read("changed_resources", (after,))
+        return counter, [_resource(row) for row in rows]
 
 
 def _json(labels: dict[str, str]) -> str:
