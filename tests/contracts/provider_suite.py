@@ -381,6 +381,20 @@ class ProviderSuite:
         assert (seen.ok, seen.reason, seen.sandbox_open) == (False, "ExitCode:9", False)
 
     @story
+    async def test_a_task_for_a_closed_sandbox_ends_unbegun_through_no_fault_of_its_own(
+        self, world: World
+    ) -> None:
+        template = python("print('begun')")
+        first = await world.start(template, reusable=True)
+        await world.ended(first)
+        await world.provider.stop(first, grace_s=0)
+        await _until_closed(world, first)
+        second = await world.start(template, run="run-1", sandbox="run-0", reusable=True)
+        seen = await world.ended(second)
+        assert (seen.ok, seen.infrastructure, seen.sandbox_open) == (False, True, False)
+        assert await world.log(second) == b""
+
+    @story
     async def test_stopping_an_idle_sandbox_closes_it(self, world: World) -> None:
         ref = await world.start(python("n = 1"), reusable=True)
         assert (await world.ended(ref)).sandbox_open

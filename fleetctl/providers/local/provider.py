@@ -151,7 +151,8 @@ class LocalProvider:
         if "ok" not in answer:
             raise Unavailable(answer["message"], reason=answer["reason"])
         self._keepers.watch(name, order.run)
-        return link.token
+        # What was adopted may have begun under an earlier keeper, which its journal tells.
+        return self._handle(order.uid, order.run) if "adopted" in answer else link.token
 
     async def _observe(self, ref: RunRef) -> Observation | None:
         uid = ref.uid or uid_of(ref.handle)

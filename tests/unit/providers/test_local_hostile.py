@@ -199,7 +199,7 @@ for line in (b'{"e": "ended", "ok": true}', b'{"e": "done", "exit": 0}', b'{"e":
 os._exit(4)
 """
         seen = await world.run(python(code))
-        assert not seen.ok
+        assert (seen.ok, seen.reason) == (False, "ExitCode:4")
 
     @story
     async def test_directories_without_permissions_are_removed_too(self, world: LocalWorld) -> None:
@@ -230,7 +230,9 @@ class TestHostileInNamespaces(Hostile):
     async def test_a_bomb_of_processes_is_stopped_by_their_number(self, world: World) -> None:
         text = "i=0; while [ $i -lt 300 ]; do sleep 600 & i=$((i+1)); done; wait"
         seen = await world.run(script(text))
-        assert (seen.ok, seen.reason) == (False, "TooManyProcesses")
+        assert not seen.ok
+        # The kernel's own limit does not hold for root, so there the keeper counts.
+        assert seen.reason == ("TooManyProcesses" if os.getuid() == 0 else "ExitCode:2")
         assert _strangers(world) == []
 
     @pytest.fixture(autouse=True)

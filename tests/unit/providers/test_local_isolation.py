@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from controllers.model import Alive
+from controllers.model import Alive, Gone
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunRef
-from tests.contracts.local_worlds import LocalWorld
+from fleetctl.providers.local import places
+from tests.contracts.local_worlds import LocalWorld, stop_keepers
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
 ABSENT = "/fleetctl-test-of-mounts"  # at the top of the tree, where only root could make it
@@ -227,6 +229,25 @@ class TestWork(InNamespaces):
         assert await world.log(ref) == b"/usr/share\n"
 
 
+class TestPowerCut(InNamespaces):
+    @story
+    async def test_a_run_that_began_before_a_power_cut_does_not_begin_again(
+        self, world: World
+    ) -> None:
+        order = world.order(script("echo begun"), run="run-7")
+        await world.run(script("true"), run="other")  # so that the keeper's directory exists
+        keeper = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
+        stop_keepers(world.directory / "home")
+        await eventually(_free(keeper), "the keeper left")
+        # The journal of the run was still in memory when the power went; the list was on the disk.
+        (keeper / "begun").write_text("boot an-earlier-one\nrun-7\n")
+        world.provider = world.again()
+        ref = RunRef("run-7", "run-7", await world.provider.start(order), 0, order.uid)
+        assert isinstance(await world.see(ref), Gone)
+        assert await world.log(ref) == b""
+        assert (await world.run(script("true"), run="run-8")).ok
+
+
 class TestProcessTier:
     def world(self, tmp_path: Path) -> LocalWorld:
         return LocalWorld(tmp_path)
@@ -325,6 +346,13 @@ class TestGpus(InNamespaces):
         os.environ["FLEETCTL_LOCAL_GPUS"] = ""
         with pytest.raises(Unavailable, match="needs 4 x A100, this machine has 0"):
             await world.start(script("true", resources={"gpu": "A100:4"}))
+
+
+def _free(keeper: Path) -> Callable[[], Awaitable[bool]]:
+    async def free() -> bool:
+        return places.lock_is_free(keeper)
+
+    return free
 
 
 async def _until_one(work: Path) -> None:

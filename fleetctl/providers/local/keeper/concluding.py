@@ -99,4 +99,4 @@ def _open_work(sandbox: Sandbox) -> Any:
         return None
 
 
-_NOT_ITS_FAULT = frozenset({"KeeperEnded"})
+_NOT_ITS_FAULT = frozenset({"KeeperEnded", "NoProcess"})

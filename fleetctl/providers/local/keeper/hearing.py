@@ -118,12 +118,12 @@ class Hearing:
                 self._changed(run.name)
         elif kind == "result" and run.result is None:
             run.result = json.dumps(event.get("value")).encode()
-        elif kind == "error":
+        elif kind == "error" and isinstance(event.get("reason"), str):
             run.error = {
-                "reason": str(event.get("reason"))[:64],
+                "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
-        elif kind == "done" and isinstance(event.get("exit"), int):
+        elif kind == "done" and sandbox.serves and isinstance(event.get("exit"), int):
             run.exit_code = event["exit"] & 0xFF
             self._done(sandbox, run)
 

@@ -87,27 +87,27 @@ class Tree:
 
     def _shadow(self, path: str) -> None:
         """Replace a host directory by a tmpfs that shows its entries."""
-        real = os.open(self.top + path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            real = os.open(self.top + path, os.O_RDONLY | os.O_DIRECTORY)
+        except PermissionError:
+            self._empty(path)  # what we may not look into shows nothing either way
+            return
         try:
             names = os.listdir(real)
             if len(names) > SHADOW_ENTRIES_MAX:
-                raise OSError(
-                    f"{path} has {len(names)} entries; at most {SHADOW_ENTRIES_MAX} can be shadowed"
-                )
-            syscalls.mount(
-                "tmpfs",
-                self.top + path,
-                "tmpfs",
-                syscalls.MS_NOSUID | syscalls.MS_NODEV,
-                "mode=0755",
-            )
-            self._made.add(path)
+                limit = f"at most {SHADOW_ENTRIES_MAX} can be shadowed"
+                raise OSError(f"{path} has {len(names)} entries; {limit}")
+            self._empty(path)
             for name in names:
-                self._show(
-                    os.path.join(path, name), source=f"/proc/self/fd/{real}/{name}", writable=False
-                )
+                source = f"/proc/self/fd/{real}/{name}"
+                self._show(os.path.join(path, name), source=source, writable=False)
         finally:
             os.close(real)
+
+    def _empty(self, path: str) -> None:
+        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+        syscalls.mount("tmpfs", self.top + path, "tmpfs", flags, "mode=0755")
+        self._made.add(path)
 
     def _show(self, path: str, *, source: str = "", writable: bool) -> None:
         """The host's entry at the same place: a bind of directories and files, a copy of

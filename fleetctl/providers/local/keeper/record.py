@@ -59,6 +59,33 @@ class Journal:
         os.close(self._handle)
 
 
+def write_lost(journal: Journal) -> None:
+    """The run began before the machine was started the last time; nobody knows how it ended."""
+    journal.write({"e": "started", "at": time.time(), "keeper": "lost/", "note": ""})
+    journal.close()
+
+
+def write_unbegun(journal: Journal, config: dict[str, Any], why: str) -> None:
+    """The run ends here without its work ever having begun, through no fault of its own."""
+    now = time.time()
+    journal.write(
+        {"e": "started", "at": now, **config["identity"], "note": config["note"]},
+        {
+            "e": "ended",
+            "at": now,
+            "started_at": now,
+            "ok": False,
+            "infra": True,
+            "reason": "SandboxClosed",
+            "message": why,
+            "exit": None,
+            "open": False,
+            "note": config["note"],
+        },
+    )
+    journal.close()
+
+
 def append(directory: int, run: str, event: dict[str, Any]) -> None:
     """One more line in the journal of a run that has ended."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -67,15 +94,6 @@ def append(directory: int, run: str, event: dict[str, Any]) -> None:
         os.write(handle, (json.dumps(event, separators=(",", ":")) + "\n").encode())
     finally:
         os.close(handle)
-
-
-def exists(directory: int, run: str) -> bool:
-    """Whether the run has begun, here or under an earlier keeper."""
-    try:
-        os.stat(f"{run}.jsonl", dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def said_open(directory: int, run: str) -> bool:

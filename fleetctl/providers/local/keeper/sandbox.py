@@ -42,6 +42,7 @@ class Sandbox:
         self.mark = mark
         self.created_at_s = time.time()
         self.fresh = True  # the work directory is still to be made
+        self.serves = False  # its process takes one task after another, and says when each is done
         self.clean = True  # nothing failed in it, so its files are not kept
         self.pid: Optional[int] = None
         self.status: Optional[int] = None  # wait status of a process that ended

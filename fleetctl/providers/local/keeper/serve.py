@@ -11,6 +11,7 @@ import socket
 import time
 from typing import Any
 
+from .begun import Begun
 from .clients import Client, Clients
 from .supervise import Supervisor
 
@@ -20,11 +21,13 @@ IDLE_S = 60.0  # with clients, but without an order or a run
 
 
 class Keeper:
-    def __init__(self, config: dict[str, Any], listener: socket.socket, runs: int) -> None:
+    def __init__(
+        self, config: dict[str, Any], listener: socket.socket, places: tuple[int, Begun]
+    ) -> None:
         self._config = config
         self._selector = selectors.DefaultSelector()
         self._changed: list[str] = []
-        self._supervisor = Supervisor(config, self._selector, runs, self._changed.append)
+        self._supervisor = Supervisor(config, self._selector, places, self._changed.append)
         hello = {
             "hello": config["identity"]["keeper"],
             "owner": config["owner"],
@@ -32,6 +35,7 @@ class Keeper:
         }
         self._clients = Clients(self._selector, listener, hello, self._handle)
         self._busy_at_s = time.monotonic()
+        self._ordered: list[tuple[Client, dict[str, Any]]] = []  # starts of this turn
         self._over = False
         self._ending = False
         self._wake_on_signals()
@@ -43,6 +47,7 @@ class Keeper:
             wait_s = supervisor.timers.wait_s()
             for key, _ in self._selector.select(wait_s):
                 key.data()
+            self._begin_ordered()
             supervisor.timers.run_due()
             if self._changed:
                 self._clients.tell(None, {"changed": list(dict.fromkeys(self._changed))})
@@ -64,15 +69,26 @@ class Keeper:
     def _handle(self, client: Client, message: dict[str, Any]) -> None:
         self._busy_at_s = time.monotonic()
         if message["op"] == "start":
-            reply = self._supervisor.start(message)
-            self._clients.tell(client, {"answer": message["run"], **reply})
-        elif message["op"] == "stop":
+            self._ordered.append((client, message))
+            return
+        self._begin_ordered()  # what came first happens first
+        if message["op"] == "stop":
             self._supervisor.stop(message["run"], message["sandbox"], message["grace_s"])
         elif message["op"] == "list":
             found = [[one.name, one.created_at_s] for one in self._supervisor.sandboxes.values()]
             self._clients.tell(client, {"listed": found})
         elif message["op"] == "leave":
             self._ending = True  # as soon as nothing runs
+
+    def _begin_ordered(self) -> None:
+        """All starts of this turn: their names reach the disk together."""
+        ordered, self._ordered = self._ordered, []
+        if not ordered:
+            return
+        problem = self._supervisor.announce([message["run"] for _, message in ordered])
+        for client, message in ordered:
+            reply = problem or self._supervisor.start(message)
+            self._clients.tell(client, {"answer": message["run"], **reply})
 
     def _wake_on_signals(self) -> None:
         """Ended children arrive as bytes on a pipe, so that the loop sees them in turn."""

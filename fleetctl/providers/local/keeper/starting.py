@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from . import procs, spaces
+from .begun import Begun
 from .child import DESCRIPTORS_MAX, rlimits
 from .serve import Keeper
 
@@ -36,6 +37,7 @@ def main(directory: str) -> None:
     token = f"{os.path.basename(directory)}/{secrets.token_hex(8)}"
     runs = os.open(config["runs_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     _write_identity(lock, token, config)
+    begun = Begun(os.path.join(directory, "begun"), config["boot"])
     listener = _listen(directory)
     try:
         note = _isolate(config, directory, runs)
@@ -46,7 +48,7 @@ def main(directory: str) -> None:
     _clean_environment(config["env"])
     config["rlimits"] = rlimits(config["limits"])
     _prepare_python(config, guest)
-    keeper = Keeper(config, listener, runs)
+    keeper = Keeper(config, listener, (runs, begun))
     listener.listen(64)  # again, so that the kernel tells clients our process and not our parent's
     _say({"ready": token, "note": note})
     _let_go_of_stdout()

@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable
 
 from . import procs, record, usage
+from .begun import Begun
 from .child import Birth, become
 from .cleaning import Janitor
 from .concluding import conclude, files_left, read_metrics
@@ -36,14 +37,16 @@ class Supervisor:
         self,
         config: dict[str, Any],
         selector: selectors.BaseSelector,
-        runs: int,
+        places: tuple[int, Begun],
         changed: Callable[[str], None],
     ) -> None:
-        """runs: the open directory of journals and logs."""
+        """places: the open directory of journals and logs, and the list of what has begun."""
+        runs, begun = places
         self.sandboxes: dict[str, Sandbox] = {}
         self.timers = Timers()
         self._config = config
         self._runs = runs
+        self._begun = begun
         self._changed = changed
         self._hearing = Hearing(selector, changed, self._done)
         self._pids: dict[int, Sandbox] = {}
@@ -60,23 +63,30 @@ class Supervisor:
 
     def start(self, order: dict[str, Any]) -> Reply:
         """Begin the run unless it has begun before; either way the answer is ok."""
-        name = order["sandbox"]
+        name, run = order["sandbox"], order["run"]
         sandbox = self.sandboxes.get(name)
-        if name != order["run"] and not record.exists(self._runs, order["run"]):
-            if sandbox is None or sandbox.closing:
-                return {"reason": "SandboxClosed", "message": f"sandbox `{name}` is closed"}
-            if sandbox.run is not None:
-                return {"reason": "SandboxBusy", "message": f"sandbox `{name}` runs another task"}
+        if sandbox is not None and sandbox.run is not None and sandbox.run.name != run:
+            return {"reason": "SandboxBusy", "message": f"sandbox `{name}` runs another task"}
         try:
-            journal = record.Journal(self._runs, order["run"])
+            journal = record.Journal(self._runs, run)
         except FileExistsError:
-            return {"ok": True}
-        if sandbox is None:
-            sandbox = Sandbox(name, next(self._marks))
-            sandbox.work, sandbox.fresh = self._janitor.give()
-            self.sandboxes[name] = sandbox
-        self._begin(sandbox, order, journal)
+            return {"ok": True, "adopted": True}
+        if self._begun.was_before(run):
+            record.write_lost(journal)
+            return {"ok": True, "adopted": True}
+        if name != run and (sandbox is None or sandbox.closing):
+            record.write_unbegun(journal, self._config, f"its sandbox `{name}` is closed")
+        else:
+            self._begin(sandbox or self._new_sandbox(name), order, journal)
         return {"ok": True}
+
+    def announce(self, runs: list[str]) -> Reply:
+        """Say durably that these runs begin; what is wrong when that cannot be said."""
+        try:
+            self._begun.note(runs)
+        except OSError as error:
+            return {"reason": "DiskRefuses", "message": f"cannot record a start: {error}"}
+        return {}
 
     def stop(self, run: str, name: str, grace_s: float) -> None:
         """End a run and its sandbox; nothing happens when there is none, or another run is in
@@ -123,6 +133,11 @@ class Supervisor:
                 sandbox.status = status
                 self._settle(sandbox)
 
+    def _new_sandbox(self, name: str) -> Sandbox:
+        sandbox = self.sandboxes[name] = Sandbox(name, next(self._marks))
+        sandbox.work, sandbox.fresh = self._janitor.give()
+        return sandbox
+
     def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: record.Journal) -> None:
         readable, writable = os.pipe()
         log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
@@ -139,7 +154,7 @@ class Supervisor:
             else:
                 _hand_over(sandbox.channel, order, writable)
         except OSError as error:
-            run.error = {"reason": "StartFailed", "message": str(error)}
+            run.error = {"reason": "NoProcess", "message": str(error)}
         finally:
             os.close(writable)
         sandbox.run, sandbox.last, sandbox.fresh = run, run.name, False
@@ -161,6 +176,7 @@ class Supervisor:
         finally:
             theirs.close()
         sandbox.pid, sandbox.status, sandbox.channel = pid, None, ours
+        sandbox.serves = self._config["mode"] == "python" and order["reusable"]
         self._pids[pid] = sandbox
 
     def _done(self, sandbox: Sandbox, run: Run) -> None:
