@@ -6,9 +6,8 @@ or written. Mistakes come back as text in brackets, as the programs that use the
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import tempfile
+import time
 from typing import Any, Callable, Optional
 
 
@@ -47,6 +46,8 @@ class Storage:
         if not self.root:
             return self._missing()
         top = os.path.join(self.root, "workspace")
+        import fnmatch
+
         found = []
         for directory, _, names in os.walk(top):
             found += [os.path.relpath(os.path.join(directory, name), top) for name in names]
@@ -116,13 +117,13 @@ def _write(real: str, content: Any) -> None:
     """
     directory = os.path.dirname(real)
     os.makedirs(directory, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=".saving-", dir=directory)
+    temporary = os.path.join(directory, f".saving-{os.getpid()}-{time.monotonic_ns()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(_bytes(content))
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, real)
     except BaseException:
         os.unlink(temporary)

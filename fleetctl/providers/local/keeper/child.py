@@ -10,7 +10,6 @@ import _signal  # type: ignore[import-not-found]
 import json
 import os
 import resource
-import shutil
 import socket
 import sys
 from typing import Any, NoReturn, Optional
@@ -62,6 +61,7 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
 
 def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
     os.setsid()
+    os.umask(0o022)  # what programs expect; the directories above are private
     _signal.set_wakeup_fd(-1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
@@ -100,6 +100,8 @@ def _make_work(birth: Birth) -> None:
     cleaning.make(birth.work)
     source = birth.config["source"]
     if source:
+        import shutil  # not before the fork: it loads libraries that few tasks need
+
         shutil.copytree(source["dir"], os.path.join(birth.work, source["name"]), symlinks=True)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import stat
 
 from .record import PRIVATE, TEMPORARY
@@ -74,6 +73,8 @@ def make(work: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory, also one that a task has closed to us. What still refuses is left."""
+    import shutil  # in the child that cleans: it loads libraries that the keeper does without
+
     shutil.rmtree(path, ignore_errors=True)
     if os.path.isdir(path) and not os.path.islink(path):
         os.chmod(path, stat.S_IRWXU)

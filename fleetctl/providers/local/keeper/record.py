@@ -6,12 +6,13 @@ creates it begins the run, and nobody can create it twice.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
 import time
 from typing import Any, Optional
+
+from .digest import sha256
 
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
@@ -123,7 +124,7 @@ def result_event(text: str) -> dict[str, Any]:
     data = text.encode()
     return {
         "e": "result",
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": sha256(data).hexdigest(),
         "bytes": len(data),
         "text": text,
     }

@@ -13,7 +13,6 @@ import io
 import json
 import os
 import resource
-import secrets
 import socket
 import sys
 import time
@@ -34,7 +33,7 @@ def main(directory: str) -> None:
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
         config: dict[str, Any] = json.load(file)
     guest = _load_guest(config["guest"])
-    token = f"{os.path.basename(directory)}/{secrets.token_hex(8)}"
+    token = f"{os.path.basename(directory)}/{os.urandom(8).hex()}"
     runs = os.open(config["runs_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     _write_identity(lock, token, config)
     begun = Begun(os.path.join(directory, "begun"), config["boot"])
@@ -78,9 +77,8 @@ def _write_identity(lock: int, token: str, config: dict[str, Any]) -> None:
     """Who holds the lock, and the range of marks that its processes carry (for whoever finds it
     dead).
     """
-    config["mark_base"] = (
-        secrets.randbelow(procs.KEEPERS - 1) * procs.RUNS_PER_KEEPER + procs.RUNS_PER_KEEPER
-    )
+    number = int.from_bytes(os.urandom(8), "big") % (procs.KEEPERS - 1) + 1
+    config["mark_base"] = number * procs.RUNS_PER_KEEPER
     config["boot"] = _boot_id()
     os.ftruncate(lock, 0)
     text = json.dumps({"keeper": token, "boot": config["boot"], "mark_base": config["mark_base"]})
