@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,8 +31,12 @@ class LocalWorld(World):
 
 def stop_keepers(home: Path) -> None:
     for directory in (home / "local" / "keepers").glob("*"):
-        if not places.lock_is_free(directory):
-            os.kill(_pid_of(directory), signal.SIGTERM)
+        while not places.lock_is_free(directory):
+            try:
+                os.kill(_pid_of(directory), signal.SIGTERM)
+                break
+            except (ConnectionRefusedError, ProcessLookupError):
+                time.sleep(0.01)  # it is coming up, or leaving
 
 
 def keeper_pid(home: Path, ref: RunRef) -> int:

@@ -186,4 +186,6 @@ async def _first_line(handle: int) -> bytes:
 def _environment() -> dict[str, str]:
     """What the keeper itself needs; runs get nothing of it."""
     names = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
-    return {name: os.environ[name] for name in names if name in os.environ}
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    # Symbols bound now are bound for all processes that the keeper forks.
+    return {**kept, "LD_BIND_NOW": "1"}

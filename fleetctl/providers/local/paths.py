@@ -26,6 +26,7 @@ class Layout:
         self.environments = self.root / "envs"
         self.repositories = self.root / "git"
         self.keepers = self.root / "keepers"
+        self.jobs = self.root / "jobs"
         self.gpus = self.root / "gpus"
         self.guests = self.root / "guest"
 
@@ -33,7 +34,7 @@ class Layout:
         return self.volumes / checked(name)
 
     def job(self, uid: str) -> Path:
-        return self.root / "jobs" / checked(uid)
+        return self.jobs / checked(uid)
 
     def runs(self, uid: str) -> Path:
         """Journals and logs; hidden from the runs themselves."""

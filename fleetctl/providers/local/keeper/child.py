@@ -145,9 +145,22 @@ def _environment(birth: Birth) -> dict[str, str]:
         **order["secrets"],
     }
     for name, value in order["params"].items():
-        key = "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
-        environment[key] = value if isinstance(value, str) else json.dumps(value)
+        environment[variable(name)] = value if isinstance(value, str) else json.dumps(value)
     return environment
+
+
+def variable(name: str) -> str:
+    """The environment variable of a parameter; asked for once by the keeper, so that children
+    know.
+    """
+    known = _VARIABLES.get(name)
+    if known is None:
+        known = "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+        _VARIABLES[name] = known
+    return known
+
+
+_VARIABLES: dict[str, str] = {}
 
 
 def _overwrite(path: str, data: bytes) -> None:

@@ -6,9 +6,10 @@ Never blocks on a client: one that does not read is dropped, and asks again when
 from __future__ import annotations
 
 import json
-import selectors
 import socket
 from typing import Any, Callable, Optional
+
+from .poller import Poller
 
 UNREAD_BYTES_MAX = 64 * 1024 * 1024  # of one line that has not ended: an order with its parameters
 UNSENT_BYTES_MAX = 16 * 1024 * 1024
@@ -21,7 +22,6 @@ class Client:
         self.connection = connection
         self.incoming = bytearray()
         self.outgoing = bytearray()
-        self.fresh = True
 
 
 class Clients:
@@ -29,25 +29,25 @@ class Clients:
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        poller: Poller,
         listener: socket.socket,
         hello: dict[str, Any],
         handle: Handler,
     ) -> None:
-        self._selector = selector
+        self._poller = poller
         self._listener = listener
         self._hello = hello
         self._handle = handle
         self._all: list[Client] = []
         listener.setblocking(False)
-        selector.register(listener, selectors.EVENT_READ, self._accept)
+        poller.watch(listener.fileno(), self._accept)
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def tell(self, client: Optional[Client], message: dict[str, Any]) -> None:
-        """Queue a message for one client, or for all when it is None."""
-        data = (json.dumps(message, separators=(",", ":")) + "\n").encode()
+    def tell(self, client: Optional[Client], message: str) -> None:
+        """Queue a JSON text for one client, or for all when it is None."""
+        data = (message + "\n").encode()
         for one in self._all if client is None else [client]:
             one.outgoing += data
 
@@ -58,7 +58,7 @@ class Clients:
                 self._send(client)
 
     def close(self) -> None:
-        self._selector.unregister(self._listener)
+        self._poller.forget(self._listener.fileno())
         self._listener.close()
 
     def _accept(self) -> None:
@@ -69,8 +69,8 @@ class Clients:
         connection.setblocking(False)
         client = Client(connection)
         self._all.append(client)
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(client))
-        self.tell(client, self._hello)
+        self._poller.watch(connection.fileno(), self._read, client)
+        self.tell(client, json.dumps(self._hello))
 
     def _read(self, client: Client) -> None:
         try:
@@ -103,5 +103,5 @@ class Clients:
     def _drop(self, client: Client) -> None:
         if client in self._all:
             self._all.remove(client)
-            self._selector.unregister(client.connection)
+            self._poller.forget(client.connection.fileno())
             client.connection.close()

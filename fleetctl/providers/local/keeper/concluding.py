@@ -24,31 +24,36 @@ def files_left(work: str) -> list[str]:
 
 
 def conclude(
-    sandbox: Sandbox, run: Run, left: list[str], *, note: str, memory: int
-) -> list[dict[str, Any]]:
-    """The journal's last events of the run, the `ended` event last.
+    sandbox: Sandbox, run: Run, left: list[str], *, memory: int
+) -> tuple[str, dict[str, Any]]:
+    """(the journal's line for the result or "", the fields of its last event).
 
     left: what `files_left` found; memory: the limit in bytes, 0 = none.
     """
     ended = outcome(run, sandbox.status)
     if ended["reason"] == "OOMKilled" and not memory and not run.ending:
         ended["reason"] = "Error"  # a MemoryError of its own making
-    events = []
-    if ended["ok"]:
-        data = run.result
-        if data is None and "result.json" in left:
-            data = _result_file(sandbox)
-        if data is not None:
-            text, problem = record.judge(data)
-            if problem:
-                ended |= {"ok": False, "reason": "ResultInvalid", "message": problem}
-            else:
-                events.append(record.result_event(text))
-    times = {"at": time.time(), "started_at": run.started_at_s}
-    return [
-        *events,
-        {"e": "ended", **times, **ended, "infra": ended["reason"] in _NOT_ITS_FAULT, "note": note},
-    ]
+    line = ""
+    if ended["ok"] and (run.has_result or "result.json" in left):
+        line, problem = _result(sandbox, run)
+        if problem:
+            ended.update(ok=False, reason="ResultInvalid", message=problem)
+    ended["infra"] = ended["reason"] in _NOT_ITS_FAULT
+    return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
+
+
+def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
+    """(line of the journal, "") or ("", what is wrong); both empty when there is none after all."""
+    value = run.result
+    if not run.has_result:
+        data = _result_file(sandbox)
+        if data is None:
+            return "", ""
+        value, problem = record.parse_result(data)
+        if problem:
+            return "", problem
+    text, problem = record.judge(value)
+    return (record.result_line(text) if text else ""), problem
 
 
 def read_metrics(sandbox: Sandbox, run: Run) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 from typing import Callable
 
+from .poller import Poller
 from .sandbox import CHANNEL_LINE_BYTES_MAX, Run, Sandbox
 
 READ_BYTES_MAX = 1024 * 1024
@@ -21,12 +21,12 @@ DRAIN_READS_MAX = (
 class Hearing:
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        poller: Poller,
         changed: Callable[[str], None],
         done: Callable[[Sandbox, Run], None],
     ) -> None:
         """changed: a run reported something; done: a worker finished a run and lives on."""
-        self._selector = selector
+        self._poller = poller
         self._changed = changed
         self._done = done
 
@@ -34,19 +34,19 @@ class Hearing:
         """Listen to the output of a run, and to the channel of its sandbox if that is new."""
         assert run.output is not None
         os.set_blocking(run.output, False)
-        self._selector.register(run.output, selectors.EVENT_READ, lambda: self._pump(run))
+        self._poller.watch(run.output, self._pump, run)
         channel = sandbox.channel
         if channel is not None and not sandbox.heard:
             sandbox.heard = True
-            channel.setblocking(False)
-            self._selector.register(channel, selectors.EVENT_READ, lambda: self._listen(sandbox))
+            os.set_blocking(channel, False)
+            self._poller.watch(channel, self._listen, sandbox)
 
     def hang_up(self, sandbox: Sandbox) -> None:
         """Close the channel; a worker that waits for a task leaves then."""
         if sandbox.channel is not None:
             if sandbox.heard:
-                self._selector.unregister(sandbox.channel)
-            sandbox.channel.close()
+                self._poller.forget(sandbox.channel)
+            os.close(sandbox.channel)
             sandbox.channel, sandbox.heard, sandbox.received = None, False, b""
 
     def finish(self, sandbox: Sandbox, run: Run) -> None:
@@ -78,7 +78,7 @@ class Hearing:
 
     def _forget_output(self, run: Run) -> None:
         if run.output is not None:
-            self._selector.unregister(run.output)
+            self._poller.forget(run.output)
             os.close(run.output)
             run.output = None
 
@@ -87,7 +87,7 @@ class Hearing:
         if sandbox.channel is None:
             return False
         try:
-            data = sandbox.channel.recv(READ_BYTES_MAX)
+            data = os.read(sandbox.channel, READ_BYTES_MAX)
         except BlockingIOError:
             return False
         except OSError:
@@ -116,8 +116,9 @@ class Hearing:
         if kind == "metric":
             if run.journal.metric(event.get("step"), event.get("values"), event.get("at")):
                 self._changed(run.name)
-        elif kind == "result" and run.result is None:
-            run.result = json.dumps(event.get("value")).encode()
+        elif kind == "result" and not run.has_result:
+            run.result = event.get("value")
+            run.has_result = True
         elif kind == "error" and isinstance(event.get("reason"), str):
             run.error = {
                 "reason": event["reason"][:64],

@@ -13,6 +13,7 @@ import time
 from typing import Any, Optional
 
 from .digest import sha256
+from .text import canonical, compact, quote
 
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
@@ -35,11 +36,21 @@ class Journal:
         self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
         self._metrics = 0
 
-    def write(self, *events: dict[str, Any]) -> None:
-        text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
-        data = memoryview(text.encode())
-        while data:
-            data = data[os.write(self._handle, data) :]
+    def begin(self, at_s: float, identity: str) -> None:
+        """identity: who keeps the run and how, as the inside of a JSON object."""
+        self._write(f'{{"e":"started","at":{at_s!r},{identity}}}\n')
+
+    def end(self, result: str, ended: dict[str, Any], *, sandbox_open: bool) -> None:
+        """The last words, in one write: the result (a JSON text, or "") and how the run ended."""
+        last = compact({"e": "ended", **ended})[:-1]
+        self._write(f'{result}{last},"open":{"true" if sandbox_open else "false"}}}\n')
+        os.close(self._handle)
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        done = os.write(self._handle, data)
+        while done < len(data):
+            done += os.write(self._handle, data[done:])
 
     def metric(self, step: Any, values: Any, at_s: Any) -> bool:
         """Record one report; False when it is none. `seq` counts values over the whole journal."""
@@ -53,38 +64,21 @@ class Journal:
         at_s = at_s if isinstance(at_s, float) else time.time()
         event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": numbers}
         self._metrics += len(numbers)
-        self.write(event)
+        self._write(compact(event) + "\n")
         return True
-
-    def close(self) -> None:
-        os.close(self._handle)
 
 
 def write_lost(journal: Journal) -> None:
     """The run began before the machine was started the last time; nobody knows how it ended."""
-    journal.write({"e": "started", "at": time.time(), "keeper": "lost/", "note": ""})
-    journal.close()
+    journal.begin(time.time(), '"keeper":"lost/","note":""')
 
 
-def write_unbegun(journal: Journal, config: dict[str, Any], why: str) -> None:
+def write_unbegun(journal: Journal, identity: str, why: str) -> None:
     """The run ends here without its work ever having begun, through no fault of its own."""
     now = time.time()
-    journal.write(
-        {"e": "started", "at": now, **config["identity"], "note": config["note"]},
-        {
-            "e": "ended",
-            "at": now,
-            "started_at": now,
-            "ok": False,
-            "infra": True,
-            "reason": "SandboxClosed",
-            "message": why,
-            "exit": None,
-            "open": False,
-            "note": config["note"],
-        },
-    )
-    journal.close()
+    journal.begin(now, identity)
+    ended = {"at": now, "started_at": now, "ok": False, "infra": True, "exit": None}
+    journal.end("", {**ended, "reason": "SandboxClosed", "message": why}, sandbox_open=False)
 
 
 def append(directory: int, run: str, event: dict[str, Any]) -> None:
@@ -97,21 +91,6 @@ def append(directory: int, run: str, event: dict[str, Any]) -> None:
         os.close(handle)
 
 
-def said_open(directory: int, run: str) -> bool:
-    """Whether the journal's last event says that the run's sandbox is open."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        handle = os.open(f"{run}.jsonl", flags, dir_fd=directory)
-    except OSError:
-        return False
-    try:
-        size = os.fstat(handle).st_size
-        last = os.pread(handle, TAIL_BYTES, max(0, size - TAIL_BYTES)).splitlines()[-1:]
-    finally:
-        os.close(handle)
-    return bool(last) and last[0].endswith(b'"open":true}')
-
-
 def forget_result(work: str) -> None:
     """So that the next task of a sandbox does not hand in the last one's."""
     try:
@@ -120,45 +99,51 @@ def forget_result(work: str) -> None:
         return
 
 
-def result_event(text: str) -> dict[str, Any]:
+def result_line(text: str) -> str:
+    """The journal's line for a result."""
     data = text.encode()
-    return {
-        "e": "result",
-        "sha256": sha256(data).hexdigest(),
-        "bytes": len(data),
-        "text": text,
-    }
+    sha = sha256(data).hexdigest()
+    return f'{{"e":"result","sha256":"{sha}","bytes":{len(data)},"text":{quote(text)}}}\n'
 
 
-def judge(data: bytes) -> tuple[str, str]:
-    """(canonical JSON object, "") or ("", what is wrong with it)."""
+def parse_result(data: bytes) -> tuple[Any, str]:
+    """(the value in a task's result file, "") or (None, what is wrong with it)."""
     if len(data) > RESULT_BYTES_MAX:
-        return "", (
-            f"the result has {len(data)} bytes; at most {RESULT_BYTES_MAX} are kept"
-            " (write large data to a volume and submit its path)"
-        )
+        return None, _too_big(len(data))
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_int=_integer)
-        text = json.dumps(
-            value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
-        )
+        text = data.decode("utf-8")
+        return json.loads(text, parse_constant=_no_constant, parse_int=_integer), ""
+    except UnicodeError:
+        return None, "the result is not UTF-8"
+    except RecursionError:
+        return None, _TOO_DEEP
+    except ValueError as error:
+        return None, f"the result is not JSON: {error}"
+
+
+def judge(value: Any) -> tuple[str, str]:
+    """(canonical JSON object, "") or ("", what is wrong with it)."""
+    if not isinstance(value, dict):
+        return "", f"the result is a JSON {_KINDS.get(type(value), 'value')}; it must be an object"
+    try:
+        text = canonical(value)
         size = len(text.encode("utf-8"))
     except UnicodeError:
         return "", "the result is not UTF-8"
     except RecursionError:
-        return "", f"the result is nested more than {RESULT_DEPTH_MAX} deep"
+        return "", _TOO_DEEP
     except ValueError as error:
         return "", f"the result is not JSON: {error}"
-    if not isinstance(value, dict):
-        return "", f"the result is a JSON {_KINDS.get(type(value), 'value')}; it must be an object"
     if size > RESULT_BYTES_MAX:
-        return (
-            "",
-            f"the result has {size} bytes as canonical JSON; at most {RESULT_BYTES_MAX} are kept",
-        )
-    if _deeper_than(value, RESULT_DEPTH_MAX):
-        return "", f"the result is nested more than {RESULT_DEPTH_MAX} deep"
-    return text, ""
+        return "", _too_big(size)
+    return ("", _TOO_DEEP) if _deeper_than(value, RESULT_DEPTH_MAX) else (text, "")
+
+
+def _too_big(size: int) -> str:
+    limit = f"at most {RESULT_BYTES_MAX} are kept"
+    return (
+        f"the result has {size} bytes; {limit} (write large data to a volume and submit its path)"
+    )
 
 
 def read_private(work: int, name: str, offset: int, limit: int) -> Optional[bytes]:
@@ -221,6 +206,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
+_TOO_DEEP = f"the result is nested more than {RESULT_DEPTH_MAX} deep"
 _KINDS = {
     list: "list",
     str: "string",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from typing import Any, Optional
 
@@ -28,7 +27,8 @@ class Run:
         self.log = log
         self.output: Optional[int] = output  # where its stdout and stderr arrive
         self.started_at_s = time.time()
-        self.result: Optional[bytes] = None
+        self.has_result = False
+        self.result: Any = None  # as the task handed it in; judged at its end
         self.error: Optional[dict[str, str]] = None
         self.ending = ""  # why we end it, when we do
         self.exit_code: Optional[int] = None  # told by a worker that lives on
@@ -46,12 +46,13 @@ class Sandbox:
         self.clean = True  # nothing failed in it, so its files are not kept
         self.pid: Optional[int] = None
         self.status: Optional[int] = None  # wait status of a process that ended
-        self.channel: Optional[socket.socket] = None
+        self.channel: Optional[int] = None  # on which its process talks
         self.heard = False  # the channel is registered
         self.received = b""
         self.run: Optional[Run] = None
         self.last = ""  # the newest run in it, also after that run ended
         self.closing = False
+        self.told_open = False  # the end record of its last run says that it is open
         self.kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
 
 

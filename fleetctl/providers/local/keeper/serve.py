@@ -5,7 +5,6 @@ be done.
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import socket
 import time
@@ -13,10 +12,13 @@ from typing import Any
 
 from .begun import Begun
 from .clients import Client, Clients
-from .supervise import Supervisor
+from .poller import Poller
+from .supervise import OK, Supervisor
+from .text import compact, quote
 
 ALONE_S = 2.0  # without a client and without a run
 TERM_POLL_S = 1.0  # how late a request to end is seen
+_OK = '{"answer":%s,"ok":true}'
 IDLE_S = 60.0  # with clients, but without an order or a run
 
 
@@ -25,15 +27,15 @@ class Keeper:
         self, config: dict[str, Any], listener: socket.socket, places: tuple[int, Begun]
     ) -> None:
         self._config = config
-        self._selector = selectors.DefaultSelector()
+        self._poller = Poller()
         self._changed: list[str] = []
-        self._supervisor = Supervisor(config, self._selector, places, self._changed.append)
+        self._supervisor = Supervisor(config, self._poller, places, self._changed.append)
         hello = {
             "hello": config["identity"]["keeper"],
             "owner": config["owner"],
             "note": config["note"],
         }
-        self._clients = Clients(self._selector, listener, hello, self._handle)
+        self._clients = Clients(self._poller, listener, hello, self._handle)
         self._busy_at_s = time.monotonic()
         self._ordered: list[tuple[Client, dict[str, Any]]] = []  # starts of this turn
         self._over = False
@@ -44,13 +46,12 @@ class Keeper:
         """Until there is nothing to keep."""
         supervisor = self._supervisor
         while not self._over:
-            wait_s = supervisor.timers.wait_s()
-            for key, _ in self._selector.select(wait_s):
-                key.data()
+            self._poller.wait(supervisor.timers.wait_s())
             self._begin_ordered()
             supervisor.timers.run_due()
             if self._changed:
-                self._clients.tell(None, {"changed": list(dict.fromkeys(self._changed))})
+                names = ",".join(map(quote, dict.fromkeys(self._changed)))
+                self._clients.tell(None, '{"changed":[' + names + "]}")
                 self._changed.clear()
             self._clients.flush()
             self._over = self._over or self._nothing_to_do()
@@ -76,7 +77,7 @@ class Keeper:
             self._supervisor.stop(message["run"], message["sandbox"], message["grace_s"])
         elif message["op"] == "list":
             found = [[one.name, one.created_at_s] for one in self._supervisor.sandboxes.values()]
-            self._clients.tell(client, {"listed": found})
+            self._clients.tell(client, compact({"listed": found}))
         elif message["op"] == "leave":
             self._ending = True  # as soon as nothing runs
 
@@ -88,7 +89,12 @@ class Keeper:
         problem = self._supervisor.announce([message["run"] for _, message in ordered])
         for client, message in ordered:
             reply = problem or self._supervisor.start(message)
-            self._clients.tell(client, {"answer": message["run"], **reply})
+            self._clients.tell(
+                client,
+                _OK % quote(message["run"])
+                if reply is OK
+                else compact({"answer": message["run"], **reply}),
+            )
 
     def _wake_on_signals(self) -> None:
         """Ended children arrive as bytes on a pipe, so that the loop sees them in turn."""
@@ -100,7 +106,7 @@ class Keeper:
         # As pid 1 of a namespace, what has no handler cannot be used against us by a run.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        self._selector.register(readable, selectors.EVENT_READ, lambda: self._reap(readable))
+        self._poller.watch(readable, self._reap, readable)
         self._supervisor.timers.after(TERM_POLL_S, self._look_for_term)
 
     def _reap(self, readable: int) -> None:

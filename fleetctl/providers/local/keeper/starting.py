@@ -24,6 +24,7 @@ from .begun import Begun
 from .child import DESCRIPTORS_MAX, rlimits
 from .serve import Keeper
 
+WARM_RUNS = 20  # after so many the interpreter has stopped rewriting its own code
 LOCK_WAIT_S = 0.3  # the keeper before us may still be leaving
 
 
@@ -177,7 +178,9 @@ def _warm_up(guest: ModuleType) -> None:
     forked.
     """
     main = sys.modules["__main__"]
-    guest.Sandbox([]).run("SUBMIT(warm=[1, 2.5, None])", {}, json.dumps)
+    sandbox = guest.Sandbox([])
+    for _ in range(WARM_RUNS):
+        sandbox.run("SUBMIT(warm=[1, 2.5, None])", {"a": 1}, json.dumps)
     sys.modules["__main__"] = main
     # Not `threading`: what it does after a fork costs each task more than the rest of its start.
     for name in ("atexit", "linecache", "traceback"):

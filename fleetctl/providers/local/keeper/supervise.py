@@ -7,9 +7,7 @@ callables, so that it knows no clients.
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import selectors
 import signal
 import socket
 import time
@@ -17,12 +15,14 @@ from typing import Any, Callable
 
 from . import procs, record, usage
 from .begun import Begun
-from .child import Birth, become
+from .child import Birth, become, variable
 from .cleaning import Janitor
 from .concluding import conclude, files_left, read_metrics
 from .hearing import Hearing
 from .logfile import LogFile
+from .poller import Poller
 from .sandbox import Run, Sandbox
+from .text import compact
 from .timers import Timers
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
@@ -30,13 +30,14 @@ HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
 TICK_S = 1.0  # between two looks at memory, processes and metrics files
 
 Reply = dict[str, Any]
+OK: Reply = {"ok": True}
 
 
 class Supervisor:
     def __init__(
         self,
         config: dict[str, Any],
-        selector: selectors.BaseSelector,
+        poller: Poller,
         places: tuple[int, Begun],
         changed: Callable[[str], None],
     ) -> None:
@@ -48,9 +49,10 @@ class Supervisor:
         self._runs = runs
         self._begun = begun
         self._changed = changed
-        self._hearing = Hearing(selector, changed, self._done)
+        self._hearing = Hearing(poller, changed, self._done)
         self._pids: dict[int, Sandbox] = {}
         self._marks = itertools.count(config["mark_base"])
+        self._identity = compact({**config["identity"], "note": config["note"]})[1:-1]
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._janitor = Janitor(
             config["work_dir"], config["identity"]["keeper"].rpartition("/")[2][:8]
@@ -75,10 +77,10 @@ class Supervisor:
             record.write_lost(journal)
             return {"ok": True, "adopted": True}
         if name != run and (sandbox is None or sandbox.closing):
-            record.write_unbegun(journal, self._config, f"its sandbox `{name}` is closed")
+            record.write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
         else:
             self._begin(sandbox or self._new_sandbox(name), order, journal)
-        return {"ok": True}
+        return OK
 
     def announce(self, runs: list[str]) -> Reply:
         """Say durably that these runs begin; what is wrong when that cannot be said."""
@@ -142,10 +144,7 @@ class Supervisor:
         readable, writable = os.pipe()
         log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
         run = Run(order, journal, log, readable)
-        note = self._config["note"]
-        journal.write(
-            {"e": "started", "at": run.started_at_s, **self._config["identity"], "note": note}
-        )
+        journal.begin(run.started_at_s, self._identity)
         for remark in self._config["remarks"]:
             log.write(f"fleetctl: {remark}\n".encode())
         try:
@@ -166,21 +165,26 @@ class Supervisor:
 
     def _fork(self, sandbox: Sandbox, order: dict[str, Any], output: int) -> None:
         """A new leader for the sandbox."""
-        ours, theirs = socket.socketpair()
+        serves = self._config["mode"] == "python" and bool(order["reusable"])
+        ours, theirs = _both_ways() if serves else os.pipe()
+        for name in order["params"]:
+            variable(name)
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
         birth.fresh = sandbox.fresh
         try:
             pid = os.fork()
             if pid == 0:
-                become(birth, output, theirs.fileno(), self._null)
+                become(birth, output, theirs, self._null)
         finally:
-            theirs.close()
+            os.close(theirs)
         sandbox.pid, sandbox.status, sandbox.channel = pid, None, ours
-        sandbox.serves = self._config["mode"] == "python" and order["reusable"]
+        sandbox.serves = serves
         self._pids[pid] = sandbox
 
     def _done(self, sandbox: Sandbox, run: Run) -> None:
         """A worker's task is over: it takes the next one, or leaves."""
+        if sandbox.status is not None:
+            return  # its last words, read after it died
         if run.order["reusable"] and not sandbox.closing:
             self._finish(sandbox)
             return
@@ -238,18 +242,12 @@ class Supervisor:
         left = files_left(sandbox.work)
         if "metrics.jsonl" in left:
             read_metrics(sandbox, run)
-        *results, ended = conclude(
-            sandbox,
-            run,
-            left,
-            note=self._config["note"],
-            memory=self._config["limits"]["memory"],
-        )
+        result, ended = conclude(sandbox, run, left, memory=self._config["limits"]["memory"])
         crashed = self._config["mode"] == "python" and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
-        run.journal.write(*results, {**ended, "open": staying})
-        run.journal.close()
-        sandbox.run = None
+        ended["note"] = self._config["note"]
+        run.journal.end(result, ended, sandbox_open=staying)
+        sandbox.run, sandbox.told_open = None, staying
         sandbox.clean = sandbox.clean and ended["ok"]
         if staying:
             self._rest(sandbox)
@@ -278,7 +276,7 @@ class Supervisor:
             return
         del self.sandboxes[sandbox.name]
         self._hearing.hang_up(sandbox)
-        if record.said_open(self._runs, sandbox.last):
+        if sandbox.told_open:
             record.append(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
             self._changed(sandbox.last)
         if sandbox.clean:
@@ -297,13 +295,18 @@ class Supervisor:
                 self.end(sandbox, why, 0.0)
 
 
-def _hand_over(channel: socket.socket, order: dict[str, Any], output: int) -> None:
+def _both_ways() -> tuple[int, int]:
+    """Two ends of a channel on which orders, with a descriptor each, can go to a worker."""
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+def _hand_over(channel: int, order: dict[str, Any], output: int) -> None:
     """Another task for a worker that waits for one."""
-    data = (json.dumps(order) + "\n").encode()
-    channel.settimeout(HANG_UP_S)
-    try:
-        sent = socket.send_fds(channel, [data], [output])
+    data = (compact(order) + "\n").encode()
+    with socket.socket(fileno=os.dup(channel)) as to_worker:
+        to_worker.settimeout(HANG_UP_S)
+        sent = socket.send_fds(to_worker, [data], [output])
         if sent < len(data):
-            channel.sendall(data[sent:])
-    finally:
-        channel.setblocking(False)
+            to_worker.sendall(data[sent:])
+    os.set_blocking(channel, False)
