@@ -105,8 +105,17 @@ async def _run(uv: str, arguments: list[str], log: Path) -> None:
     if code:
         tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
         raise Refused(
-            f"the environment of the image cannot be built: {tail}", hint=f"the whole log is {log}"
+            f"the environment of the image cannot be built: {_one_line(tail)}",
+            hint=f"the whole log is {log}",
         )
+
+
+def _one_line(tail: str) -> str:
+    """uv says a chain of causes, a line each."""
+    lines = (
+        line.strip().removeprefix("error: ").removeprefix("cause: ") for line in tail.split("\n")
+    )
+    return "; ".join(line.rstrip(".") for line in lines if line)
 
 
 def _hidden_base(layout: Layout, base: str) -> list[str]:

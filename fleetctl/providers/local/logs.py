@@ -6,16 +6,21 @@ as the task wrote them: who prints them on a terminal escapes them.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fleetctl.providers.local import places
 from fleetctl.providers.local.paths import Layout, checked
 
 CHUNK_BYTES_MAX = 256 * 1024
 POLL_S = 0.1  # how soon new output is seen when following
+LAST_WORDS_LINES = 5
+LAST_WORDS_BYTES = 1024
+SMALL_LOG_BYTES = 256 * 1024  # far below the size at which a log is rotated
 TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter
 
 
@@ -43,6 +48,7 @@ class LogReader:
     """
 
     def __init__(self, layout: Layout, uid: str, run: str) -> None:
+        self._layout = layout
         self._directory = layout.runs(uid)
         self._run = checked(run)
 
@@ -72,11 +78,25 @@ class LogReader:
         last = max(self._segments(), default=None)
         return 0 if last is None else last + _size(self._path(last))
 
+    def last_words(self) -> str:
+        """The last few lines, for a message; "" when there is no output."""
+        first = _size(self._path(0))
+        # Looking for later parts lists the directory of all runs, so a small log is not asked.
+        end = first if first < SMALL_LOG_BYTES else self.size()
+        data, _ = self.read(max(0, end - LAST_WORDS_BYTES))
+        lines = data.decode("utf-8", "replace").rstrip().splitlines()
+        return "\n".join(lines[-LAST_WORDS_LINES:])
+
     def ended(self) -> bool:
-        """Whether the journal holds an end record, or there is no journal."""
+        """Whether nothing more will come: the run has ended, or its keeper died, or it never
+        was.
+        """
         path = self._directory / f"{self._run}.jsonl"
         tail = _read(path, max(0, _size(path) - TAIL_BYTES))
-        return b'{"e":"ended"' in tail or not tail
+        if b'{"e":"ended"' in tail or not tail:
+            return True
+        keeper = _keeper_of(_read(path, 0))
+        return keeper is not None and not places.is_held(self._layout.keeper(keeper[0]), keeper[1])
 
     def _path(self, start: int) -> Path:
         return self._directory / (f"{self._run}.{start}.log" if start else f"{self._run}.log")
@@ -98,6 +118,15 @@ class LogReader:
             and name.endswith(".log")
             and (middle := name[len(prefix) : -4]).isdigit()
         )
+
+
+def _keeper_of(journal: bytes) -> tuple[str, str] | None:
+    """(directory name, token) of the keeper that a journal's first line names."""
+    try:
+        name, _, token = str(json.loads(journal.partition(b"\n")[0])["keeper"]).partition("/")
+    except (ValueError, KeyError, TypeError):
+        return None
+    return name, token
 
 
 def _size(path: Path) -> int:

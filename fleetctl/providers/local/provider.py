@@ -165,7 +165,7 @@ class LocalProvider:
         name, _, token = handle.partition("/")
         if seen.ending is not None and not seen.ending.sandbox_open:
             self._keepers.forget(name, ref.run)
-            return describe(ref, seen, handle, sandbox_open=False)
+            return self._with_last_words(uid, describe(ref, seen, handle, sandbox_open=False))
         gone = await self._keepers.is_gone(name, token)
         if seen.ending is None and gone:
             # Its end may have been written between the two looks.
@@ -173,7 +173,13 @@ class LocalProvider:
             if seen.ending is None:
                 return Gone(ref.run, time.time())
         self._keepers.watch(name, ref.run)
-        return describe(ref, seen, handle, sandbox_open=not gone)
+        return self._with_last_words(uid, describe(ref, seen, handle, sandbox_open=not gone))
+
+    def _with_last_words(self, uid: str, seen: Observation) -> Observation:
+        """A command says on its output why it failed; that is the message when it has no other."""
+        if not isinstance(seen, Ended) or seen.ok or seen.infrastructure or seen.message:
+            return seen
+        return replace(seen, message=LogReader(self._layout, uid, seen.run).last_words())
 
     def _handle(self, uid: str, run: str) -> str:
         """The handle that a run's keeper wrote down; "" when there is none."""
