@@ -139,7 +139,7 @@ def compile_task(code: str) -> CodeType:
 def check_result(value: Any) -> tuple[str, Any]:
     """(what is wrong or "", the value as plain JSON data)."""
     try:
-        text = json.dumps(value, allow_nan=False, default=_scalar)
+        text = _encode(value)
         text.encode("ascii")
         plain = json.loads(text)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
@@ -238,12 +238,16 @@ def _scalar(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__}")
 
 
+# Made once: an encoder made for each result would touch more memory than the result itself.
+_encode = json.JSONEncoder(allow_nan=False, default=_scalar).encode
+
+
 def _where(value: Any) -> str:
     """Names the first field that cannot be written, when that can be told."""
     if isinstance(value, dict):
         for key, item in value.items():
             try:
-                json.dumps(item, allow_nan=False, default=_scalar)
+                _encode(item)
             except (TypeError, ValueError, RecursionError, OverflowError):
                 return f"field `{key}`: "
     return ""

@@ -10,6 +10,7 @@ that core.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import shutil
 import sys
@@ -22,6 +23,7 @@ from fleetctl.providers.base import RunOrder, RunRef
 from fleetctl.providers.local.provider import LocalProvider
 from specs.template import Template
 
+UID = f"bench-{os.getpid()}"  # ext4 places directories by their names: not the same place each time
 CODE = "result = sum(range(1000))\nSUBMIT(index=index, total=result)"
 
 
@@ -38,7 +40,7 @@ async def run_tasks(
             run=name,
             sandbox=name,
             owner="bench",
-            uid="bench",
+            uid=UID,
             resource="batchjob/bench",
             index=index,
             attempt=1,
@@ -57,7 +59,7 @@ async def run_tasks(
         names = {await ended.get()}
         while not ended.empty():
             names.add(ended.get_nowait())
-        refs = [RunRef(name, name, "", 0, "bench") for name in names & live]
+        refs = [RunRef(name, name, "", 0, UID) for name in names & live]
         for seen in await provider.observe(refs):
             if isinstance(seen, Ended):
                 assert seen.ok, seen
@@ -75,7 +77,7 @@ async def main(count: int, width: int) -> None:
     print(f"{count} tasks, {width} in flight: {count / wall_s:.0f} tasks/s, first start included")
     print(f"controller CPU: {own_s / count * 1e6:.0f} us a task")
     print(f"controller memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
-    await provider.remove_scratch("bench", keep_logs=False)
+    await provider.remove_scratch(UID, keep_logs=False)
     await provider.close()
     shutil.rmtree(home)
 

@@ -19,6 +19,7 @@ from fleetctl.providers.local.link import Link, connect
 from fleetctl.providers.local.paths import Layout, make_private
 
 START_TRIES = 20  # another controller may start the same keeper, or one may just be leaving
+COLLECT_S = 0.5  # after which the parents of a keeper have ended
 READY_S = 60.0  # for a keeper to come up, imports of the task's libraries included
 LEAVE_TRIES, LEAVE_PAUSE_S = 50, 0.02  # for a keeper that was killed to let go of its lock
 PACKAGE = Path(__file__).parent / "keeper"
@@ -158,6 +159,8 @@ class Keepers:
             return f"it was not ready within {READY_S:.0f} s"
         finally:
             child.stdout.close()
+            # Where namespaces stand, the process that we started has handed over and ends now.
+            asyncio.get_running_loop().call_later(COLLECT_S, child.poll)
         if not line:
             return f"it ended at once (see {directory / 'keeper.log'})"
         problem = json.loads(line).get("problem")

@@ -30,6 +30,7 @@ def wheel(directory: Path) -> str:
     about = "fleetctl_greeting-1.0.dist-info"
     files = {
         "fleetctl_greeting.py": "text = 'hello'\ndef main():\n    print(text)\n",
+        "fleetctl_crash.py": "import os\nos._exit(66)\n",
         f"{about}/METADATA": "Metadata-Version: 2.1\nName: fleetctl-greeting\nVersion: 1.0\n",
         f"{about}/WHEEL": (
             "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -65,6 +66,14 @@ class TestEnvironments:
         )
         seen = await world.run(python(code, image=image))
         assert seen.result == '{"ours":false,"text":"hello"}'
+
+    @story
+    async def test_a_library_that_kills_its_process_kills_the_task_alone(
+        self, world: World
+    ) -> None:
+        image = {"pip": [wheel(world.directory)]}
+        seen = await world.run(python("import fleetctl_crash\nSUBMIT(1)", image=image))
+        assert (seen.ok, seen.reason) == (False, "ExitCode:66")
 
     @story
     async def test_programs_of_the_image_come_first_on_the_path(self, world: World) -> None:

@@ -193,6 +193,11 @@ class TestEnvironment(InNamespaces):
         assert (await world.run(python(code))).result == '{"output":5}'
 
     @story
+    async def test_what_a_task_imports_is_imported_ahead_and_shared(self, world: World) -> None:
+        code = "import sys\nbefore = 'wave' in sys.modules\nimport wave\nSUBMIT(before)"
+        assert (await world.run(python(code))).result == '{"output":true}'
+
+    @story
     async def test_random_numbers_differ_between_runs(self, world: World) -> None:
         template = python("import random\nSUBMIT(random.random())")
         results = {(await world.run(template, run=f"run-{n}")).result for n in range(3)}

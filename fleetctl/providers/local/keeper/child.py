@@ -185,8 +185,7 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
 
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     config = birth.config
-    for name, value in environment.items():
-        os.environ[name] = value
+    _set_variables(environment)
     sys.argv = ["<task>"]
     sys.path[:0] = [os.getcwd(), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     sandbox = config["guest_sandbox"]
@@ -196,6 +195,14 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
         exit_code = _serve(sandbox, code, exit_code, birth)
     config["guest_module"].leave(exit_code)
     raise AssertionError  # leave() does not return
+
+
+def _set_variables(environment: dict[str, str]) -> None:
+    """As `os.environ.update` does, without a call of Python for each name and each value."""
+    table = os.environ._data  # type: ignore[attr-defined]
+    for name, value in environment.items():
+        os.putenv(name, value)
+        table[name.encode("utf-8", "surrogateescape")] = value.encode("utf-8", "surrogateescape")
 
 
 def _serve(sandbox: Any, code: Any, exit_code: int, birth: Birth) -> int:
@@ -216,7 +223,7 @@ def _serve(sandbox: Any, code: Any, exit_code: int, birth: Birth) -> int:
         os.dup2(output, 2)
         os.close(output)
         birth.order = order
-        os.environ.update(_environment(birth))
+        _set_variables(_environment(birth))
         exit_code = sandbox.run(code, order["params"], _tell)
 
 

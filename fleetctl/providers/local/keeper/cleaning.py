@@ -45,7 +45,10 @@ class Janitor:
         if _as_given(work):
             self._spare.append(work)
             return
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            return  # no process to be had: it stays until its resource is deleted
         if pid == 0:
             try:
                 remove_tree(work)

@@ -104,4 +104,4 @@ def _open_work(sandbox: Sandbox) -> Any:
         return None
 
 
-_NOT_ITS_FAULT = frozenset({"KeeperEnded", "NoProcess"})
+_NOT_ITS_FAULT = frozenset({"KeeperEnded"})

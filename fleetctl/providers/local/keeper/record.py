@@ -35,42 +35,70 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
         self._metrics = 0
+        self._torn = b""
 
     def begin(self, at_s: float, identity: str) -> None:
         """identity: who keeps the run and how, as the inside of a JSON object."""
         self._write(f'{{"e":"started","at":{at_s!r},{identity}}}\n')
 
+    def metric(self, step: Any, values: Any, at_s: Any) -> bool:
+        """Record one report; False when it is none, or the disk refuses.
+
+        `seq` counts values over the whole journal.
+        """
+        numbers = _numbers(values)
+        if not numbers or not isinstance(step, int):
+            return False
+        at_s = at_s if isinstance(at_s, float) else time.time()
+        event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": numbers}
+        try:
+            self._write(compact(event) + "\n")
+        except OSError:
+            return False
+        self._metrics += len(numbers)
+        return True
+
     def end(self, result: str, ended: dict[str, Any], *, sandbox_open: bool) -> None:
-        """The last words, in one write: the result (a JSON text, or "") and how the run ended."""
+        """The last words, in one write: the result (a JSON text, or "") and how the run ended.
+
+        Raises OSError when the disk refuses; then it can be said again.
+        """
         last = compact({"e": "ended", **ended})[:-1]
         self._write(f'{result}{last},"open":{"true" if sandbox_open else "false"}}}\n')
         os.close(self._handle)
 
+    def close(self) -> None:
+        os.close(self._handle)
+
     def _write(self, text: str) -> None:
-        data = text.encode()
+        """After a write that failed half-way, the torn line is ended first."""
+        data = self._torn + text.encode()
+        self._torn = b"\n"
         done = os.write(self._handle, data)
         while done < len(data):
             done += os.write(self._handle, data[done:])
+        self._torn = b""
 
-    def metric(self, step: Any, values: Any, at_s: Any) -> bool:
-        """Record one report; False when it is none. `seq` counts values over the whole journal."""
-        if not isinstance(values, dict) or not isinstance(step, int):
-            return False
-        numbers = {}
-        for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
-                return False
+
+def _numbers(values: Any) -> dict[str, float]:
+    """The values of a report when all of them are finite numbers, else nothing."""
+    if not isinstance(values, dict):
+        return {}
+    numbers = {}
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+            return {}
+        try:
             numbers[name] = float(value)
-        at_s = at_s if isinstance(at_s, float) else time.time()
-        event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": numbers}
-        self._metrics += len(numbers)
-        self._write(compact(event) + "\n")
-        return True
+        except OverflowError:
+            return {}
+    return numbers
 
 
 def write_lost(journal: Journal) -> None:
     """The run began before the machine was started the last time; nobody knows how it ended."""
     journal.begin(time.time(), '"keeper":"lost/","note":""')
+    journal.close()
 
 
 def write_unbegun(journal: Journal, identity: str, why: str) -> None:

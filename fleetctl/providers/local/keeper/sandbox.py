@@ -20,12 +20,12 @@ CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, w
 class Run:
     """One attempt that has begun and not ended."""
 
-    def __init__(self, order: dict[str, Any], journal: Journal, log: LogFile, output: int) -> None:
+    def __init__(self, order: dict[str, Any], journal: Journal, log: LogFile) -> None:
         self.order = order
         self.name: str = order["run"]
         self.journal = journal
         self.log = log
-        self.output: Optional[int] = output  # where its stdout and stderr arrive
+        self.output: Optional[int] = None  # where its stdout and stderr arrive
         self.started_at_s = time.time()
         self.has_result = False
         self.result: Any = None  # as the task handed it in; judged at its end

@@ -27,6 +27,7 @@ from .timers import Timers
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
+RETRY_S = 1.0  # until the disk is asked again to take an end record
 TICK_S = 1.0  # between two looks at memory, processes and metrics files
 
 Reply = dict[str, Any]
@@ -73,13 +74,19 @@ class Supervisor:
             journal = record.Journal(self._runs, run)
         except FileExistsError:
             return {"ok": True, "adopted": True}
+        except OSError as error:
+            return _no_room(error)
         if self._begun.was_before(run):
             record.write_lost(journal)
             return {"ok": True, "adopted": True}
         if name != run and (sandbox is None or sandbox.closing):
             record.write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
-        else:
+            return OK
+        try:
             self._begin(sandbox or self._new_sandbox(name), order, journal)
+        except OSError as error:
+            self._undo(order, journal)
+            return _no_room(error)
         return OK
 
     def announce(self, runs: list[str]) -> Reply:
@@ -141,27 +148,34 @@ class Supervisor:
         return sandbox
 
     def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: record.Journal) -> None:
-        readable, writable = os.pipe()
+        """Raises OSError when nothing has begun."""
         log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
-        run = Run(order, journal, log, readable)
+        run = Run(order, journal, log)
         journal.begin(run.started_at_s, self._identity)
         for remark in self._config["remarks"]:
             log.write(f"fleetctl: {remark}\n".encode())
+        run.output, writable = os.pipe()
         try:
             if sandbox.channel is None:
                 self._fork(sandbox, order, writable)
             else:
                 _hand_over(sandbox.channel, order, writable)
-        except OSError as error:
-            run.error = {"reason": "NoProcess", "message": str(error)}
+        except OSError:
+            os.close(run.output)
+            raise
         finally:
             os.close(writable)
         sandbox.run, sandbox.last, sandbox.fresh = run, run.name, False
         self._hearing.attend(sandbox, run)
-        if run.error:
-            self.end(sandbox, "", 0.0)
-        elif self._config["timeout_s"]:
+        if self._config["timeout_s"]:
             self.timers.after(self._config["timeout_s"], lambda: self._expire(sandbox, run))
+
+    def _undo(self, order: dict[str, Any], journal: record.Journal) -> None:
+        """Nothing began: the next try must find no trace of this one."""
+        journal.close()
+        os.unlink(f"{order['run']}.jsonl", dir_fd=self._runs)
+        if order["sandbox"] == order["run"]:
+            del self.sandboxes[order["sandbox"]]
 
     def _fork(self, sandbox: Sandbox, order: dict[str, Any], output: int) -> None:
         """A new leader for the sandbox."""
@@ -175,6 +189,9 @@ class Supervisor:
             pid = os.fork()
             if pid == 0:
                 become(birth, output, theirs, self._null)
+        except OSError:
+            os.close(ours)
+            raise
         finally:
             os.close(theirs)
         sandbox.pid, sandbox.status, sandbox.channel = pid, None, ours
@@ -246,7 +263,11 @@ class Supervisor:
         crashed = self._config["mode"] == "python" and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
         ended["note"] = self._config["note"]
-        run.journal.end(result, ended, sandbox_open=staying)
+        try:
+            run.journal.end(result, ended, sandbox_open=staying)
+        except OSError:  # a full disk: the end of a run waits until it can be told
+            self.timers.after(RETRY_S, lambda: self._finish(sandbox))
+            return
         sandbox.run, sandbox.told_open = None, staying
         sandbox.clean = sandbox.clean and ended["ok"]
         if staying:
@@ -293,6 +314,11 @@ class Supervisor:
         if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
             for sandbox, why in usage.overuse(live, self._config["limits"]):
                 self.end(sandbox, why, 0.0)
+
+
+def _no_room(error: OSError) -> Reply:
+    """Nothing began: too many files or processes, or a full disk."""
+    return {"reason": "NoCapacity", "message": f"a run cannot begin now: {error}"}
 
 
 def _both_ways() -> tuple[int, int]:
