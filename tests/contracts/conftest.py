@@ -6,4 +6,4 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contracts.provider_suite")
+pytest.register_assert_rewrite("tests.contracts.provider_suite", "tests.contracts.provider_outputs")
