@@ -102,14 +102,14 @@ class Sandbox:
         value = kwargs or {"output": args[0] if len(args) == 1 else list(args)}
         if not self._submitted:
             self._submitted = True
-            problem, plain = check_result(value)
+            problem, text = check_result(value)
             if problem:
                 self._refused = True
                 self._emit(
                     {"e": "error", "reason": "ResultInvalid", "message": f"SUBMIT: {problem}"}
                 )
             else:
-                self._emit({"e": "result", "value": plain})
+                self._emit({"e": "result", "json": text})
         raise Submitted
 
     def _report(self, *, step: Optional[int] = None, **metrics: Any) -> None:
@@ -136,22 +136,28 @@ def compile_task(code: str) -> CodeType:
     return compile(code, FILE_NAME, "exec")
 
 
-def check_result(value: Any) -> tuple[str, Any]:
-    """(what is wrong or "", the value as plain JSON data)."""
+def check_result(value: Any) -> tuple[str, str]:
+    """(what is wrong or "", the value as JSON text in ASCII)."""
     try:
         text = _encode(value)
-        text.encode("ascii")
-        plain = json.loads(text)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        return f"the result cannot be written as JSON ({_where(value)}{error})", None
+        return f"the result cannot be written as JSON ({_where(value)}{error})", ""
     if len(text) > RESULT_BYTES_MAX:
         return (
             f"the result has {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
             " (write large data to a volume and submit its path)"
-        ), None
-    if depth(plain) > RESULT_DEPTH_MAX:
-        return f"the result is nested more than {RESULT_DEPTH_MAX} deep", None
-    return "", plain
+        ), ""
+    # With fewer brackets than levels there is no need to look; most results have a few.
+    if text.count("[") + text.count("{") > RESULT_DEPTH_MAX and _too_deep(text):
+        return f"the result is nested more than {RESULT_DEPTH_MAX} deep", ""
+    return "", text
+
+
+def _too_deep(text: str) -> bool:
+    try:
+        return depth(json.loads(text)) > RESULT_DEPTH_MAX
+    except (RecursionError, ValueError):
+        return True
 
 
 def depth(value: Any) -> int:

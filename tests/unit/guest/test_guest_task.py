@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 import subprocess
 from pathlib import Path
@@ -30,7 +31,7 @@ class Teller:
 
     @property
     def result(self) -> Any:
-        results = [event["value"] for event in self.events if event["e"] == "result"]
+        results = [json.loads(event["json"]) for event in self.events if event["e"] == "result"]
         return results[0] if results else None
 
     @property
@@ -185,7 +186,7 @@ def test_the_assembled_guest_runs_a_task_alone() -> None:
     exec(compile(guest_source(), "guest.py", "exec"), namespace)
     events: list[Event] = []
     assert namespace["Sandbox"]([]).run("SUBMIT(peek('abc', 1))", {}, events.append) == 0
-    assert events == [{"e": "result", "value": {"output": "bc"}}]
+    assert events == [{"e": "result", "json": '{"output": "bc"}'}]
 
 
 def test_the_assembled_guest_is_one_text_that_needs_nothing_of_ours() -> None:

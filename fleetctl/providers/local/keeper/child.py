@@ -186,8 +186,6 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     config = birth.config
     _set_variables(environment)
-    sys.argv = ["<task>"]
-    sys.path[:0] = [os.getcwd(), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     sandbox = config["guest_sandbox"]
     code = config["compiled"] or config["code"]
     exit_code = sandbox.run(code, birth.order["params"], _tell)
@@ -241,7 +239,11 @@ def _receive(channel: socket.socket) -> Optional[tuple[dict[str, Any], int]]:
 
 
 def _tell(event: dict[str, Any]) -> None:
-    """One line to the keeper."""
-    data = memoryview((json.dumps(event) + "\n").encode())
+    """One line to the keeper. A result comes as JSON text; writing it anew would touch much memory
+    for nothing.
+    """
+    result = event.get("json")
+    line = json.dumps(event) if result is None else '{"e":"result","value":' + result + "}"
+    data = memoryview((line + "\n").encode())
     while data:
         data = data[os.write(CHANNEL, data) :]

@@ -171,6 +171,9 @@ def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
         config["compiled"] = None  # the task's own process shows the error
     _warm_up(guest)
     guest.show_source(config["code"])
+    sys.argv = ["<task>"]
+    # "" is the directory that a task is in, as with `python -c`.
+    sys.path[:0] = ["", *filter(None, config["env"].get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def _warm_up(guest: ModuleType) -> None:
