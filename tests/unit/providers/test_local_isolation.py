@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -366,3 +367,22 @@ async def _until_one(work: Path) -> None:
         return len(list(work.glob("*/made"))) == 1
 
     await eventually(one, "one work directory was left")
+
+
+class TestPath(InNamespaces):
+    @story
+    async def test_a_task_finds_its_own_modules_and_none_of_the_keeper(self, world: World) -> None:
+        code = """
+import os, sys
+from pathlib import Path
+Path("mine.py").write_text("word = 'mine'")
+import mine
+try:
+    import supervise
+except ModuleNotFoundError:
+    SUBMIT(word=mine.word, first=sys.path[:2], argv=sys.argv)
+"""
+        seen = await world.run(python(code, env={"PYTHONPATH": "/of/the/template"}))
+        assert seen.result is not None, seen.message
+        told = json.loads(seen.result)
+        assert told == {"word": "mine", "first": ["", "/of/the/template"], "argv": ["<task>"]}

@@ -25,6 +25,7 @@ from .child import DESCRIPTORS_MAX, rlimits
 from .serve import Keeper
 
 WARM_RUNS = 20  # after so many the interpreter has stopped rewriting its own code
+HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are run from it
 LOCK_WAIT_S = 0.3  # the keeper before us may still be leaving
 
 
@@ -173,7 +174,9 @@ def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
     guest.show_source(config["code"])
     sys.argv = ["<task>"]
     # "" is the directory that a task is in, as with `python -c`.
-    sys.path[:0] = ["", *filter(None, config["env"].get("PYTHONPATH", "").split(os.pathsep))]
+    theirs = [path for path in sys.path if path != HERE]
+    asked = filter(None, config["env"].get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = ["", *asked, *theirs]
 
 
 def _warm_up(guest: ModuleType) -> None:
