@@ -52,8 +52,14 @@ class BatchJob:
         if done + failed < self.total:
             return None
         if failed:
-            return Verdict(False, "FailedIndexes", f"{failed} of {self.total} tasks failed")
+            return Verdict(False, "FailedIndexes", self._failures(history))
         return Verdict(True, "Completed", f"{done} of {self.total} tasks succeeded")
 
-    def summary(self, history: History) -> dict[str, object]:  # noqa: ARG002
+    def summary(self, history: History) -> dict[str, object]:
+        # A successPolicy may still be met; nothing else makes up for a task that was given up.
+        if history.failed and self.spec.success_policy is None:
+            return {"cannotSucceed": self._failures(history)}
         return {}
+
+    def _failures(self, history: History) -> str:
+        return f"{len(history.failed)} of {self.total} tasks failed"

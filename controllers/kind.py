@@ -96,7 +96,10 @@ class Controller(Protocol):
         ...
 
     def summary(self, history: History) -> dict[str, object]:
-        """Status of this kind alone, such as a sweep's best trial. JSON."""
+        """Status of this kind alone, such as a sweep's best trial. JSON.
+
+        `cannotSucceed` says, while units still run, why the whole will fail under this spec.
+        """
         ...
 
 

@@ -124,6 +124,8 @@ class Sweep:
         out: dict[str, object] = {"method": self.spec.search.method}
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
+        if self._lost(history):
+            out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
         if best is not None and metric is not None:
             unit = self.unit(best)
             out["best"] = {
@@ -144,6 +146,13 @@ class Sweep:
             if index is None:
                 index, free = free, free + 1
             self._points[index] = params
+
+    def _lost(self, history: History) -> bool:
+        """A trial was given up, and neither a limit, a target nor a policy makes up for it."""
+        metric, spec = self.spec.search.metric, self.spec
+        if spec.max_failed_indexes is not None or spec.success_policy is not None:
+            return False
+        return bool(history.failed) and (metric is None or metric.target is None)
 
     def _finished(self, history: History) -> Verdict:
         done, failed = len(history.succeeded), len(history.failed)

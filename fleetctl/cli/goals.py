@@ -80,7 +80,8 @@ def _phase(wanted: Goal, seen: View) -> Answer:
     if wanted.word == "first-result" and seen.count("succeeded"):
         return Answer(Outcome.MET, "a first result is there")
     if not seen.over:
-        return WAITING
+        lost = seen.text("cannotSucceed") if wanted.word in ("complete", "succeeded") else ""
+        return Answer(Outcome.IMPOSSIBLE, lost) if lost else WAITING
     good = {
         "complete": (SUCCEEDED,),
         "succeeded": (SUCCEEDED,),

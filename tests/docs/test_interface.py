@@ -105,6 +105,18 @@ def test_a_wait_that_cannot_be_met_ends_with_1_and_one_without_time_with_124(tou
     assert tour.run("wait", "job/bad", "--for=succeeded").code == 1
 
 
+def test_a_wait_ends_at_once_when_a_task_has_failed_for_good_and_others_still_run(
+    tour: Fleet,
+) -> None:
+    script = "[ $JOB_COMPLETION_INDEX = 0 ] && exit 1; sleep 600"
+    spec = {"parallelism": 2, "tasks": {"completions": 2}, "template": {"script": script}}
+    tour.ok("apply", "-f", "-", stdin=manifest("BatchJob", "doomed", spec))
+    answer = tour.run("wait", "job/doomed", "--for=succeeded", "--timeout", "5m")
+    assert answer.code == 1
+    assert "batchjob/doomed can no longer succeed: 1 of 2 tasks failed" in answer.talk
+    assert tour.status("job/doomed")["active"] == 1
+
+
 def test_a_wrong_manifest_ends_with_2_and_stores_nothing(tour: Fleet) -> None:
     good = manifest("BatchJob", "good", {"template": {"script": "exit 0"}})
     wrong = manifest("BatchJob", "wrong", {"template": {"script": "exit 0"}, "paralellism": 1})

@@ -50,6 +50,21 @@ def test_a_first_result_is_enough_while_the_rest_still_runs() -> None:
     assert outcome("first-result", seen(phase="Running", succeeded=1)) is Outcome.MET
 
 
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("complete", Outcome.IMPOSSIBLE),
+        ("succeeded", Outcome.IMPOSSIBLE),
+        ("failed", Outcome.WAITING),
+        ("finished", Outcome.WAITING),
+        ("first-result", Outcome.WAITING),
+    ],
+)
+def test_success_is_given_up_while_the_rest_still_runs(word: str, expected: Outcome) -> None:
+    now = seen(phase="Running", failed=1, cannotSucceed="1 of 2 tasks failed")
+    assert outcome(word, now) is expected
+
+
 def test_gone_meets_a_deletion_and_ends_every_other_goal() -> None:
     assert outcome("delete", None) is Outcome.MET
     assert outcome("succeeded", None) is Outcome.IMPOSSIBLE

@@ -51,6 +51,24 @@ def test_tasks_run_to_the_end_although_some_fail() -> None:
     assert (plan.phase, plan.reason) == (Phase.FAILED, "FailedIndexes")
 
 
+def test_a_job_that_can_only_fail_says_so_while_it_runs() -> None:
+    play = Play(job(completions=3, backoffLimitPerIndex=1))
+    play.turn()
+    play.fail(0)
+    assert "cannotSucceed" not in play.turn().extra
+    play.now_s += 1000.0
+    play.turn()
+    play.fail(0)
+    assert play.turn().extra["cannotSucceed"] == "1 of 3 tasks failed"
+
+
+def test_a_job_with_a_success_policy_may_still_succeed_after_a_failure() -> None:
+    play = Play(job(completions=3, successPolicy={"rules": [{"succeededCount": 2}]}))
+    play.turn()
+    play.fail(0)
+    assert "cannotSucceed" not in play.turn().extra
+
+
 def test_too_many_failed_tasks_end_the_job_and_stop_the_rest() -> None:
     play = Play(job(completions=8, parallelism=4, maxFailedIndexes=1))
     play.turn()

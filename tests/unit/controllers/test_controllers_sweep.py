@@ -135,6 +135,28 @@ def test_failed_trials_fail_the_sweep_unless_some_are_allowed() -> None:
         assert play.turn().phase is phase
 
 
+def test_a_sweep_that_can_only_fail_says_so_while_it_runs() -> None:
+    for fields, lost in (
+        ({}, "1 of 3 trials failed"),
+        ({"maxFailedIndexes": 1}, None),
+        ({"successPolicy": {"rules": [{"succeededCount": 2}]}}, None),
+    ):
+        play = sweep(**fields)
+        play.turn()
+        play.fail(0)
+        assert play.turn().extra.get("cannotSucceed") == lost
+
+
+def test_a_sweep_with_a_target_may_still_reach_it_after_a_failure() -> None:
+    play = sweep(search=grid(0, 1, 2, metric={"name": "loss", "target": 0.5}))
+    play.turn()
+    play.fail(0)
+    assert "cannotSucceed" not in play.turn().extra
+    play.succeed(1, result=loss(0.4))
+    play.succeed(2, result=loss(1))
+    assert play.turn().phase is Phase.SUCCEEDED
+
+
 def test_the_limit_on_all_failures_holds_for_trials_too() -> None:
     play = sweep(backoffLimit=0, backoffLimitPerIndex=9)
     play.turn()
