@@ -14,6 +14,7 @@ from controllers.model import Alive, Gone
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.local import places
+from fleetctl.providers.local.orders import CPU_HEADROOM_S
 from tests.contracts.local_worlds import LocalWorld, stop_keepers
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
@@ -188,6 +189,12 @@ class TestEnvironment(InNamespaces):
         core, blocks, files = (await world.log(ref)).decode().split()[:3]
         assert (core, blocks) == ("0", "2048")
         assert int(files) <= 65536
+
+    @story
+    async def test_cpu_time_is_limited_by_the_timeout_times_the_cores(self, world: World) -> None:
+        seen = await world.run(script("ulimit -t", resources={"cpu": 3}, timeoutSeconds=100))
+        ref = RunRef("run-0", "run-0", seen.handle, 0, "uid-1")
+        assert await world.log(ref) == f"{3 * 100 + CPU_HEADROOM_S}\n".encode()
 
     @story
     async def test_a_module_of_the_task_may_be_called_like_one_of_ours(self, world: World) -> None:
