@@ -60,7 +60,8 @@ def _absolute(path: Any, directory: str) -> Any:
     """The path from the root; what is no path is left for the model to refuse."""
     if not isinstance(path, str) or not path or "\0" in path:
         return path
-    return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))  # noqa: PTH111 - never raises
+    own = os.path.expanduser(path)  # noqa: PTH111 - pathlib's raises where there is no such user
+    return os.path.normpath(os.path.join(directory, own))
 
 
 def _shown(path: str, document: Document) -> str:

@@ -13,8 +13,8 @@ FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ?
 ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
 
 -- name: resource_of
-SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations, status,
-    spec
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
+    status, spec
 FROM resources JOIN specs USING (rid) WHERE uid = ?;
 
 -- name: runs

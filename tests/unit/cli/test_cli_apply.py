@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,8 +66,8 @@ def test_a_directory_stands_for_its_manifests_in_order(home: Path) -> None:
         Path("d", name).write_text(name)
     with controller(home, replies(OK)) as asked:
         fleetctl("apply", "-f", "d")
-    documents = sent(asked)[0]["documents"]
-    assert [one["path"] for one in documents] == ["d/a.yml", "d/b.yaml", "d/c.json"]  # type: ignore[attr-defined]
+    documents: Any = sent(asked)[0]["documents"]
+    assert [one["path"] for one in documents] == ["d/a.yml", "d/b.yaml", "d/c.json"]
 
 
 def test_variables_are_sent_only_when_they_are_asked_for(

@@ -177,7 +177,8 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     arguments = birth.order["argv"]
     try:
-        os.execvpe(arguments[0], arguments, {**os.environ, **environment})  # noqa: S606 - no shell is the point
+        whole = {**os.environ, **environment}
+        os.execvpe(arguments[0], arguments, whole)  # noqa: S606 - no shell is the point
     except FileNotFoundError:
         looked = environment.get("PATH", "no PATH")
         raise OSError(f"command `{arguments[0]}` was not found (looked in {looked})") from None
