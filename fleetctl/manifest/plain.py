@@ -10,6 +10,7 @@ import re
 
 # What every reader of JSON, and SQLite, can hold.
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+_SAFE_DIGITS = 18  # any whole number of so many fits
 
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -30,7 +31,7 @@ def resolve(text: str) -> str | int | float | bool | None:
     if text[0] not in _NUMBER_BEGINS:
         return text
     if _INT.fullmatch(text):
-        return _int(text, 10)
+        return int(text) if len(text) <= _SAFE_DIGITS else _int(text, 10)
     if _OTHER_BASE.fullmatch(text):
         return _int(text, 0)
     if _FLOAT.fullmatch(text):

@@ -76,13 +76,14 @@ def read(file: str, text: str, *, wanted: frozenset[Path] = frozenset()) -> Read
 
 
 class _Frame:
-    """An open collection."""
+    """An open collection. wanted: somebody asked for the position of an entry of it."""
 
-    __slots__ = ("at", "container", "full", "key", "keyed")
+    __slots__ = ("at", "container", "full", "key", "keyed", "wanted")
 
-    def __init__(self, container: Any, at: Position) -> None:
+    def __init__(self, container: Any, at: Position, *, wanted: bool) -> None:
         self.container = container
         self.at = at
+        self.wanted = wanted
         self.key: str | None = None
         self.full = False
         self.keyed = False  # a key was read and its value comes next
@@ -92,6 +93,7 @@ class _Walk:
     def __init__(self, file: str, wanted: frozenset[Path]) -> None:
         self.file = file
         self.wanted = wanted
+        self.wanted_in = {path[:-1] for path in wanted if path}
         self.reading = Reading()
         self.stack: list[_Frame] = []
         self.root = Root(None, (1, 1))
@@ -141,7 +143,8 @@ class _Walk:
         if len(self.stack) >= DEPTH_MAX:
             self.report(at, f"the document is nested more than {DEPTH_MAX} levels deep")
             return False
-        self.stack.append(_Frame(container, at))
+        wanted = bool(self.wanted_in) and self._path() in self.wanted_in
+        self.stack.append(_Frame(container, at, wanted=wanted))
         return self._counted(at)
 
     def _counted(self, at: Position) -> bool:
@@ -176,13 +179,13 @@ class _Walk:
             if not frame.keyed:
                 self._key(frame, value, at, broken=broken, plain=bool(written))
                 return
-            if self.wanted or broken:
+            if frame.wanted or broken:
                 self._mark(value, at, broken=broken, written=written)
             frame.keyed = False
             if frame.key is not None:
                 frame.container[frame.key] = value
         else:
-            if self.wanted or broken:
+            if frame.wanted or broken:
                 self._mark(value, at, broken=broken, written=written)
             frame.container.append(value)
 
@@ -202,7 +205,7 @@ class _Walk:
         else:
             frame.key = key
             frame.container[key] = None
-            if self.wanted and (path := self._path()) in self.wanted:
+            if frame.wanted and (path := self._path()) in self.wanted:
                 self.root.keys[path] = at
 
     def _mark(self, value: Any, at: Position, *, broken: bool, written: str) -> None:
