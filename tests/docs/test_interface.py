@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.docs.fleet import Fleet
+from tests.docs.fleet import BIN, HANG_S, Fleet
 
 pytestmark = pytest.mark.xdist_group("docs-readme")
 
@@ -115,6 +118,30 @@ def test_a_wait_ends_at_once_when_a_task_has_failed_for_good_and_others_still_ru
     assert answer.code == 1
     assert "batchjob/doomed can no longer succeed: 1 of 2 tasks failed" in answer.talk
     assert tour.status("job/doomed")["active"] == 1
+
+
+def test_a_watch_goes_on_with_a_line_for_every_change(tour: Fleet) -> None:
+    spec = {"parallelism": 0, "template": {"script": "exit 0"}}
+    tour.ok("apply", "-f", "-", stdin=manifest("BatchJob", "seen", spec))
+    words = [str(BIN / "fleetctl"), "get", "job/seen", "-w"]
+    with subprocess.Popen(words, env=tour.env, stdout=subprocess.PIPE, text=True) as watch:
+        hang = threading.Timer(HANG_S, watch.kill)
+        hang.start()
+        assert watch.stdout is not None
+        assert watch.stdout.readline().split()[:2] == ["NAME", "STATUS"]
+        assert watch.stdout.readline().split()[:2] == ["seen", "Pending"]
+        tour.ok("apply", "-f", "-", stdin=manifest("BatchJob", "seen", {**spec, "parallelism": 1}))
+        phases = [line.split()[1] for line in _until(watch.stdout, "Succeeded")]
+        hang.cancel()
+        watch.terminate()
+    assert phases[-1] == "Succeeded"
+
+
+def _until(lines: Iterable[str], word: str) -> Iterator[str]:
+    for line in lines:
+        yield line
+        if word in line:
+            return
 
 
 def test_a_wrong_manifest_ends_with_2_and_stores_nothing(tour: Fleet) -> None:
