@@ -167,12 +167,17 @@ def selector(text: str) -> tuple[Term, ...]:
     terms = []
     for part in text.split(","):
         key, op, value = _split_term(part.strip())
-        if not key or (op != "exists" and not value):
+        if not _is_label(key) or (op != "exists" and not _is_label(value)):
             raise argparse.ArgumentTypeError(
                 f"`{text}` is not a label selector; write it as team=rlm,stage!=test"
             )
         terms.append(Term(key, op, value))
     return tuple(terms)
+
+
+def _is_label(text: str) -> bool:
+    """Whether a label can be called so. `in (a,b)` and `!team` are words of other languages."""
+    return bool(text) and all(char.isalnum() or char in "-_./" for char in text)
 
 
 def _split_term(part: str) -> tuple[str, str, str]:

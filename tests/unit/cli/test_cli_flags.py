@@ -74,7 +74,9 @@ def test_a_selector_knows_equal_unequal_and_present() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "=x", "team=", "a=b,", "!=x"])
+@pytest.mark.parametrize(
+    "text", ["", "=x", "team=", "a=b,", "!=x", "team in (a,b)", "!team", "a>1"]
+)
 def test_what_is_no_selector_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         selector(text)
