@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from fleetctl.cli.kinds import Target
 from fleetctl.cli.pace import Deadline
-from fleetctl.cli.tasks import Task, in_order, task
+from fleetctl.cli.tasks import Task, attempt, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
-from fleetctl.stores.reader import EventLine, Reader, ResourceRow, TaskRow
+from fleetctl.stores.reader import EventLine, Reader, ResourceRow
 from specs.kinds import Kind
 
 # Asking whether the files changed takes microseconds; at this pace it is below 1 % of a core.
@@ -76,7 +76,7 @@ class Reading:
     def attempts(self, seen: View, *, index: int | None = None) -> Iterator[Task]:
         """Every run, by index and attempt; streams."""
         rows = self._reader.runs(seen.resource.uid, index=index)
-        return (task(TaskRow(run, run.attempt, None), seen) for run in rows)
+        return (attempt(run) for run in rows)
 
     def failed_tasks(self, seen: View) -> Iterator[Task]:
         """The tasks that count as failed, by index. Costs what is taken, not what there is."""

@@ -33,6 +33,12 @@ def task(row: TaskRow, seen: View) -> Task:
     return Task(row.run, row.attempts, _state(row.run, seen), row.result)
 
 
+def attempt(run: RunRow) -> Task:
+    """One run for itself: when it has ended it has failed, whatever becomes of its task."""
+    ended = {"Lost": FAILED, "Refused": FAILED, "Stopped": CANCELLED}
+    return Task(run, run.attempt, ended.get(run.state, run.state), None)
+
+
 def _state(run: RunRow, seen: View) -> str:
     """The run's own state, unless the task goes on after it: then it is queued again."""
     if run.state in ("Starting", "Running", "Stopping", "Succeeded"):

@@ -18,6 +18,7 @@ from fleetctl.cli.logpick import Pick
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import Supervisor
 from fleetctl.cli.tasks import Task, in_order, in_ranges, task
+from fleetctl.cli.tasks import attempt as one_attempt
 from fleetctl.cli.view import View, view
 from fleetctl.clock import SystemClock
 from fleetctl.home import LOCK
@@ -187,6 +188,13 @@ def test_a_task_that_goes_on_is_queued_whatever_its_last_attempt_came_to(
 ) -> None:
     row = TaskRow(attempt(1, state).run, 1, None)
     assert task(row, seen(**status)).state == word
+
+
+@pytest.mark.parametrize(
+    ("state", "word"), [("Running", "Running"), ("Lost", "Failed"), ("Stopped", "Cancelled")]
+)
+def test_an_attempt_that_has_ended_is_not_queued_though_its_task_is(state: str, word: str) -> None:
+    assert one_attempt(attempt(1, state).run).state == word
 
 
 def test_sets_of_indexes_are_read_as_the_status_writes_them() -> None:
