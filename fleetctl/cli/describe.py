@@ -10,10 +10,10 @@ from fleetctl.cli.flags import Parser
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
-from fleetctl.cli.summary import best_line, took
+from fleetctl.cli.summary import best_line, failed_line, took
 from fleetctl.cli.tasks import Task, in_order
-from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp
-from fleetctl.cli.view import FAILED, View, fix, why
+from fleetctl.cli.text import age, safe, safe_lines, timestamp
+from fleetctl.cli.view import View, fix, why
 from fleetctl.clock import SystemClock
 from fleetctl.home import home
 
@@ -140,8 +140,7 @@ def _failed(seen: View, reading: Reading) -> Iterator[str]:
     failed = list(islice(reading.failed_tasks(seen), FAILED_SHOWN_MAX))
     yield _label("Failed", f"{units} {safe(seen.text('failedIndexes')) or '?'}")
     for task in failed:
-        attempts = plural(task.attempts, "attempt")
-        yield f"  {unit} {task.run.index}: {safe(task.reason) or FAILED} after {attempts}"
+        yield f"  {failed_line(task, seen)}"
 
 
 def _last_failure(seen: View, reading: Reading) -> Task | None:

@@ -29,7 +29,7 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
             lines.append(f"  fix: {safe(fix(seen))}")
     if failed:
         lines += [
-            f"  {_failed_line(task, seen)}"
+            f"  {failed_line(task, seen)}"
             for task in islice(reading.failed_tasks(seen), FAILED_SHOWN_MAX)
         ]
         if failed > FAILED_SHOWN_MAX:
@@ -56,7 +56,8 @@ def best_line(seen: View) -> str:
     return safe(f"best trial {best.get('index')}: {params} {value}".replace("  ", " ").rstrip())
 
 
-def _failed_line(task: Task, seen: View) -> str:
+def failed_line(task: Task, seen: View) -> str:
+    """`task 3: ExitCode:2 after 1 attempt: the last line that it said`."""
     attempts = f" after {plural(task.attempts, 'attempt')}"
     message = safe(shorten(last_line(task.run.message), MESSAGE_CHARS_MAX))
     said = f": {message}" if message else ""
