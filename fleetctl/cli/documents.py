@@ -14,6 +14,14 @@ def listing(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
     return {"apiVersion": API_VERSION, "kind": "List", "items": list(documents)}
 
 
+def write_all(documents: Sequence[Mapping[str, object]], output: str, screen: Screen) -> None:
+    """Several objects: a JSON List, or a YAML stream, which `apply -f` reads as it is."""
+    if output == "yaml":
+        screen.data("\n---\n".join(_yaml(document, screen) for document in documents))
+    else:
+        write(listing(documents), output, screen)
+
+
 def write(document: object, output: str, screen: Screen) -> None:
     screen.data(_yaml(document, screen) if output == "yaml" else json.dumps(document, indent=2))
 

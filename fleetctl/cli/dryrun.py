@@ -9,6 +9,7 @@ from fleetctl.cli.kinds import Target, kind_of
 from fleetctl.cli.reading import Reading, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
+from fleetctl.engine.wishes import differences
 from fleetctl.home import home
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
@@ -20,20 +21,22 @@ def dry_run(documents: Sequence[Document], screen: Screen) -> int:
     with open_reading(home()) as reading:
         for manifest in manifests:
             key = safe(f"{manifest.kind.lower()}/{manifest.name}")
-            screen.data(f"{key} {_outcome(manifest, reading)} (dry run)")
+            outcome, changes = _outcome(manifest, reading)
+            screen.data(f"{key} {outcome} (dry run)" + (f"  {safe(changes)}" if changes else ""))
             for warning in manifest.warnings:
                 screen.warn(safe(warning))
     return 0
 
 
-def _outcome(manifest: Manifest, reading: Reading) -> str:
-    """The word that apply would say."""
+def _outcome(manifest: Manifest, reading: Reading) -> tuple[str, str]:
+    """The word that apply would say, and what would change."""
     seen = reading.find(Target(kind_of(manifest.kind), manifest.name))
     if seen is None or seen.resource.deleted_at_s is not None:
-        return "created"
+        return "created", ""
+    changes = differences(json.dumps(seen.spec()), dump_spec(manifest.spec))
     same = (
-        seen.spec() == json.loads(dump_spec(manifest.spec))
+        not changes
         and seen.resource.labels == dict(manifest.metadata.labels)
         and seen.resource.annotations == dict(manifest.metadata.annotations)
     )
-    return "unchanged" if same else "configured"
+    return "unchanged" if same else "configured", ", ".join(changes)

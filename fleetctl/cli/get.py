@@ -122,10 +122,13 @@ def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> Non
         for view in found:
             screen.data(safe(view.key))
     elif output in ("json", "yaml"):
-        from fleetctl.cli.documents import listing, write
+        from fleetctl.cli.documents import write, write_all
 
         documents = [document(view) for view in found]
-        write(documents[0] if wanted.one and documents else listing(documents), output, screen)
+        if wanted.one and documents:
+            write(documents[0], output, screen)
+        elif documents or output == "json":
+            write_all(documents, output, screen)
     elif not found:
         screen.talk(f"no {wanted.kind.plural if wanted.kind else 'objects'}")
     else:

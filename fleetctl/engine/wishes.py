@@ -129,7 +129,7 @@ def _apply_one(store: Store, manifest: Manifest, now_s: float) -> Outcome:
         generation=known.generation + (not same_spec),
     )
     store.resources.put(changed, expected_version=known.version)
-    return Outcome(key, known.uid, "configured", ", ".join(_differences(known.spec, spec)))
+    return Outcome(key, known.uid, "configured", ", ".join(differences(known.spec, spec)))
 
 
 def _was_refused(resource: Resource) -> bool:
@@ -197,7 +197,7 @@ def _size(manifest: Manifest) -> str:
     return ""
 
 
-def _differences(before: str, after: str) -> list[str]:
+def differences(before: str, after: str) -> list[str]:
     """`parallelism 8 -> 16` for short values, the field's name for long ones; a few."""
     old, new = json.loads(before), json.loads(after)
     out = []

@@ -137,6 +137,20 @@ def test_a_watch_goes_on_with_a_line_for_every_change(tour: Fleet) -> None:
     assert phases[-1] == "Succeeded"
 
 
+def test_what_get_writes_can_be_applied_again_and_a_dry_run_names_what_would_change(
+    tour: Fleet,
+) -> None:
+    spec = {"parallelism": 1, "template": {"python": "SUBMIT(a=1)"}}
+    both = "\n---\n".join(manifest("BatchJob", name, spec) for name in ("left", "right"))
+    tour.ok("apply", "-f", "-", "--wait", stdin=both)
+    written = tour.ok("get", "jobs", "left", "right", "-o", "yaml")
+    again = tour.ok("apply", "-f", "-", stdin=written)
+    assert again.splitlines() == ["batchjob/left unchanged", "batchjob/right unchanged"]
+    changed = manifest("BatchJob", "left", {**spec, "parallelism": 2})
+    said = tour.ok("apply", "-f", "-", "--dry-run", stdin=changed)
+    assert said == "batchjob/left configured (dry run)  parallelism 1 -> 2\n"
+
+
 def _until(lines: Iterable[str], word: str) -> Iterator[str]:
     for line in lines:
         yield line
