@@ -158,7 +158,10 @@ class Sweep:
         done, failed = len(history.succeeded), len(history.failed)
         if self.spec.search.metric is not None and not history.scores:
             name = self.spec.search.metric.name
-            text = f"no trial reported the metric `{name}`; its result or report() must have it"
+            text = (
+                f"no trial reported a finite number as the metric `{name}`; "
+                "its result or report() must have one"
+            )
             return Verdict(False, "MetricMissing", text)
         text = f"{done} of {self.total} trials succeeded" + (f", {failed} failed" if failed else "")
         return Verdict(True, "Completed", text)

@@ -123,6 +123,7 @@ def test_a_sweep_without_its_metric_fails_and_says_so() -> None:
     play.succeed(0, 1, 2, result='{"accuracy":1}')
     plan = play.turn()
     assert (plan.phase, plan.reason) == (Phase.FAILED, "MetricMissing")
+    assert "no trial reported a finite number as the metric `loss`" in plan.message
     assert "`loss`" in plan.message
 
 
