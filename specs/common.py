@@ -125,7 +125,8 @@ class Execution(Spec):
         default=None, description="Seconds or `2h` for the whole, then it fails; default: no limit."
     )
     ttl_seconds_after_finished: Duration | None = Field(
-        default=None, description="Seconds or `7d` until a finished one is freed; default: never."
+        default=None,
+        description="Seconds or `7d` until work directories of a finished one go; default: never.",
     )
     backoff_limit_per_index: Count = Field(
         default=0, description="Failures of one unit that are retried; default 0."
