@@ -10,6 +10,7 @@ from fleetctl.cli.flags import Parser
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
+from fleetctl.cli.starting import holder
 from fleetctl.cli.summary import best_line, failed_line, took
 from fleetctl.cli.tasks import Task, in_order
 from fleetctl.cli.text import age, safe, safe_lines, timestamp
@@ -42,11 +43,16 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     wanted = target(f"{args.object}/{args.name}" if args.name else args.object)
-    with open_reading(home()) as reading:
+    place = home()
+    with open_reading(place) as reading:
         seen = must_find(wanted, reading)
         now_s = SystemClock().now_s()
         for line in lines(seen, reading, now_s):
             screen.data(line)
+    # Without a controller the screen is as old as its end, and would otherwise not show it.
+    waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
+    if waits and holder(place) is None:
+        screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
     return 0
 
 
