@@ -25,6 +25,7 @@ from fleetctl.engine.facts import (
 )
 from fleetctl.engine.track import Call, Track, last_values, score_of
 from fleetctl.providers.base import SANDBOX_CLOSED
+from specs.kinds import KINDS
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -295,5 +296,6 @@ class Absorber:
         self._changed[run.name] = run
         self._results[run.name] = result
         if run.state in (RunState.FAILED, RunState.LOST):
-            what = f"task {run.index} attempt {run.attempt} {run.state.value.lower()}: {run.reason}"
-            self._engine.say(track.resource.uid, f"Task{run.state.value}", what, kind="Warning")
+            unit, ended = KINDS[track.resource.kind].unit, run.state.value
+            what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
+            self._engine.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")

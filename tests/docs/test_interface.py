@@ -151,6 +151,15 @@ def test_what_get_writes_can_be_applied_again_and_a_dry_run_names_what_would_cha
     assert said == "batchjob/left configured (dry run)  parallelism 1 -> 2\n"
 
 
+def test_events_call_a_failed_unit_by_the_name_that_its_kind_gives_it(tour: Fleet) -> None:
+    search = {"method": "grid", "parameters": {"lr": {"values": [1]}}}
+    spec = {"search": search, "template": {"python": "raise ValueError(lr)"}}
+    assert tour.run("apply", "-f", "-", "--wait", stdin=manifest("Sweep", "bad", spec)).code == 1
+    said = tour.ok("events", "sweep/bad")
+    assert "TrialFailed" in said
+    assert "trial 0 attempt 1 failed: Error" in said
+
+
 def _until(lines: Iterable[str], word: str) -> Iterator[str]:
     for line in lines:
         yield line
