@@ -90,13 +90,21 @@ class Gpus:
         return self._directory / f"{index}.json"
 
 
+def _devices_of(part: str) -> list[str]:
+    """`A100` is one device and `A100:2` are two, as in a manifest."""
+    name, _, count = part.rpartition(":")
+    if name and count.isdigit():
+        return [name] * int(count)
+    return [part] if part else []
+
+
 async def devices() -> list[str]:
     """Names of this machine's GPUs by index; $FLEETCTL_LOCAL_GPUS overrides what the driver
     says.
     """
     told = os.environ.get("FLEETCTL_LOCAL_GPUS")
     if told is not None:
-        return [name.strip() for name in told.split(",") if name.strip()]
+        return [name for part in told.split(",") for name in _devices_of(part.strip())]
     try:
         process = await asyncio.create_subprocess_exec(
             "nvidia-smi",

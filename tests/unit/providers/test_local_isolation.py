@@ -321,7 +321,7 @@ class TestTiers:
 class TestGpus(InNamespaces):
     @pytest.fixture(autouse=True)
     def _gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("FLEETCTL_LOCAL_GPUS", "NVIDIA A100-SXM4,NVIDIA A100-SXM4,T4")
+        monkeypatch.setenv("FLEETCTL_LOCAL_GPUS", "NVIDIA A100-SXM4:2, T4")
 
     @story
     async def test_a_run_sees_the_devices_it_got_and_no_other_run_gets_them(
