@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl.errors import Refused
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.local import pythons, system
 from fleetctl.providers.local.keeper.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout, make_private
+from fleetctl.providers.local.programs import ask
 from specs.template import Image
 
+BUILD_S = 840.0  # a step of a build; below the deadline of a start, of which it is a part
 LOG_TAIL_BYTES = 2000  # of a failed build; the whole log stays beside the environment
 LOCK_PAUSE_S = 0.1
 
@@ -93,16 +95,20 @@ async def _build(uv: str, directory: Path, image: Image, base: str) -> None:
 async def _run(uv: str, arguments: list[str], log: Path) -> None:
     """One step of a build. Raises Refused with the end of what uv said."""
     with log.open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            uv,
-            *("--quiet", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "UV_NO_PROGRESS": "1", "VIRTUAL_ENV": ""},
-        )
-        code = await process.wait()
-    if code:
+        environment = {**os.environ, "UV_NO_PROGRESS": "1", "VIRTUAL_ENV": ""}
+        try:
+            answer = await ask(
+                [uv, "--quiet", *arguments],
+                deadline_s=BUILD_S,
+                env=environment,
+                log=output.fileno(),
+            )
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the environment of the image was not built within {BUILD_S:.0f} s",
+                hint=f"the log is {log}",
+            ) from error
+    if answer.code:
         tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
         raise Refused(
             f"the environment of the image cannot be built: {_one_line(tail)}",

@@ -15,6 +15,7 @@ from pathlib import Path
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.local.keeper.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout, make_private
+from fleetctl.providers.local.programs import ask
 from specs.template import GitSource
 
 FETCH_S = 600.0
@@ -138,29 +139,22 @@ async def _git(arguments: list[str], source: GitSource, *, cwd: Path | None) -> 
     """The output of one git command. Raises Refused or Unavailable."""
     options = [part for key, value in _OPTIONS.items() for part in ("-c", f"{key}={value}")]
     try:
-        process = await asyncio.create_subprocess_exec(
-            "git",
-            *options,
-            *arguments,
+        answer = await ask(
+            ["git", *options, *arguments],
+            deadline_s=FETCH_S,
             cwd=cwd or "/",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
             env=_environment(),
         )
     except FileNotFoundError as error:
         raise Refused("source.git needs the program `git`", hint="install git") from error
-    try:
-        output, errors = await asyncio.wait_for(process.communicate(), FETCH_S)
     except TimeoutError as error:
-        process.kill()
         raise Unavailable(
             f"{_shown(source.url)} did not answer within {FETCH_S:.0f} s",
             retry_after_s=RETRY_AFTER_S,
         ) from error
-    if process.returncode:
-        raise _failure(source, errors.decode("utf-8", "replace"))
-    return output.decode("utf-8", "replace")
+    if answer.code:
+        raise _failure(source, answer.errors.decode("utf-8", "replace"))
+    return answer.out.decode("utf-8", "replace")
 
 
 def _failure(source: GitSource, said: str) -> Refused | Unavailable:

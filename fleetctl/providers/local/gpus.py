@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fleetctl.errors import Unavailable
 from fleetctl.providers.local.paths import Layout, make_private
+from fleetctl.providers.local.programs import ask
 from specs.template import Gpu
 
 CLAIM_S = 30.0  # a claim without a journal may belong to an order that is still on its way
@@ -106,19 +107,15 @@ async def devices() -> list[str]:
     if told is not None:
         return [name for part in told.split(",") for name in _devices_of(part.strip())]
     try:
-        process = await asyncio.create_subprocess_exec(
-            "nvidia-smi",
-            "-L",
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        answer = await ask(["nvidia-smi", "-L"])
     except FileNotFoundError:
         return []
-    output, _ = await process.communicate()
-    if process.returncode:
+    except TimeoutError as error:
+        raise Unavailable("`nvidia-smi -L` does not answer", reason="NoCapacity") from error
+    if answer.code:
         return []
     # `GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-...)`
-    lines = output.decode("utf-8", "replace").splitlines()
+    lines = answer.out.decode("utf-8", "replace").splitlines()
     return [
         line.partition(":")[2].partition("(")[0].strip()
         for line in lines

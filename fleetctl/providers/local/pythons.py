@@ -4,14 +4,15 @@ that fails.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import sys
 from pathlib import Path
 
 from fleetctl.errors import Refused
+from fleetctl.providers.local.programs import ask
 
+UV_S = 300.0  # it may download an interpreter
 ASK_S = 10.0  # for an interpreter to tell its version
 _QUESTION = "import sys; print('.'.join(map(str, sys.version_info[:3])), sys.executable)"
 OLDEST = (3, 9)  # what the guest and the keeper are written for
@@ -64,23 +65,12 @@ def _candidates(version: str) -> list[str]:
 async def _ask(candidate: str, version: str) -> str | None:
     """The interpreter's own path when it runs and is of that version."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            candidate,
-            *("-I", "-c", _QUESTION),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except OSError:
+        answer = await ask([candidate, "-I", "-c", _QUESTION], deadline_s=ASK_S)
+    except OSError:  # also TimeoutError, which is one
         return None
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), ASK_S)
-    except TimeoutError:
-        process.kill()
-        return None
-    told, _, path = output.decode("utf-8", "replace").strip().partition(" ")
+    told, _, path = answer.out.decode("utf-8", "replace").strip().partition(" ")
     fits = told == version or told.startswith(version + ".")
-    return path if process.returncode == 0 and fits else None
+    return path if answer.code == 0 and fits else None
 
 
 async def _uv_find(version: str) -> str | None:
@@ -90,15 +80,11 @@ async def _uv_find(version: str) -> str | None:
         ["python", "install", version],
         ["python", "find", version],
     ):
-        process = await asyncio.create_subprocess_exec(
-            find_uv(),
-            *("--quiet", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        output, _ = await process.communicate()
-        path = output.decode("utf-8", "replace").strip()
-        if process.returncode == 0 and path:
+        try:
+            answer = await ask([find_uv(), "--quiet", *arguments], deadline_s=UV_S)
+        except TimeoutError:
+            return None
+        path = answer.out.decode("utf-8", "replace").strip()
+        if answer.code == 0 and path:
             return path
     return None

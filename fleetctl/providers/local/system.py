@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 
-from fleetctl.errors import Refused
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.local.programs import ask
 from specs.template import Image
 
 
@@ -37,12 +37,8 @@ async def _is_installed(package: str) -> bool:
     query = shutil.which("dpkg-query")
     if query is None:
         return shutil.which(name) is not None
-    process = await asyncio.create_subprocess_exec(
-        query,
-        *("--show", "--showformat=${db:Status-Status}", "--", name),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    output, _ = await process.communicate()
-    return output.strip() == b"installed" or shutil.which(name) is not None
+    try:
+        answer = await ask([query, "--show", "--showformat=${db:Status-Status}", "--", name])
+    except TimeoutError as error:
+        raise Unavailable(f"`{query}` does not answer") from error
+    return answer.out.strip() == b"installed" or shutil.which(name) is not None
