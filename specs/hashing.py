@@ -35,6 +35,12 @@ def template_hash(template: Template, placement: Placement) -> str:
     return _hash(wish)
 
 
+def combined_hash(own: str, template: Template) -> str:
+    """16 hex digits over a template's own hash and all that its Function added to it."""
+    whole = template.model_dump(mode="json", exclude=_NOT_HASHED, exclude_defaults=True)
+    return _hash({"own": own, "template": whole})
+
+
 def params_hash(params: Mapping[str, object]) -> str:
     """16 hex digits over the parameters of one unit, whatever the order of their names."""
     return _hash(params)

@@ -45,6 +45,7 @@ KINDS: dict[str, Kind] = {
         "TrainingRun", "trainingruns", ("tr",), "specs.trainingrun:TrainingRunSpec", "stage"
     ),
     "Volume": Kind("Volume", "volumes", ("vol",), "specs.volume:VolumeSpec"),
+    "Function": Kind("Function", "functions", ("fn",), "specs.function:FunctionSpec"),
     "Secret": Kind("Secret", "secrets", (), "specs.secret:SecretSpec"),
 }
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
@@ -28,8 +28,11 @@ from specs.scalars import (
 )
 
 WORK_FIELDS = ("python", "command", "script")
+GPUS_MAX = 8  # sorts that one template may list
+# What a Function says for all tasks that call it, and no template beside it.
+FUNCTION_FIELDS = ("image", "source", "resources", "secrets", "volumes")
 
-_GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62})(?::(?P<count>[0-9]{1,4}))?")
+_GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[!+]?)(?::(?P<count>[0-9]{1,4}))?")
 GPU_FORM = "a text such as `A100:4`, `A100` for one, or `any:1`"
 # `ext::` and its like name a program for git to run.
 _GIT_HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
@@ -38,14 +41,19 @@ _PYTHON_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
 
 
 class Gpu(Spec):
-    """GPUs of one sort, written `NAME:COUNT`."""
+    """GPUs of one sort, written `NAME:COUNT`; or a list, of which the first is wanted first."""
 
     name: NonEmptyText = Field(description="Model such as `A100`, or `any`.")
     count: PositiveCount = Field(default=1, description="How many; default 1.")
+    otherwise: tuple[Gpu, ...] = Field(
+        default=(), max_length=GPUS_MAX, description="What will do as well, best first."
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return _first_and_others(value)
         if not isinstance(value, str):
             if isinstance(value, dict | cls):
                 return value
@@ -56,8 +64,24 @@ class Gpu(Spec):
         return {"name": match["name"], "count": int(match["count"] or 1)}
 
     @model_serializer
-    def _to_text(self) -> str:
+    def _to_text(self) -> str | list[str]:
+        texts = [str(it) for it in self.choices]
+        return texts if self.otherwise else texts[0]
+
+    @property
+    def choices(self) -> tuple[Gpu, ...]:
+        """All that will do, best first."""
+        return (self, *self.otherwise)
+
+    def __str__(self) -> str:
         return f"{self.name}:{self.count}"
+
+
+def _first_and_others(value: Sequence[Any]) -> Any:
+    if not value or not all(isinstance(it, str) for it in value):
+        raise ValueError(f"each entry of a list must be {GPU_FORM}")
+    first, *others = (Gpu.model_validate(it) for it in value)
+    return {"name": first.name, "count": first.count, "otherwise": tuple(others)}
 
 
 class Resources(Spec):
@@ -69,7 +93,9 @@ class Resources(Spec):
     memory: Size | None = Field(default=None, description="Bytes or `4Gi`; default: no limit.")
     disk: Size | None = Field(default=None, description="Bytes or `50Gi`; default: no limit.")
     gpu: Gpu | None = Field(
-        default=None, description="`NAME:COUNT` such as `A100:4`; default none."
+        default=None,
+        description="`NAME:COUNT` such as `A100:4`, of a function a list, best first;"
+        " default none.",
     )
 
 
@@ -94,11 +120,22 @@ class Image(Spec):
         default_factory=dict,
         description="Environment variables baked into the image; default none.",
     )
+    snapshot: NonEmptyText | None = Field(
+        default=None,
+        description="Name of a Daytona snapshot, with nothing beside it; default none.",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
         return {"registry": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Image:
+        beside = sorted(self.model_dump(exclude_defaults=True).keys() - {"snapshot"})
+        if self.snapshot is not None and beside:
+            raise ValueError(f"a snapshot is started as it is, so `{beside[0]}` cannot be given")
+        return self
 
     @field_validator("python")
     @classmethod
@@ -181,6 +218,15 @@ class Template(Spec):
         default=None, min_length=1, description="A program and its arguments; no shell reads it."
     )
     script: NonEmptyText | None = Field(default=None, description="Text that a POSIX shell runs.")
+    runtime: Literal["sandbox", "function"] = Field(
+        default="sandbox",
+        description="A sandbox of its own for each task, or the warm containers of a function;"
+        " default sandbox.",
+    )
+    function: Name | None = Field(
+        default=None,
+        description="Name of a Function object, whose containers run the tasks; default none.",
+    )
     image: Image | None = Field(
         default=None,
         description="What to install, or a registry reference; default: the provider's own.",
@@ -212,6 +258,11 @@ class Template(Spec):
     )
 
     @property
+    def is_function(self) -> bool:
+        """Whether its tasks run in the containers of a function."""
+        return self.runtime == "function" or self.function is not None
+
+    @property
     def work(self) -> str | None:
         """Which of WORK_FIELDS is set; None where another block holds the work."""
         return next((name for name in WORK_FIELDS if getattr(self, name) is not None), None)
@@ -236,6 +287,19 @@ class Template(Spec):
     def _has_one_work(self) -> Template:
         if sum(getattr(self, name) is not None for name in WORK_FIELDS) > 1:
             raise ValueError("a template needs exactly one of `python`, `command` and `script`")
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_the_rest_to_its_function(self) -> Template:
+        if self.function is not None:
+            if "runtime" in self.model_fields_set and self.runtime != "function":
+                raise ValueError("`function` names a Function, so `runtime` is `function`")
+            for name in FUNCTION_FIELDS:
+                if name in self.model_fields_set:
+                    raise ValueError(f"`{name}` belongs to function/{self.function}; give it there")
+        gpu = self.resources.gpu
+        if gpu is not None and gpu.otherwise and not self.is_function:
+            raise ValueError("a list of GPUs goes with `runtime: function`; name one sort")
         return self
 
 

@@ -1,0 +1,84 @@
+"""Function: containers that stay warm between the tasks that call them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from specs.scalars import Count, Duration, EnvName, Name, PositiveCount, Spec, Text
+from specs.template import Image, Resources, Source, Template, VolumeMount
+
+SCALEDOWN_S = 60.0  # so long an idle container waits for a next task
+SCALEDOWN_S_MIN, SCALEDOWN_S_MAX = 2.0, 3600.0  # what Modal takes
+
+
+class FunctionSpec(Spec):
+    """What the tasks have in common that name it in `template.function`. Its containers start when
+    a task comes, and end when none came for a while; retries are the job's.
+    """
+
+    provider: Name = Field(
+        default="local", description="Provider that keeps it ready; default `local`."
+    )
+    image: Image | None = Field(
+        default=None,
+        description="What to install, or a registry reference; default: the provider's own.",
+    )
+    source: Source | None = Field(
+        default=None, description="Code to put into each container; default none."
+    )
+    resources: Resources = Field(
+        default_factory=Resources,
+        description="What one container may use; `gpu` may be a list, best first.",
+    )
+    env: dict[EnvName, Text] = Field(
+        default_factory=dict,
+        description="Environment variables; a template may add to them; default none.",
+    )
+    secrets: tuple[Name, ...] = Field(
+        default=(), description="Names of Secret objects whose values join the environment."
+    )
+    volumes: tuple[VolumeMount, ...] = Field(
+        default=(), description="Volumes to mount; default none."
+    )
+    min_containers: Count = Field(
+        default=0, description="Containers that stay, and cost, also when nothing runs; default 0."
+    )
+    max_containers: PositiveCount | None = Field(
+        default=None, description="Containers at the same time; default: the jobs' parallelism."
+    )
+    scaledown_seconds: Annotated[Duration, Field(ge=SCALEDOWN_S_MIN, le=SCALEDOWN_S_MAX)] = Field(
+        default=SCALEDOWN_S,
+        description="Seconds that an idle container waits for a task, 2 to 3600; default 60.",
+    )
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _env_from_list(cls, value: Any) -> Any:
+        return Template.model_validate({"env": value}).env if isinstance(value, list) else value
+
+    @field_validator("volumes")
+    @classmethod
+    def _mounts_are_apart(cls, value: tuple[VolumeMount, ...]) -> tuple[VolumeMount, ...]:
+        return Template(volumes=value).volumes
+
+    @model_validator(mode="after")
+    def _has_room(self) -> FunctionSpec:
+        if self.max_containers is not None and self.max_containers < self.min_containers:
+            raise ValueError("`maxContainers` must be at least `minContainers`")
+        return self
+
+    def applied_to(self, template: Template) -> Template:
+        """What a task of `template` runs in; what the template adds to the environment wins."""
+        return template.model_copy(
+            update={
+                "runtime": "function",
+                "image": self.image,
+                "source": self.source,
+                "resources": self.resources,
+                "env": {**self.env, **template.env},
+                "secrets": self.secrets,
+                "volumes": self.volumes,
+            }
+        )
