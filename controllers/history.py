@@ -17,7 +17,7 @@ from itertools import groupby
 
 from controllers.intervals import IntervalSet
 from controllers.model import LIVE_STATES, Run, RunState
-from controllers.retry import FailureAction, Limits, due_at_s, failure_action, spent
+from controllers.retry import FailureAction, Limits, due_at_s, failure_action, rolls_over, spent
 
 
 @dataclass(slots=True)
@@ -85,10 +85,12 @@ class History:
         "refused",
         "sandboxes",
         "scores",
+        "spent_usd",
         "started",
         "succeeded",
         "taken",
         "unfinished",
+        "unpriced",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -110,6 +112,8 @@ class History:
         self.failures = 0  # application failures, over all units
         self.infra_failures = 0
         self.started = 0
+        self.spent_usd = 0.0  # by all ended runs, wanted or not
+        self.unpriced = 0  # ended runs that cost something unknown
         self.first_result_at_s: float | None = None
         self.failed_job: Run | None = None  # a failure whose rule says FailJob
         self.refused: Run | None = None
@@ -151,6 +155,7 @@ class History:
         """
         before = self.live.pop(run.name)
         del self.live_by_index[run.index]
+        self._spend(run)
         self._leave_sandbox(run, closing=before.state is RunState.STOPPING)
         unit = self.unfinished[run.index]
         if not wanted:
@@ -177,6 +182,8 @@ class History:
             self._replay_unit(unit_rows)
             for row in unit_rows:
                 self.providers.add(row.run.provider)
+                if row.run.state not in LIVE_STATES:
+                    self._spend(row.run)
                 if row.run.sandbox != row.run.name:
                     extra_uses[row.run.sandbox] += 1
                 if row.run.sandbox_open or row.run.state in LIVE_STATES:
@@ -230,6 +237,13 @@ class History:
 
     # -- helpers -----------------------------------------------------------------------------------
 
+    def _spend(self, run: Run) -> None:
+        cost_usd = run.cost_usd
+        if cost_usd is None:
+            self.unpriced += 1
+        else:
+            self.spent_usd += cost_usd
+
     def _replay_unit(self, rows: list[Replayed]) -> None:
         last = rows[-1].run
         index, live = last.index, last.state in LIVE_STATES
@@ -276,6 +290,8 @@ class History:
         del self.unfinished[run.index]
 
     def _count_failure(self, run: Run, unit: Unfinished) -> None:
+        if rolls_over(run):
+            return
         self.last_failure = _later(self.last_failure, run)
         ignored = failure_action(self.limits, run) is FailureAction.IGNORE
         if run.state is RunState.LOST or ignored:

@@ -80,6 +80,20 @@ class Run:
     message: str = ""
     journal_offset: int = 0  # bytes of the journal that are already ingested
     sandbox_open: bool = False  # ended, but its sandbox lives on and can take another task
+    usd_per_s: float | None = None  # price of its sandbox when it began; None: unknown, never free
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What an ended run cost, by its price and its duration; None while nobody knows.
+
+        An estimate: the provider's bill also has what passed before the work began and after it
+        ended.
+        """
+        if self.started_at_s is None:
+            return 0.0
+        if self.usd_per_s is None or self.ended_at_s is None:
+            return None
+        return self.usd_per_s * max(0.0, self.ended_at_s - self.started_at_s)
 
 
 @dataclass(frozen=True, slots=True)

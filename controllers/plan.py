@@ -18,7 +18,7 @@ class Phase(StrEnum):
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    READY = "Ready"  # a volume or a secret that can be used
+    READY = "Ready"  # a volume, a function or a secret that can be used
     DELETING = "Deleting"
 
 
@@ -80,6 +80,20 @@ class RemoveVolume:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsureFunction:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFunction:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FreeScratch:
     """Free what runs left at their providers. With keep_logs False also the logs."""
 
@@ -96,7 +110,8 @@ class Drop:
     reason: str
 
 
-Action = Start | Stop | CloseSandbox | EnsureVolume | RemoveVolume | FreeScratch | Drop
+AssetAction = EnsureVolume | RemoveVolume | EnsureFunction | RemoveFunction | FreeScratch
+Action = Start | Stop | CloseSandbox | AssetAction | Drop
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,10 @@ from random import Random
 
 from controllers.model import Run, RunState
 
+# The reason of a run that ended because its sandbox reached the greatest age that the provider
+# allows.
+MAX_LIFETIME = "MaxLifetime"
+
 
 class FailureAction(StrEnum):
     COUNT = "Count"
@@ -62,6 +66,14 @@ def _matches(rule: FailureRule, run: Run) -> bool:
     return (
         not rule.reasons or run.reason in rule.reasons or run.reason.split(":")[0] in rule.reasons
     )
+
+
+def rolls_over(run: Run) -> bool:
+    """The run ended at its sandbox's greatest age: another attempt goes on with the same work.
+
+    It is nobody's failure and counts as none, however long the work takes.
+    """
+    return run.state is RunState.LOST and run.reason == MAX_LIFETIME
 
 
 def spent(limits: Limits, *, app_failures: int, infra_failures: int) -> bool:

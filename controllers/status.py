@@ -55,6 +55,7 @@ def status_of(
         "cached": 0,
         "retries": history.retries,
         "infraFailures": history.infra_failures,
+        "cost": {"actual": round(history.spent_usd, 6), "unpricedRuns": history.unpriced},
         "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controllers.assets import AssetWish, reconcile_asset
-from controllers.plan import Drop, EnsureVolume, Phase, RemoveVolume
+from controllers.plan import Drop, EnsureFunction, EnsureVolume, Phase, RemoveFunction, RemoveVolume
 
 VOLUME = AssetWish(
     uid="u",
@@ -64,3 +64,26 @@ def test_the_row_goes_when_the_data_is_confirmed_gone() -> None:
 def test_a_deleted_secret_is_dropped_at_once() -> None:
     plan = reconcile_asset(replace(VOLUME, kind="Secret", deleted=True))
     assert plan.actions == (Drop("u", "deleted"),)
+
+
+FUNCTION = replace(VOLUME, kind="Function", name="embedder")
+
+
+def test_a_new_function_is_made_and_waits_until_it_is_there() -> None:
+    plan = reconcile_asset(FUNCTION)
+    assert plan.actions == (EnsureFunction("embedder", "local", "it does not exist yet"),)
+    assert reconcile_asset(replace(FUNCTION, ready=True)).phase is Phase.READY
+
+
+def test_a_deleted_function_goes_after_its_last_user_and_then_its_row() -> None:
+    deleted = replace(FUNCTION, deleted=True)
+    plan = reconcile_asset(replace(deleted, users=("batchjob/a",)))
+    assert (plan.actions, plan.message) == ((), "still used by batchjob/a")
+    plan = reconcile_asset(deleted)
+    assert plan.actions == (RemoveFunction("embedder", "local", "deleted"),)
+    assert reconcile_asset(replace(deleted, removed=True)).actions == (Drop("u", "deleted"),)
+
+
+def test_a_function_that_was_applied_again_keeps_what_the_deleted_one_had() -> None:
+    plan = reconcile_asset(replace(FUNCTION, deleted=True, heir=True))
+    assert plan.actions == (Drop("u", "a new function of this name has taken its place"),)

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.history import History, Replayed
 from controllers.model import Run, RunState
-from controllers.retry import Limits
+from controllers.retry import MAX_LIFETIME, Limits
 
 RUN = Run("r0", "u", 0, 1, RunState.STARTING, "local", "r0", "t", "{}", "p", 10.0)
 
@@ -40,6 +40,18 @@ def test_a_unit_that_succeeds_twice_is_a_bug_that_shows_itself() -> None:
     found.began(run(0, 2))
     with pytest.raises(AssertionError, match="succeeded twice"):
         found.ended(ended(0, RunState.SUCCEEDED, 2))
+
+
+def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_no_failure() -> None:
+    found = history()
+    old = [
+        replace(ended(0, RunState.LOST, attempt), reason=MAX_LIFETIME) for attempt in range(1, 40)
+    ]
+    found.replay([Replayed(run) for run in old])
+    assert (list(found.due(100.0)), found.infra_failures, found.next_attempt(0)) == ([0], 0, 40)
+    found.began(run(0, 40))
+    found.ended(replace(ended(0, RunState.LOST, 40), reason=MAX_LIFETIME))
+    assert (list(found.due(100.0)), found.infra_failures) == ([0], 0)
 
 
 def test_units_are_due_the_longest_waiting_first() -> None:
