@@ -103,8 +103,10 @@ class Absorber:
             case StartReplied():
                 call.tries = 0
                 call.retry_at_s = 0.0
-                if run is not None:
+                if run is not None and fact.begun:
                     self._started(track, run, fact.handle, now_s)
+                elif run is not None:
+                    self._keep(track, replace(run, handle=fact.handle))
             case StartRefused():
                 if run is not None:
                     self._refused(track, run, fact.message, now_s)

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import wishes
+from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.loop import Engine
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.errors import FleetctlError, UsageError
@@ -127,8 +128,10 @@ class Api:
         outcomes = wishes.apply(self._engine.store, manifests, self._engine.clock.now_s())
         for outcome in outcomes:
             self._engine.poke(outcome.uid)
-        if any(manifest.kind == "Secret" for manifest in manifests):
-            self._engine.hurry(REASON_MISSING)
+            self._engine.hurry_object(outcome.uid)
+        for kind, reason in _AWAITED.items():
+            if any(manifest.kind == kind for manifest in manifests):
+                self._engine.hurry(reason)
         results = [{"key": it.key, "outcome": it.outcome, "message": it.message} for it in outcomes]
         return {"ok": True, "results": results, "warnings": _warnings(manifests)}
 
@@ -179,6 +182,10 @@ class Api:
                     f"no provider of its placement is built in: {wrong}",
                     hint=f"providers here: {', '.join(sorted(known))}",
                 )
+
+
+# Kinds that starts may wait for, and the reason that they wait with.
+_AWAITED = {"Secret": REASON_MISSING, "Function": FUNCTION_MISSING}
 
 
 def _document(item: object) -> Document:

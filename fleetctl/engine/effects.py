@@ -10,12 +10,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
 from controllers.model import Run, RunState
-from controllers.plan import CloseSandbox, EnsureVolume, FreeScratch, RemoveVolume
+from controllers.plan import (
+    AssetAction,
+    CloseSandbox,
+    EnsureFunction,
+    EnsureVolume,
+    FreeScratch,
+    RemoveFunction,
+    RemoveVolume,
+)
+from fleetctl.engine import functions
+from fleetctl.engine.assetcalls import carry_out
 from fleetctl.engine.facts import (
     AssetReplied,
     Fact,
@@ -27,9 +37,12 @@ from fleetctl.engine.facts import (
 )
 from fleetctl.engine.gate import Gate
 from fleetctl.engine.guard import NoAnswer
+from fleetctl.engine.secrets import Found
 from fleetctl.engine.track import Call, Track
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunOrder, RunRef
+from specs.hashing import combined_hash
+from specs.template import Template
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -38,9 +51,7 @@ log = logging.getLogger("fleetctl.engine")
 
 
 class Effects:
-    def __init__(
-        self, engine: Engine, secrets: Callable[[tuple[str, ...]], Mapping[str, str]]
-    ) -> None:
+    def __init__(self, engine: Engine, secrets: Callable[[tuple[str, ...]], Found]) -> None:
         self._engine = engine
         self._secrets = secrets
         self._tasks: dict[
@@ -148,12 +159,15 @@ class Effects:
         engine = self._engine
         tell = engine.tell
         try:
-            handle = await engine.guarded(self._start_call(track, run), what="start", key=run.name)
-            tell(
-                StartUnknown(run.name, handle.why)
-                if isinstance(handle, NoAnswer)
-                else StartReplied(run.name, handle)
+            order = self._order(track, run)
+            handle = await engine.guarded(
+                self._start_call(run.provider, order), what="start", key=run.name
             )
+            if isinstance(handle, NoAnswer):
+                tell(StartUnknown(run.name, handle.why))
+            else:
+                two_phase = engine.providers[run.provider].contract.two_phase
+                tell(StartReplied(run.name, handle, begun=not two_phase or bool(order.handle)))
         except Refused as error:
             tell(StartRefused(run.name, _with_hint(error)))
         except Unavailable as error:
@@ -163,10 +177,9 @@ class Effects:
             retry_at_s = engine.clock.now_s() + delay_s
             tell(StartWaits(run.name, error.reason, _with_hint(error), retry_at_s))
 
-    async def _start_call(self, track: Track, run: Run) -> str:
-        order = self._order(track, run)
-        provider = self._engine.providers[run.provider]
-        return await self.gates[run.provider].start(partial(provider.start, order))
+    async def _start_call(self, provider: str, order: RunOrder) -> str:
+        start = partial(self._engine.providers[provider].start, order)
+        return await self.gates[provider].start(start)
 
     async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
         engine = self._engine
@@ -183,10 +196,17 @@ class Effects:
         """Everything that the provider needs; secrets are resolved here and kept nowhere."""
         controller = track.controller
         assert controller is not None
-        template = controller.template(run.index)
+        template, function = functions.resolved(self._engine, controller.template(run.index))
+        if function is not None and not self._engine.providers[run.provider].contract.functions:
+            raise Refused(
+                f"provider `{run.provider}` has no functions",
+                hint="use `runtime: sandbox`, or place it on one that has",
+            )
         policy = controller.policy
         box = track.history.sandboxes.get(run.sandbox) if track.history else None
         used = box.used if box else 1
+        shared = run.sandbox != run.name and box is not None
+        found = self._secrets(template.secrets) if template.secrets else Found()
         return RunOrder(
             run=run.name,
             sandbox=run.sandbox,
@@ -196,57 +216,39 @@ class Effects:
             index=run.index,
             attempt=run.attempt,
             template=template,
-            template_hash=run.template_hash,
+            template_hash=_hash(run, template),
             params=json.loads(run.params),
             reusable=policy.reuse is None or used < policy.reuse,
-            secrets=self._secrets(template.secrets) if template.secrets else {},
+            secrets=found.values,
+            secret_refs=found.refs,
             stop_grace_s=policy.grace_s,
+            handle=run.handle or (box.last.handle if box is not None and shared else ""),
+            function=function,
         )
 
     # -- assets ------------------------------------------------------------------------------------
 
-    def _drive_asset(
-        self, track: Track, action: EnsureVolume | RemoveVolume | FreeScratch, now_s: float
-    ) -> None:
+    def _drive_asset(self, track: Track, action: AssetAction, now_s: float) -> None:
         if track.asset.busy or self._later(track, track.asset.retry_at_s, now_s):
             return
         track.asset.busy = True
         cancelled = AssetReplied(track.resource.uid, _WORDS[type(action)], "cancelled")
         self._spawn(track.resource.uid, self._asset(track, action), cancelled)
 
-    async def _asset(self, track: Track, action: EnsureVolume | RemoveVolume | FreeScratch) -> None:
+    async def _asset(self, track: Track, action: AssetAction) -> None:
         uid, engine = track.resource.uid, self._engine
         what = _WORDS[type(action)]
         if isinstance(action, FreeScratch) and not action.keep_logs:
             what = "swept"
         message = ""
         try:
-            reply = await engine.guarded(self._asset_calls(track, action), what=what, key=uid)
+            reply = await engine.guarded(
+                carry_out(engine, track, action, self._secrets), what=what, key=uid
+            )
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
         engine.tell(AssetReplied(uid, what, message))
-
-    async def _asset_calls(
-        self, track: Track, action: EnsureVolume | RemoveVolume | FreeScratch
-    ) -> None:
-        providers = self._engine.providers
-        if isinstance(action, FreeScratch):
-            # Only where it ran: a provider that is away must not hold up the others' objects.
-            used = track.history.providers if track.history is not None else set(providers)
-            for name in sorted(used & set(providers)):
-                free = partial(
-                    providers[name].remove_scratch, action.uid, keep_logs=action.keep_logs
-                )
-                await self.gates[name].ask(free)
-            return
-        if action.provider not in providers:
-            raise Refused(f"provider `{action.provider}` is not built in")
-        backend, gate = providers[action.provider], self.gates[action.provider]
-        if isinstance(action, EnsureVolume):
-            await gate.ask(partial(backend.ensure_volume, action.name))
-        else:
-            await gate.ask(partial(backend.remove_volume, action.name))
 
     def _spawn(self, key: str, work: Coroutine[object, object, None], unknown: Fact) -> None:
         """unknown: what to tell when the call ends without a fact, be it before its first step."""
@@ -268,8 +270,15 @@ class Effects:
 _WORDS: dict[type, str] = {
     EnsureVolume: "ensured",
     RemoveVolume: "removed",
+    EnsureFunction: "ensured",
+    RemoveFunction: "removed",
     FreeScratch: "freed",
 }
+
+
+def _hash(run: Run, template: Template) -> str:
+    """A Function may have changed since the run's own template was hashed."""
+    return combined_hash(run.template_hash, template) if template.function else run.template_hash
 
 
 def _ref(run: Run) -> RunRef:

@@ -24,6 +24,7 @@ class Observed:
 class StartReplied:
     run: str
     handle: str
+    begun: bool = True  # False: the sandbox is there, and begins once its handle is durable
 
 
 @dataclass(frozen=True, slots=True)

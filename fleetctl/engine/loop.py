@@ -27,6 +27,7 @@ from fleetctl.engine.facts import AssetReplied, Fact
 from fleetctl.engine.guard import NoAnswer
 from fleetctl.engine.passes import Passes
 from fleetctl.engine.queue import Queue
+from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
 from fleetctl.engine.sweeper import sweep_forever
 from fleetctl.engine.track import Track, track_of
@@ -38,7 +39,7 @@ from fleetctl.stores.base import DiskFull, EventRow, Store
 log = logging.getLogger("fleetctl.engine")
 
 T = TypeVar("T")
-Secrets = Callable[[tuple[str, ...]], Mapping[str, str]]
+Secrets = Callable[[tuple[str, ...]], Found]
 
 
 class Engine:
@@ -100,6 +101,20 @@ class Engine:
                 if run in track.calls:
                     track.calls[run].retry_at_s = 0.0
                     self.poke(uid)
+
+    def hurry_object(self, uid: str) -> None:
+        """Somebody applied it again: whatever its starts wait for may be there now."""
+        track = self.tracks.get(uid)
+        for run in list(track.waits) if track is not None else ():
+            self.hurry_start(run)
+
+    def hurry_start(self, run: str) -> None:
+        """What this one start waits for may be there now."""
+        uid = self.owner_of.get(run)
+        track = self.tracks.get(uid) if uid is not None else None
+        if track is not None and run in track.waits and run in track.calls:
+            track.calls[run].retry_at_s = 0.0
+            self.poke(track.resource.uid)
 
     def tell(self, fact: Fact) -> None:
         """An effect or an observer brings a fact."""
@@ -346,5 +361,5 @@ class Engine:
         return counts
 
 
-def _no_secrets(names: tuple[str, ...]) -> Mapping[str, str]:
+def _no_secrets(names: tuple[str, ...]) -> Found:
     raise Unavailable(f"this engine has no secrets: {', '.join(names)}", reason="SecretMissing")

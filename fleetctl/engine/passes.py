@@ -18,9 +18,11 @@ from controllers.plan import (
     TERMINAL_PHASES,
     CloseSandbox,
     Drop,
+    EnsureFunction,
     EnsureVolume,
     FreeScratch,
     Plan,
+    RemoveFunction,
     RemoveVolume,
     Start,
     Stop,
@@ -28,13 +30,19 @@ from controllers.plan import (
 from controllers.reconcile import reconcile
 from controllers.status import status_of
 from controllers.wish import Wish
+from fleetctl.engine import functions
 from fleetctl.engine.names import run_name
 from fleetctl.engine.track import Track, load, track_of
+from fleetctl.errors import Unavailable
 from specs.common import DEFAULT_PROVIDER
 from specs.hashing import canonical_json
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
+    from specs.template import Template
+
+# Kinds whose objects stand for something at a provider.
+ASSET_KINDS = frozenset({"Volume", "Function"})
 
 
 class Passes:
@@ -167,28 +175,29 @@ class Passes:
             delete_data=getattr(track.spec, "deletion_policy", "Retain") == "Delete",
             ready=asset.ready,
             removed=asset.removed,
-            users=tuple(self._users(resource.name)) if resource.deleted_at_s else (),
+            users=tuple(self._users(resource)) if resource.deleted_at_s else (),
             heir=any(twin.resource.deleted_at_s is None for twin in twins),
             removing=any(it.asset.busy for it in ([track] if resource.deleted_at_s else twins)),
             problem=asset.problem,
         )
 
-    def _users(self, volume: str) -> list[str]:
-        """Objects that are not over and mount this volume."""
+    def _users(self, used: Resource) -> list[str]:
+        """Objects that are not over and name this volume or function."""
         return [
             track.resource.key
             for track in self._engine.tracks.values()
-            if track.resource.kind in CONTROLLERS
+            if (track.resource.kind in CONTROLLERS or track.resource.kind == "Function")
             and not track.over
-            and volume in _mounted(track.resource)
+            and (used.kind, used.name) in _named(track.resource)
         ]
 
     def _twins(self, resource: Resource) -> list[Track]:
-        """Volumes of the same name at the same provider: at most one of them is not deleted."""
+        """Assets of the same name at the same provider: at most one of them is not deleted."""
         return [
             track
             for track in self._engine.tracks.values()
-            if track.resource.kind == resource.kind == "Volume"
+            if track.resource.kind == resource.kind
+            and resource.kind in ASSET_KINDS
             and track.resource.name == resource.name
             and track.resource.uid != resource.uid
             and _provider(track.resource) == _provider(resource)
@@ -208,7 +217,9 @@ class Passes:
                 case CloseSandbox():
                     assert track.history is not None
                     track.history.sandbox_closing(action.sandbox)
-                case EnsureVolume() | RemoveVolume() | FreeScratch():
+                case EnsureVolume() | RemoveVolume() | EnsureFunction() | RemoveFunction():
+                    pass
+                case FreeScratch():
                     pass
                 case Drop():
                     self._drop(track)
@@ -225,7 +236,9 @@ class Passes:
         track.asset_actions = [a for a in plan.actions if not isinstance(a, Start | Stop | Drop)]
 
     def _intent(self, track: Track, start: Start, now_s: float) -> Run:
+        assert track.controller is not None
         uid = track.resource.uid
+        template = track.controller.template(start.index)
         name = run_name(self._engine.store.store_id, uid, start.index, start.attempt)
         return Run(
             name=name,
@@ -239,7 +252,15 @@ class Passes:
             params=canonical_json(dict(start.params)),
             params_hash=start.params_hash,
             created_at_s=now_s,
+            usd_per_s=self._price(start.provider, template),
         )
+
+    def _price(self, provider: str, template: Template) -> float | None:
+        try:
+            whole, _ = functions.resolved(self._engine, template)
+        except Unavailable:
+            return None  # the start waits for its Function
+        return self._engine.providers[provider].usd_per_s(whole)
 
     def _stop(self, track: Track, stop: Stop) -> None:
         assert track.history is not None
@@ -257,13 +278,13 @@ class Passes:
         self._engine.store.resources.delete(uid)
         self._engine.tracks.pop(uid, None)
         self._engine.queue.discard(uid)
-        self._wake_volumes()
+        self._wake_assets()
 
-    def _wake_volumes(self) -> None:
-        """A volume may wait for its last user, or for a deleted one of its name."""
+    def _wake_assets(self) -> None:
+        """One may wait for its last user, or for a deleted one of its name."""
         for track in self._engine.tracks.values():
             deleted = track.resource.deleted_at_s is not None
-            if track.resource.kind == "Volume" and (deleted or not track.asset.ready):
+            if track.resource.kind in ASSET_KINDS and (deleted or not track.asset.ready):
                 self._engine.queue.add(track.resource.uid)
 
     def _write_status(self, track: Track, status: dict[str, object]) -> None:
@@ -281,7 +302,7 @@ class Passes:
         track.resource = replace(resource, version=version, status=text)
         track.status = status
         if track.dormant:
-            self._wake_volumes()
+            self._wake_assets()
 
     def _say_changes(self, track: Track, before: dict[str, object], plan: Plan) -> None:
         if before.get("phase") == plan.phase.value:
@@ -313,11 +334,13 @@ class Passes:
         self._write_status(track, status)
 
 
-def _mounted(resource: Resource) -> set[str]:
-    """The volumes that a stored spec mounts, read without its model."""
-    template = json.loads(resource.spec).get("template") or {}
-    return {mount["name"] for mount in template.get("volumes", ())}
+def _named(resource: Resource) -> set[tuple[str, str]]:
+    """(kind, name) of the assets that a stored spec names, read without its model."""
+    spec = json.loads(resource.spec)
+    template = spec if resource.kind == "Function" else spec.get("template") or {}
+    named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
+    return named | ({("Function", template["function"])} if "function" in template else set())
 
 
-def _provider(volume: Resource) -> str:
-    return str(json.loads(volume.spec).get("provider", DEFAULT_PROVIDER))
+def _provider(asset: Resource) -> str:
+    return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))

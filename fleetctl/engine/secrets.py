@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import Unavailable
@@ -15,6 +16,17 @@ from specs.kinds import parse_spec
 
 if TYPE_CHECKING:
     from specs.secret import SecretSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What Secret objects stand for: values that we know, and names of secrets that the provider
+    keeps.
+    """
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    refs: tuple[str, ...] = ()
+
 
 REASON_MISSING = "SecretMissing"  # why a start waits
 SECRET_BYTES_MAX = 64 * 1024
@@ -41,12 +53,13 @@ class SecretValues:
         """Which of these variables are not known here."""
         return [name for name in names if self._value(name) is None]
 
-    def resolve(self, names: tuple[str, ...]) -> dict[str, str]:
-        """Variable -> value for all these Secret objects.
+    def resolve(self, names: tuple[str, ...]) -> Found:
+        """What all these Secret objects stand for.
 
         Raises Unavailable with the sentence that tells what to do; a run waits until it is done.
         """
         values: dict[str, str] = {}
+        refs: list[str] = []
         for name in names:
             resource = self._store.resources.get("Secret", name)
             if resource is None:
@@ -59,7 +72,9 @@ class SecretValues:
             values.update(self._from_env(name, spec))
             for variable, path in spec.from_file.items():
                 values[variable] = _read(name, path)
-        return values
+            if spec.from_provider is not None:
+                refs.append(spec.from_provider)
+        return Found(values, tuple(refs))
 
     def _from_env(self, name: str, spec: SecretSpec) -> dict[str, str]:
         missing = self.missing(spec.from_env)

@@ -16,13 +16,7 @@ from controllers.kind import Controller, Scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.leaving import Leaving
 from controllers.model import Metric, Resource, Run, RunState
-from controllers.plan import (
-    TERMINAL_PHASES,
-    CloseSandbox,
-    EnsureVolume,
-    FreeScratch,
-    RemoveVolume,
-)
+from controllers.plan import TERMINAL_PHASES, AssetAction, CloseSandbox
 from controllers.status import prior_of
 from controllers.wish import Prior, Wait
 from fleetctl.stores.base import RunStore
@@ -48,7 +42,7 @@ class Track:
     )  # run or sandbox name -> its provider calls
     latest: dict[str, dict[str, float]] = field(default_factory=dict)  # run -> last metric values
     asset: Asset = field(default_factory=lambda: Asset())
-    asset_actions: list[CloseSandbox | EnsureVolume | RemoveVolume | FreeScratch] = field(
+    asset_actions: list[CloseSandbox | AssetAction] = field(
         default_factory=list
     )  # of the last plan, for drive
     passes_failed: int = 0
@@ -99,7 +93,7 @@ class Call:
 
 @dataclass(slots=True)
 class Asset:
-    """What is confirmed of a volume, or of a deleted resource's leavings."""
+    """What is confirmed of a volume or a function, or of a deleted resource's leavings."""
 
     busy: bool = False
     ready: bool = False

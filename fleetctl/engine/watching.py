@@ -31,9 +31,13 @@ class Watcher:
         self._wakes = {name: asyncio.Event() for name in engine.providers}
 
     def look(self, run: str) -> None:
-        """Observe `run` soon. Unknown names are ignored: a push is only ever a hint."""
+        """Observe `run` soon. Unknown names are ignored: a push is only ever a hint.
+
+        Of a start that waits, it says that what it waited for may be there: it is tried at once.
+        """
         provider = self._provider_of(run)
         if provider is not None and provider in self._pushed:
+            self._engine.hurry_start(run)
             self._pushed[provider].add(run)
             self._wakes[provider].set()
 

@@ -17,7 +17,9 @@ from controllers.model import Resource, RunState
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.stores.base import EventRow, Store
 from specs.common import Execution
+from specs.function import FunctionSpec
 from specs.kinds import dump_spec, parse_spec
+from specs.scalars import Spec
 from specs.volume import VolumeSpec
 
 if TYPE_CHECKING:
@@ -168,11 +170,12 @@ def _resource(manifest: Manifest, spec: str, now_s: float) -> Resource:
 def _ensure_volumes(
     store: Store, manifest: Manifest, declared: set[str], now_s: float
 ) -> Iterable[Outcome]:
-    template = getattr(manifest.spec, "template", None)
-    for mount in template.volumes if template is not None else ():
+    spec = manifest.spec
+    names_volumes = spec if isinstance(spec, FunctionSpec) else getattr(spec, "template", None)
+    for mount in names_volumes.volumes if names_volumes is not None else ():
         if mount.name in declared or store.resources.get("Volume", mount.name) is not None:
             continue
-        provider = manifest.spec.placement.candidates[0].provider  # type: ignore[attr-defined]
+        provider = _provider(spec)
         made = Resource(
             uid=secrets.token_hex(8),
             kind="Volume",
@@ -187,6 +190,14 @@ def _ensure_volumes(
         )
         store.resources.put(made, expected_version=None)
         yield Outcome(f"volume/{mount.name}", made.uid, "created", f"named by {manifest.name}")
+
+
+def _provider(spec: Spec) -> str:
+    """Where the volumes belong that it names."""
+    if isinstance(spec, FunctionSpec):
+        return spec.provider
+    assert isinstance(spec, Execution)
+    return spec.placement.candidates[0].provider
 
 
 def _size(manifest: Manifest) -> str:

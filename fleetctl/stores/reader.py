@@ -54,6 +54,10 @@ class RunRow(NamedTuple):
     message: str
     sandbox_open: bool
     params: str  # JSON object
+    usd_per_s: float | None = None  # None = the price is not known
+
+
+RUN_COLUMNS = len(RunRow._fields)
 
 
 class TaskRow(NamedTuple):
@@ -141,8 +145,8 @@ class Reader:
         for _, group in groupby(rows, key=lambda row: row[0]):
             *older, newest = group
             if (1 << newest[2]) & wanted:
-                result = newest[15] if results else None
-                yield TaskRow(_run(newest[:15]), len(older) + 1, result)
+                result = newest[RUN_COLUMNS] if results else None
+                yield TaskRow(_run(newest[:RUN_COLUMNS]), len(older) + 1, result)
 
     def run(self, name: str) -> RunRow | None:
         for row in self._rows(places.STATE_DB, "run", (name,)):
@@ -240,6 +244,11 @@ def _readable(connection: sqlite3.Connection, path: Path) -> bool:
             f"this fleetctl reads versions up to `{SCHEMA_VERSION}`",
             hint="use the newer fleetctl that wrote it",
         )
+    if version < SCHEMA_VERSION:
+        raise StoreError(
+            f"`{path}` was written by an older fleetctl (schema version `{version}`)",
+            hint="`fleetctl up --detach` brings it up to date; nothing is lost",
+        )
     return True
 
 
@@ -260,7 +269,7 @@ def _texts(stored: str) -> dict[str, str]:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, params = row
+    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, usd_per_s, params = row
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    return RunRow._make((*begun, *rest, bool(sandbox_open), params))
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd_per_s))

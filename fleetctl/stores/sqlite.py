@@ -117,6 +117,7 @@ def _open_state(
     try:
         if not founded:
             opening.found_state(state, now_s=clock.now_s())
+        opening.upgrade_state(state)
         return state, opening.take_epoch(state, at_least=at_least)
     except sqlite3.Error as error:
         state.close()
@@ -128,6 +129,7 @@ def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
     try:
         if events.execute("PRAGMA user_version").fetchone()[0] == 0:
             opening.found_events(events)
+        opening.upgrade_events(events)
         drop_orphans(events, {uid for (uid,) in state.execute("SELECT uid FROM resources")})
     except sqlite3.Error as error:
         events.close()

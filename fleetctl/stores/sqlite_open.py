@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,6 +170,32 @@ def _found(
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     database.execute("COMMIT")
+
+
+# version -> what makes it the next one. Rows keep what they say; new columns are NULL.
+_UPGRADES = {1: ("ALTER TABLE runs ADD COLUMN usd_per_s REAL",)}
+
+
+def upgrade_state(state: sqlite3.Connection) -> None:
+    """Bring an older state.db up to this version, all or nothing."""
+    _upgrade(state, _UPGRADES)
+
+
+def upgrade_events(events: sqlite3.Connection) -> None:
+    _upgrade(events, {})
+
+
+def _upgrade(database: sqlite3.Connection, upgrades: Mapping[int, tuple[str, ...]]) -> None:
+    version: int = database.execute("PRAGMA user_version").fetchone()[0]
+    if version == SCHEMA_VERSION:
+        return
+    database.execute("BEGIN IMMEDIATE")
+    for older in range(version, SCHEMA_VERSION):
+        for statement in upgrades.get(older, ()):
+            database.execute(statement)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database.execute("COMMIT")
+    log.info("store upgraded", extra={"from": version, "to": SCHEMA_VERSION})
 
 
 def take_epoch(state: sqlite3.Connection, *, at_least: int) -> Identity:

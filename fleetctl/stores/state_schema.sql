@@ -58,6 +58,7 @@ CREATE TABLE runs (
     handle TEXT NOT NULL,
     reason TEXT NOT NULL,
     message TEXT NOT NULL,
+    usd_per_s REAL,                -- NULL = the price is not known
     params_hash TEXT NOT NULL,
     params TEXT NOT NULL           -- last: the one that can be long
 );

@@ -16,13 +16,15 @@ from typing import Any
 from controllers.model import Alive, Ended, Gone, Metric, Observation, Resource, Run
 from fleetctl.engine import wishes
 from fleetctl.engine.loop import Engine
+from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
 from fleetctl.errors import StoreError
 from fleetctl.manifest import Manifest
-from fleetctl.providers.base import Contract, LogChunk, Owned, RunOrder, RunRef
+from fleetctl.providers.base import Contract, FunctionAsset, LogChunk, Owned, RunOrder, RunRef
 from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_store
 from specs.common import Metadata
 from specs.kinds import KINDS
+from specs.template import Template
 
 CONTRACT = Contract(
     visibility_bound_s=0.0,
@@ -36,6 +38,7 @@ CONTRACT = Contract(
     call_deadline_s=1e6,
     default_parallelism=4,
     poll_s=1e6,
+    functions=True,
 )
 ROUNDS = 30  # of the event loop: more than any chain of calls and facts is long
 
@@ -71,9 +74,11 @@ class FakeProvider:
     ends: dict[str, Ended] = field(default_factory=dict)
     metrics: dict[str, list[Metric]] = field(default_factory=lambda: defaultdict(list))
     volumes: set[str] = field(default_factory=set)
+    functions: dict[str, FunctionAsset] = field(default_factory=dict)
     freed: list[tuple[str, bool]] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
     script: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    price: float | None = 0.0  # USD a second
     deaf: bool = False  # stops are taken and not carried out
 
     # -- what a test says --------------------------------------------------------------------------
@@ -119,9 +124,13 @@ class FakeProvider:
 
     async def start(self, order: RunOrder) -> str:
         await self._scripted("start")
+        if self.contract.two_phase and not order.handle:
+            self.boxes.setdefault(order.run, Box(order.run, order.uid, self.clock.now_s()))
+            return f"h-{order.run}"
         if order.run not in self.orders:
             if order.sandbox == order.run:
-                self.boxes[order.run] = Box(order.run, order.uid, self.clock.now_s())
+                made = Box(order.run, order.uid, self.clock.now_s())
+                self.boxes.setdefault(order.run, made)
             assert self.boxes[order.sandbox].alive and not self.boxes[order.sandbox].working
             self.orders[order.run] = order
             self.boxes[order.sandbox].working = order.run
@@ -169,9 +178,20 @@ class FakeProvider:
         await self._scripted("remove_volume")
         self.volumes.discard(name)
 
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        await self._scripted("ensure_function")
+        self.functions[asset.order.name] = asset
+
+    async def remove_function(self, name: str) -> None:
+        await self._scripted("remove_function")
+        self.functions.pop(name, None)
+
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         await self._scripted("remove_scratch")
         self.freed.append((uid, keep_logs))
+
+    def usd_per_s(self, template: Template) -> float | None:
+        return self.price
 
     async def close(self) -> None:
         self.boxes.clear()
@@ -199,7 +219,7 @@ class Fleet:
         *,
         contract: Contract = CONTRACT,
         settings: Settings = Settings(),  # noqa: B008 - frozen
-        secrets: Callable[[tuple[str, ...]], Mapping[str, str]] | None = None,
+        secrets: Callable[[tuple[str, ...]], Found] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.database = MemoryDatabase()

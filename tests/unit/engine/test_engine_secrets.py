@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controllers.model import Resource
-from fleetctl.engine.secrets import SECRET_BYTES_MAX, SecretValues
+from fleetctl.engine.secrets import SECRET_BYTES_MAX, Found, SecretValues
 from fleetctl.errors import Unavailable
 from fleetctl.stores.sqlite import SqliteStore, open_memory_store
 from specs.kinds import KINDS, dump_spec
@@ -40,14 +40,16 @@ def why(values: SecretValues) -> Unavailable:
 
 def test_values_come_from_the_controllers_environment(store: SqliteStore) -> None:
     declare(store, fromEnv=["KEY"])
-    assert SecretValues(store, {"KEY": VALUE, "OTHER": "x"}).resolve(("keys",)) == {"KEY": VALUE}
+    assert SecretValues(store, {"KEY": VALUE, "OTHER": "x"}).resolve(("keys",)).values == {
+        "KEY": VALUE
+    }
 
 
 def test_what_an_apply_brought_is_preferred(store: SqliteStore) -> None:
     declare(store, fromEnv=["KEY"])
     values = SecretValues(store, {"KEY": "old"})
     values.learn({"KEY": VALUE})
-    assert values.resolve(("keys",)) == {"KEY": VALUE}
+    assert values.resolve(("keys",)).values == {"KEY": VALUE}
 
 
 def test_a_missing_variable_is_waited_for_and_the_hint_says_how(store: SqliteStore) -> None:
@@ -65,7 +67,13 @@ def test_a_file_gives_its_text_without_the_last_newline(store: SqliteStore, tmp_
     file = tmp_path / "key"
     file.write_text(f"{VALUE}\n\n")
     declare(store, fromFile={"KEY": str(file)})
-    assert SecretValues(store, {}).resolve(("keys",)) == {"KEY": f"{VALUE}\n"}
+    assert SecretValues(store, {}).resolve(("keys",)).values == {"KEY": f"{VALUE}\n"}
+
+
+def test_a_secret_of_the_provider_is_passed_on_by_its_name(store: SqliteStore) -> None:
+    declare(store, fromProvider="wandb-secret")
+    found = SecretValues(store, {}).resolve(("keys",))
+    assert (dict(found.values), found.refs) == ({}, ("wandb-secret",))
 
 
 def nothing(path: Path) -> None:
@@ -102,10 +110,10 @@ def test_no_text_of_the_object_shows_a_value(store: SqliteStore) -> None:
 
 async def test_a_run_gets_the_values_and_no_record_does() -> None:
     found = {"KEY": VALUE}
-    async with Fleet(secrets=lambda names: found) as fleet:
+    async with Fleet(secrets=lambda names: Found(found, ("kept",))) as fleet:
         await fleet.apply("BatchJob", "job", job_with_secret())
         order = fleet.local.orders[fleet.local.run(0)]
-        assert order.secrets == found
+        assert (order.secrets, order.secret_refs) == (found, ("kept",))
         assert VALUE not in repr(order)
         fleet.local.finish(0)
         await fleet.settle()
@@ -116,10 +124,10 @@ async def test_a_run_gets_the_values_and_no_record_does() -> None:
 async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() -> None:
     found: dict[str, str] = {}
 
-    def resolve(names: tuple[str, ...]) -> dict[str, str]:
+    def resolve(names: tuple[str, ...]) -> Found:
         if not found:
             raise Unavailable("secret/keys needs KEY", reason="SecretMissing")
-        return found
+        return Found(found)
 
     async with Fleet(secrets=resolve) as fleet:
         await fleet.apply("BatchJob", "job", job_with_secret())
@@ -133,7 +141,7 @@ async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() 
 
 
 async def test_a_bug_in_finding_secrets_holds_up_this_start_only() -> None:
-    def resolve(names: tuple[str, ...]) -> dict[str, str]:
+    def resolve(names: tuple[str, ...]) -> Found:
         raise KeyError("a bug")
 
     async with Fleet(secrets=resolve) as fleet:

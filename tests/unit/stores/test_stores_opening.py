@@ -374,3 +374,22 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
     assert not (tmp_path / "home" / places.STORE).exists()
     monkeypatch.setenv("FLEETCTL_UNSAFE_FS", "1")
     open_store(tmp_path / "home", FixedClock()).close()
+
+
+# Upgrades
+
+
+def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> None:
+    state = home / places.STATE_DB
+    alter(state, "ALTER TABLE runs DROP COLUMN usd_per_s")
+    for file in (state, home / places.EVENTS_DB):
+        alter(file, "PRAGMA user_version = 1")
+    with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:
+        reader.resources()
+    store = open_store(home, FixedClock())
+    runs = [run for run, _ in store.runs.of("u1")]
+    store.close()
+    assert [run.usd_per_s for run in runs] == [None] * 200
+    with Reader(home) as reader:
+        assert len(list(reader.runs("u1"))) == 200
+        assert [event.reason for event in reader.events("u1")] == ["Started"]

@@ -1,0 +1,79 @@
+"""Provider calls for what is not a run: volumes, functions, and what runs left behind. Called by
+effects.py, which guards them and tells how they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from controllers.plan import (
+    AssetAction,
+    EnsureFunction,
+    EnsureVolume,
+    FreeScratch,
+    RemoveFunction,
+    RemoveVolume,
+)
+from fleetctl.engine.functions import order_of
+from fleetctl.engine.secrets import Found
+from fleetctl.engine.track import Track
+from fleetctl.errors import Refused
+from fleetctl.providers.base import Backend, FunctionAsset
+from specs.function import FunctionSpec
+from specs.template import Template
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+Resolve = Callable[[tuple[str, ...]], Found]
+Call = Callable[[], Awaitable[None]]
+
+
+async def carry_out(engine: Engine, track: Track, action: AssetAction, secrets: Resolve) -> None:
+    """Make the action's calls, one provider after the other. Raises Refused and Unavailable."""
+    for name, call in _calls(engine, track, action, secrets):
+        await engine.effects.gates[name].ask(call)
+
+
+def _calls(
+    engine: Engine, track: Track, action: AssetAction, secrets: Resolve
+) -> list[tuple[str, Call]]:
+    """(provider, call) pairs."""
+    providers = engine.providers
+    if isinstance(action, FreeScratch):
+        # Only where it ran: a provider that is away must not hold up the others' objects.
+        used = track.history.providers if track.history is not None else set(providers)
+        free = {name: providers[name].remove_scratch for name in sorted(used & set(providers))}
+        return [
+            (name, partial(call, action.uid, keep_logs=action.keep_logs))
+            for name, call in free.items()
+        ]
+    if isinstance(action, RemoveFunction):
+        # Jobs may have called it elsewhere than where it was kept ready.
+        having = [name for name, it in sorted(providers.items()) if it.contract.functions]
+        return [(name, partial(providers[name].remove_function, action.name)) for name in having]
+    if action.provider not in providers:
+        raise Refused(f"provider `{action.provider}` is not built in")
+    backend = providers[action.provider]
+    match action:
+        case EnsureVolume():
+            return [(action.provider, partial(backend.ensure_volume, action.name))]
+        case RemoveVolume():
+            return [(action.provider, partial(backend.remove_volume, action.name))]
+        case EnsureFunction():
+            asset = _function(track, backend, secrets)
+            return [(action.provider, partial(backend.ensure_function, asset))]
+
+
+def _function(track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset:
+    """What a Function object stands for; its secrets are found here and kept nowhere."""
+    spec = track.spec
+    assert isinstance(spec, FunctionSpec)
+    if not backend.contract.functions:
+        raise Refused(f"provider `{spec.provider}` has no functions", hint="name one that has them")
+    template = spec.applied_to(Template())
+    found = secrets(template.secrets) if template.secrets else Found()
+    order = order_of(track.resource.name, spec)
+    return FunctionAsset(order, template, found.values, tuple(found.refs))

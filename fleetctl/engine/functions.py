@@ -1,0 +1,49 @@
+"""Functions as runs see them: what the tasks that name one run in. Called by effects and passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import Unavailable
+from fleetctl.providers.base import FunctionOrder
+from specs.function import SCALEDOWN_S, FunctionSpec
+from specs.kinds import parse_spec
+from specs.template import Template
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+REASON_MISSING = "FunctionMissing"  # why a start waits
+
+
+def resolved(engine: Engine, template: Template) -> tuple[Template, FunctionOrder | None]:
+    """The template with all that its Function says, and the Function's settings.
+
+    Raises Unavailable when the Function is not there; a run waits until it is.
+    """
+    if template.function is None:
+        if not template.is_function:
+            return template, None
+        return template, FunctionOrder("", 0, None, SCALEDOWN_S)
+    spec = _spec(engine, template.function)
+    return spec.applied_to(template), order_of(template.function, spec)
+
+
+def order_of(name: str, spec: FunctionSpec) -> FunctionOrder:
+    return FunctionOrder(name, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
+
+
+def _spec(engine: Engine, name: str) -> FunctionSpec:
+    resource = engine.store.resources.get("Function", name)
+    if resource is None:
+        # A deleted one serves its users to their end.
+        rows = (track.resource for track in engine.tracks.values())
+        resource = next((row for row in rows if (row.kind, row.name) == ("Function", name)), None)
+    if resource is None:
+        raise Unavailable(
+            f"function/{name} is not declared",
+            reason=REASON_MISSING,
+            hint=f"apply a manifest of kind Function with the name `{name}`",
+        )
+    spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
+    return spec
