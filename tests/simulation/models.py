@@ -102,6 +102,7 @@ HIDES = Model(
         call_deadline_s=15.0,
         poll_s=15.0,
         sandboxes_at_once=4,
+        two_phase=True,
     ),
     latency_s=(0.05, 1.5),
     landing_s=(0.0, 12.0),

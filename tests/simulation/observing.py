@@ -14,9 +14,15 @@ METRIC_BYTES = 100
 ENDED_BYTES = 70
 
 
-def observe_run(model: Model, world: World, ref: RunRef) -> Observation:
-    """The answer now. Where look-ups are not strong it may be as old as the visibility bound."""
+def observe_run(model: Model, world: World, ref: RunRef) -> Observation | None:
+    """The answer now. Where look-ups are not strong it may be as old as the visibility bound.
+
+    None of a sandbox that waits to begin: there is no run yet, and it is not gone.
+    """
     work = world.works.get(ref.run)
+    box = world.by_sandbox.get(ref.run)
+    if work is None and box is not None and box.alive and not box.begun:
+        return None
     if work is None or work.order.uid != ref.uid:
         return Gone(ref.run, world.now_s)
     if not model.contract.strong_get and _behind(model, world, since_s=work.asked_at_s):

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 from controllers.model import Observation
 from fleetctl.errors import Refused, Unavailable
-from fleetctl.providers.base import LogChunk, Notify, Owned, RunOrder, RunRef
+from fleetctl.providers.base import FunctionAsset, LogChunk, Notify, Owned, RunOrder, RunRef
+from specs.template import Template
 from tests.simulation.faults import Life
 from tests.simulation.loop import SimClock
 from tests.simulation.models import Model
@@ -72,7 +73,7 @@ class SimProvider:
             await self._before("observe")
             found = [observe_run(self._model, self._world, ref) for ref in runs]
             odds = self._model.odds.partial_answer
-            answer = [seen for seen in found if not self._world.chance(odds)]
+            answer = [seen for seen in found if seen and not self._world.chance(odds)]
             await self._after()
             return answer
 
@@ -125,6 +126,19 @@ class SimProvider:
             self._life.point("effect", f"no volume {name}")
             await self._after()
 
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        await self._of_function("ensure_function", asset.order.name)
+
+    async def remove_function(self, name: str) -> None:
+        await self._of_function("remove_function", name)
+
+    async def _of_function(self, verb: str, name: str) -> None:
+        with self._call(verb, name):
+            await self._before(verb)
+            self._world.mutations += 1
+            self._life.point("effect", f"{verb} {name}")
+            await self._after()
+
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         with self._call("remove_scratch", uid):
             await self._before("remove_scratch")
@@ -133,6 +147,9 @@ class SimProvider:
             self._world.effect(f"no scratch {uid}")
             self._life.point("effect", f"no scratch {uid}")
             await self._after()
+
+    def usd_per_s(self, template: Template) -> float | None:
+        return 0.001
 
     async def close(self) -> None:
         """Nothing is held open."""

@@ -30,7 +30,7 @@ def truthful_outcomes(scene: Scene) -> Iterator[str]:
         if run.state in LIVE_STATES:
             continue
         work = scene.work_of(run)
-        if run.name in scene.world.landing:
+        if scene.world.may_begin(run.name):
             yield f"`{run.name}` is {run.state} and its start is still on its way"
         if work is None:
             if run.state in (RunState.SUCCEEDED, RunState.FAILED):

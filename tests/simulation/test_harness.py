@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -96,7 +97,8 @@ def test_what_was_asked_for_lands_although_the_asker_is_dead() -> None:
     world.ask_start(HIDES, order(), lambda _answer: None)
     assert not world.alive()
     world.timeline.advance(HIDES.contract.visibility_bound_s)
-    assert "run" in world.works
+    assert [box.sandbox for box in world.alive()] == ["run"]
+    assert not world.works
 
 
 @pytest.mark.parametrize("model", [STRICT, HIDES, LOSES, RATED])
@@ -107,6 +109,7 @@ def test_a_second_start_of_the_same_run_adopts_the_first(model: Model) -> None:
     world.ask_start(model, order(seconds=500), answers.append)
     world.timeline.advance(60.0)
     world.ask_start(model, order(seconds=500), answers.append)
+    world.timeline.advance(90.0)
     assert len(world.alive()) == 1
     assert answers == ["h0", "h0", "h0"]
 
@@ -114,10 +117,36 @@ def test_a_second_start_of_the_same_run_adopts_the_first(model: Model) -> None:
 @pytest.mark.parametrize("model", [STRICT, HIDES, LOSES, RATED])
 def test_no_model_breaks_its_own_visibility_bound(model: Model) -> None:
     world = world_of(faults_end_s=1e9)
-    world.ask_start(model, order(seconds=1e6), lambda _answer: None)
-    world.timeline.advance(model.contract.visibility_bound_s)
+    first, bound_s = order(seconds=1e6), model.contract.visibility_bound_s
+    world.ask_start(model, first, lambda _answer: None)
+    world.timeline.advance(bound_s)
+    if model.contract.two_phase:
+        world.ask_start(model, replace(first, handle="h0"), lambda _answer: None)
+        world.timeline.advance(2 * bound_s)
     seen = {type(observe_run(model, world, ref_of())).__name__ for _ in range(200)}
     assert seen <= {"Alive", "Ended"} or world.works["run"].end is None
+
+
+def test_a_latch_lets_a_run_begin_once_and_a_dead_sandbox_begins_nothing() -> None:
+    world = world_of()
+    handles: list[str | Unavailable] = []
+    for _ in range(2):
+        world.ask_start(HIDES, order(seconds=5), handles.append)
+        world.timeline.advance(world.timeline.now_s + 20.0)
+    for _ in range(3):
+        world.ask_start(HIDES, replace(order(seconds=5), handle="h0"), handles.append)
+        world.timeline.advance(world.timeline.now_s + 20.0)
+    assert handles == ["h0"] * 5
+    assert (world.begun_again, world.alive()) == ([], [])
+
+
+def test_a_name_is_free_again_once_its_sandbox_has_ended() -> None:
+    world = world_of()
+    handles: list[str | Unavailable] = []
+    for _ in range(2):
+        world.ask_start(HIDES, order(), handles.append)
+        world.timeline.advance(world.timeline.now_s + 300.0)
+    assert handles == ["h0", "h1"]
 
 
 def test_a_full_provider_says_no_and_starts_nothing() -> None:

@@ -49,6 +49,20 @@ def conserved(scene: Scene) -> Iterator[str]:
             yield f"{resource.key} observed an older generation than before"
 
 
+def cost_adds_up(scene: Scene) -> Iterator[str]:
+    """I10: the cost in a status is the sum over all ended runs of the object."""
+    for uid, resource in scene.now.resources.items():
+        cost = status(resource).get("cost")
+        if scene.before.resources.get(uid) is resource or cost is None:
+            continue
+        ended = [run for run in scene.now.runs_of(uid) if run.state not in LIVE_STATES]
+        spent_usd = sum(run.cost_usd or 0.0 for run in ended)
+        if status(resource).get("observedGeneration") == resource.generation and (
+            abs(cost["actual"] - spent_usd) > 1e-5
+        ):
+            yield f"{resource.key} says it cost {cost['actual']}; its runs cost {spent_usd:.6f}"
+
+
 def status_is_true(scene: Scene) -> Iterator[str]:
     """I2, I12: status claims no success without a record, and no end or rest while runs go on."""
     for uid, resource in scene.now.resources.items():
@@ -128,6 +142,7 @@ def nothing_left(scene: Scene) -> Iterator[str]:
 WISH_CHECKS = (
     finished_stays_finished,
     conserved,
+    cost_adds_up,
     status_is_true,
     only_the_wanted_goes_on,
     starts_within_parallelism,

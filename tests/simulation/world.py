@@ -22,7 +22,8 @@ from tests.simulation.models import Model
 STRANGER = "some-other-store"
 FAILS_ALWAYS = 99
 
-# An inert twin (never begun) dies by its own lease; an idle reusable sandbox does so later.
+# A sandbox in which nothing begins dies by its own lease; an idle reusable one does so later.
+INERT_LEASE_S = 180.0
 TWIN_LEASE_S = 30.0
 SANDBOX_IDLE_S = (40.0, 400.0, 100_000.0)
 
@@ -68,6 +69,7 @@ class Box:
     created_at_s: float
     reusable: bool = False
     twin: bool = False
+    begun: set[str] = field(default_factory=set)  # the latch: runs that have begun in it
     ended_at_s: float | None = None
     work: Work | None = None
     tasks_done: int = 0
@@ -97,6 +99,7 @@ class World:
         self.boxes: list[Box] = []
         self.by_sandbox: dict[str, Box] = {}
         self.works: dict[str, Work] = {}
+        self.begun_again: list[str] = []  # runs whose work began a second time, anywhere
         self.landing: dict[str, Landing] = {}
         self.volumes: dict[str, set[str]] = defaultdict(set)  # provider -> names
         self.scratch: dict[str, set[str]] = defaultdict(set)  # provider -> uids
@@ -128,6 +131,20 @@ class World:
     def alive(self) -> list[Box]:
         return [box for box in self.boxes if box.alive]
 
+    def may_begin(self, run: str) -> bool:
+        """A request that is still to land could begin the work of this run."""
+        return any(
+            landing.order.run == run and self._may_begin(landing.order, key)
+            for key, landing in self.landing.items()
+        )
+
+    def _may_begin(self, order: RunOrder, key: str) -> bool:
+        if key == order.run:
+            return True
+        # In two phases, only in the sandbox of its handle, while that waits.
+        box = next((it for it in self.boxes if it.handle == order.handle), None)
+        return box is not None and box.alive and order.run not in box.begun
+
     def effect(self, name: str) -> None:
         """Something real has changed: remember it for replay, then check all invariants."""
         self.digest = zlib.crc32(f"{self.timeline.now_s:.6f} {name}".encode(), self.digest)
@@ -144,42 +161,82 @@ class World:
         self, model: Model, order: RunOrder, told: Callable[[str | Unavailable], None]
     ) -> None:
         """The request is on its way; it lands within the bound even if the asker dies."""
-        if order.run in self.works:
+        phases = model.contract.two_phase
+        key = f"{order.run} {bool(order.handle)}" if phases else order.run
+        if not phases and order.run in self.works:
             told(self.works[order.run].box.handle)
-        elif order.run in self.landing:
-            self.landing[order.run].told.append(told)
+        elif key in self.landing:
+            self.landing[key].told.append(told)
         else:
-            self.landing[order.run] = Landing(order, self.now_s, [told])
+            self.landing[key] = Landing(order, self.now_s, [told])
             least_s, most_s = model.landing_s
             if most_s == 0.0:
-                self._land(model, order.run)
+                self._land(model, key)
             else:
                 self.timeline.after(
-                    self.rng.uniform(least_s, most_s), lambda: self._land(model, order.run)
+                    self.rng.uniform(least_s, most_s), lambda: self._land(model, key)
                 )
 
-    def _land(self, model: Model, run: str) -> None:
-        landing = self.landing.pop(run)
-        answer = self._begin(model, landing.order, landing.asked_at_s)
+    def _land(self, model: Model, key: str) -> None:
+        landing = self.landing.pop(key)
+        begin = self._begin_in_phases if model.contract.two_phase else self._begin
+        answer = begin(model, landing.order, landing.asked_at_s)
         for told in landing.told:
             told(answer)
 
+    def _begin_in_phases(
+        self, model: Model, order: RunOrder, asked_at_s: float
+    ) -> str | Unavailable:
+        """Make the sandbox, or begin in the one that the order's handle names.
+
+        A name is taken only while its sandbox lives: what has ended is not found by it.
+        """
+        if order.sandbox != order.run:
+            box = next((it for it in self.boxes if it.handle == order.handle), None)
+            if box is not None and order.run in box.begun:
+                return box.handle
+            return self._begin(model, order, asked_at_s)
+        if not order.handle:
+            return self._make(model, order, asked_at_s)
+        box = next(it for it in self.boxes if it.handle == order.handle)
+        if box.alive and order.run not in box.begun:
+            self._run_in(box, order, asked_at_s)
+        return box.handle
+
+    def _make(self, model: Model, order: RunOrder, asked_at_s: float) -> str | Unavailable:
+        """A sandbox that waits, until it begins or its lease ends."""
+        found = self.by_sandbox.get(order.sandbox)
+        if found is not None and found.alive:
+            return found.handle
+        box = self._new_box(model, order, asked_at_s)
+        if isinstance(box, Unavailable):
+            return box
+        self.effect(f"make {order.run}")
+        self.timeline.after(INERT_LEASE_S, lambda: None if box.begun else self._end_box(box))
+        return box.handle
+
+    def _new_box(self, model: Model, order: RunOrder, asked_at_s: float) -> Box | Unavailable:
+        if model.capacity is not None and self._used(model) >= model.capacity:
+            return Unavailable("no room for another sandbox", reason="NoCapacity")
+        return self._add(
+            Box(
+                self._handle(),
+                order.sandbox,
+                order.owner,
+                order.uid,
+                model,
+                asked_at_s,
+                self.now_s,
+                order.reusable,
+            )
+        )
+
     def _begin(self, model: Model, order: RunOrder, asked_at_s: float) -> str | Unavailable:
         if order.sandbox == order.run:
-            if model.capacity is not None and self._used(model) >= model.capacity:
-                return Unavailable("no room for another sandbox", reason="NoCapacity")
-            box = self._add(
-                Box(
-                    self._handle(),
-                    order.sandbox,
-                    order.owner,
-                    order.uid,
-                    model,
-                    asked_at_s,
-                    self.now_s,
-                    order.reusable,
-                )
-            )
+            made = self._new_box(model, order, asked_at_s)
+            if isinstance(made, Unavailable):
+                return made
+            box = made
         else:
             found = self.by_sandbox.get(order.sandbox)
             if found is None or not found.alive:
@@ -205,7 +262,7 @@ class World:
         return box
 
     def _add_twin(self, box: Box) -> None:
-        twin = replace(box, handle=f"{box.handle}-twin", reusable=False, twin=True)
+        twin = replace(box, handle=f"{box.handle}-twin", reusable=False, twin=True, begun=set())
         self.boxes.append(twin)
         self.timeline.after(TWIN_LEASE_S, lambda: self._end_box(twin))
 
@@ -213,6 +270,9 @@ class World:
         seconds, metrics = _number(order, "seconds", 1.0), _number(order, "metrics", 0)
         work = Work(order, box, asked_at_s, self.now_s, seconds, int(metrics))
         box.work = work
+        box.begun.add(order.run)
+        if order.run in self.works:
+            self.begun_again.append(order.run)
         self.works[order.run] = work
         self._schedule_end(work)
         self.effect(f"begin {order.run}")

@@ -52,6 +52,12 @@ def one_at_a_time(scene: Scene) -> Iterator[str]:
             yield f"{count} attempts of index {index} of {uid} work at once"
 
 
+def begun_once(scene: Scene) -> Iterator[str]:
+    """I2: the work of an attempt begins at most once, wherever its requests landed."""
+    for run in scene.world.begun_again:
+        yield f"the work of `{run}` began a second time"
+
+
 def no_friendly_fire(scene: Scene) -> Iterator[str]:
     """I13: only what carries our tag is stopped, and only when a committed wish says so."""
     for ref in scene.stops:
@@ -119,6 +125,7 @@ EFFECT_CHECKS = (
     within_provider,
     within_reuse,
     one_at_a_time,
+    begun_once,
     no_friendly_fire,
     data_is_safe,
     polite,

@@ -12,12 +12,12 @@ from controllers.model import Gone, Observation, Run
 from fleetctl.engine import loop, sweeper
 from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.effects import Effects
-from fleetctl.engine.facts import Observed
+from fleetctl.engine.facts import Observed, StartReplied
 from fleetctl.engine.gate import Gate
 from fleetctl.engine.loop import Engine
 from fleetctl.engine.passes import Passes
 from fleetctl.engine.watching import Watcher
-from fleetctl.providers.base import Contract, RunRef
+from fleetctl.providers.base import Contract, RunOrder, RunRef
 from fleetctl.stores.sqlite_runs import SqliteRuns
 from tests.simulation.planted.plant import Plant, around, swapped
 from tests.simulation.provider import SimProvider
@@ -89,6 +89,33 @@ def start_asked_once() -> Context:
         return patched
 
     return around(Effects, "_drive_start", make)
+
+
+def begins_before_its_handle_is_durable() -> Context:
+    """Both phases of a start in one call: a crash between them and the commit begins it again."""
+
+    def make(start_call: Callable[..., Any]) -> Callable[..., Any]:
+        async def patched(self: Effects, provider: str, order: RunOrder) -> str:
+            handle: str = await start_call(self, provider, order)
+            if self._engine.providers[provider].contract.two_phase and not order.handle:
+                await start_call(self, provider, replace(order, handle=handle))
+            return handle
+
+        return patched
+
+    return around(Effects, "_start_call", make)
+
+
+def first_phase_taken_for_the_start() -> Context:
+    """A sandbox that waits to begin counts as a run that has begun."""
+
+    def make(init: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: StartReplied, run: str, handle: str, begun: bool = True) -> None:
+            init(self, run, handle, True)
+
+        return patched
+
+    return around(StartReplied, "__init__", make)
 
 
 def idle_sandbox_forgotten() -> Context:
@@ -204,6 +231,8 @@ PLANTS: tuple[Plant, ...] = (
     stop_believed_when_asked,
     stop_asked_once,
     start_asked_once,
+    begins_before_its_handle_is_durable,
+    first_phase_taken_for_the_start,
     idle_sandbox_forgotten,
     scratch_forgotten,
     no_call_deadline,
