@@ -1,24 +1,103 @@
-"""Makes the one file that is shipped into a sandbox. Called by providers; never runs in a sandbox.
+"""Makes the files that are shipped into sandboxes: the guest, which runs tasks, and the driver,
+which serves interpreters. Called by providers; never runs in a sandbox.
 
-Deterministic: the same sources give the same text, so that its hash can name it.
+Deterministic: the same sources give the same text under the same Python, so that its hash can
+name it.
 """
 
 from __future__ import annotations
 
+import base64
+import marshal
 import re
+import zlib
 from pathlib import Path
+from typing import Any
 
-PARTS = ("chunking.py", "volumes.py", "task.py")  # in the order in which they need each other
+from fleetctl.guest.onefile import compile_part, version
+
+# In the order in which they need each other.
+PARTS = ("chunking.py", "volumes.py", "task.py")
+DRIVER_PARTS = (
+    *PARTS,
+    *("driver/channel.py", "driver/capture.py", "driver/submit.py", "driver/hostcalls.py"),
+    *("driver/checkout.py", "driver/uploads.py", "driver/execution.py", "driver/main.py"),
+)
+# Each is compiled when it is first imported in the sandbox, if ever.
+REMOTE_PARTS = (
+    *("text.py", "digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
+    *(f"remote/{name}.py" for name in ("place", "main", "attach", "follow", "verbs", "loop")),
+    *(f"remote/{name}.py" for name in ("supervise", "visitors", "attempt", "leader", "child")),
+    *(f"remote/{name}.py" for name in ("setup", "files", "sync", "tree", "worker", "unbegun")),
+)
+POSIX_PARTS = ("common.sh", "tree.sh", "end.sh", "supervise.sh", "follow.sh", "main.sh")
 
 
 def guest_source() -> str:
     """The guest as one Python text; its parts see each other's names as globals."""
+    return _joined(PARTS)
+
+
+def driver_source() -> str:
+    """The driver as one Python program, for Python 3.9 and later; see driver/main.py."""
+    return _joined(DRIVER_PARTS) + '\n\nif __name__ == "__main__":\n    main()\n'
+
+
+def remote_source(*, compiled: bool = True) -> str:
+    """The guest of remote sandboxes as one Python program; see remote/main.py.
+
+    compiled: with a table for Pythons of our own version; without it, it has a third of the size,
+    and `recompile_source` can add one where it will run.
+    """
     here = Path(__file__).parent
-    bodies = [_without_own_imports((here / part).read_text(encoding="utf-8")) for part in PARTS]
-    return "from __future__ import annotations\n\n" + "\n\n".join(bodies)
+    head = (here / "onefile.py").read_text(encoding="utf-8")
+    sources = dict.fromkeys(("fleetctl", "fleetctl.guest", "fleetctl.guest.remote"), "")
+    for part in REMOTE_PARTS:
+        name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")
+        sources[name] = (here / part).read_text(encoding="utf-8")
+    code = by = ""
+    if compiled:
+        table = {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
+        code, by = _packed(table), version()
+    tables = f'SOURCES = "{_packed(sources)}"\nCOMPILED = "{code}"\n'
+    return f"{head}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
+
+
+def recompile_source() -> str:
+    """A program for the Python of an image; its argument is the path of the guest."""
+    return (Path(__file__).parent / "recompile.py").read_text(encoding="utf-8")
+
+
+def posix_source() -> str:
+    """The guest of sandboxes without Python as one program for `sh`; see posix/main.sh."""
+    here = Path(__file__).parent / "posix"
+    text = "".join((here / part).read_text(encoding="utf-8") for part in POSIX_PARTS)
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return "\n".join(["#!/bin/sh", *lines]) + "\n"
+
+
+def _packed(table: Any) -> str:
+    return base64.b64encode(zlib.compress(marshal.dumps(table, 2), 9)).decode()
+
+
+def _joined(parts: tuple[str, ...]) -> str:
+    here = Path(__file__).parent
+    bodies = [_without_own_imports((here / part).read_text(encoding="utf-8")) for part in parts]
+    return "\n\n".join([_ONCE, *bodies])
 
 
 def _without_own_imports(text: str) -> str:
-    """Drop the imports that only make sense in a package."""
+    """Drop the imports that only make sense in a package, and what one text says once."""
+    text = re.sub("^TYPE_CHECKING = False.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^from fleetctl\.guest\S* import (\([^)]*\)|.*)$", "", text, flags=re.MULTILINE)
     return text.replace("from __future__ import annotations\n", "").strip() + "\n"
+
+
+_ONCE = "from __future__ import annotations\n\nTYPE_CHECKING = False\n"
+_REMOTE_END = """
+if __name__ == "__main__":
+    sys.meta_path.insert(0, OneFile())
+    from fleetctl.guest.remote.main import leave, main
+
+    leave(main(sys.argv))
+"""

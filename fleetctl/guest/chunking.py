@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def peek(text: str, start: int = 0, length: int = 2000) -> str:

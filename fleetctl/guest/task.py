@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from types import CodeType, ModuleType
-from typing import Any, Callable, Optional, Union
 
 from fleetctl.guest.chunking import (
     chunk_by_headers,
@@ -24,6 +23,12 @@ from fleetctl.guest.chunking import (
     peek,
 )
 from fleetctl.guest.volumes import Buffers, Storage
+
+TYPE_CHECKING = False  # `typing` costs more to import than a short task does
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional, Union
+
+    Emit = Callable[[dict[str, Any]], None]
 
 FILE_NAME = "<task>"
 MESSAGE_BYTES_MAX = 2048  # enough for the last frames and the error; the log holds all of it
@@ -47,8 +52,6 @@ STORAGE_HELPERS = (
     "workspace_append",
 )
 BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
-
-Emit = Callable[[dict[str, Any]], None]
 
 
 class Submitted(BaseException):
@@ -128,12 +131,10 @@ class Sandbox:
         if values:
             self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
 
-    _steps = -1
-
 
 def compile_task(code: str) -> CodeType:
     """Raises SyntaxError, shown later as the task's own."""
-    return compile(code, FILE_NAME, "exec")
+    return compile(code, FILE_NAME, "exec", dont_inherit=True)
 
 
 def check_result(value: Any) -> tuple[str, str]:

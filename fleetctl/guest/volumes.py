@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Optional
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
 
 
 class Outside(Exception):
@@ -82,7 +85,7 @@ class Storage:
         return os.path.relpath(real, os.path.realpath(self.root))
 
     def _missing(self) -> str:
-        return "[no volume mounted at /data]"
+        return f"[no volume mounted at {self.mount or '/data'}]"
 
 
 class Buffers:

@@ -120,6 +120,11 @@ def test_an_exception_is_told_with_the_frames_of_the_task_alone(
     assert task.error["message"].endswith("ZeroDivisionError: division by zero")
 
 
+def test_annotations_of_a_task_are_values_as_in_any_program(task: Teller) -> None:
+    task.run("def f(x: int) -> None: ...\nSUBMIT(value=f.__annotations__['x'] is int)")
+    assert task.result == {"value": True}
+
+
 def test_a_syntax_error_is_an_error_of_the_task(task: Teller) -> None:
     assert task.run("x =") == 1
     assert "SyntaxError" in task.error["message"]

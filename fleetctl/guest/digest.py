@@ -1,0 +1,21 @@
+"""SHA-256 without OpenSSL: `hashlib` would load it into the process from which tasks are forked,
+and each would pay for its memory at its fork and at its exit.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+try:
+    from _sha2 import sha256 as _sha256  # type: ignore[import-not-found]  # Python 3.12 and later
+except ImportError:
+    try:
+        from _sha256 import sha256 as _sha256  # type: ignore[import-not-found]
+    except ImportError:  # an interpreter built without its own; then OpenSSL it is
+        from hashlib import sha256 as _sha256
+
+
+def sha256(data: bytes) -> Any:
+    return _sha256(data)

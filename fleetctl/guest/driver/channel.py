@@ -1,0 +1,66 @@
+"""The driver's line to the host: JSON lines on what were stdin and stdout when the process began.
+
+Part of the guest; used by the driver alone. Both are moved to descriptors that no program inherits,
+so nothing that code prints, writes or starts can reach the line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from typing import Any, Optional
+
+# Above what programs number their own files with.
+LOWEST_DESCRIPTOR = 64
+LINE_BYTES_MAX = 64 * 1024 * 1024  # of one message from the host
+
+
+class Channel:
+    """Owns both ends. Any thread may send; one thread receives."""
+
+    def __init__(self) -> None:
+        self._received = os.fdopen(_moved(0), "rb", buffering=1 << 16)
+        self._in = self._received.fileno()
+        self._out = _moved(1)
+        self._sending = threading.Lock()
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.close(null)
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Raises RuntimeError in a process that was forked from the driver."""
+        data = memoryview((json.dumps(message) + "\n").encode())
+        if self._out < 0:
+            raise RuntimeError("only the process that the host started can call it, not its forks")
+        with self._sending:
+            while data:
+                data = data[os.write(self._out, data) :]
+
+    def receive(self) -> Optional[dict[str, Any]]:
+        """The next message; None when the host has let go. What is no message is passed over."""
+        while True:
+            line = self._received.readline(LINE_BYTES_MAX)
+            if not line:
+                return None
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(message, dict):
+                return message
+
+    def _let_go(self) -> None:
+        """In a fork the line belongs to the parent. Closed by number: its lock may be held."""
+        for descriptor in (self._in, self._out):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._in = self._out = -1
+        self._sending = threading.Lock()
+
+
+def _moved(descriptor: int) -> int:
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)

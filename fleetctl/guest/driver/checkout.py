@@ -1,0 +1,231 @@
+"""Helpers of a Daytona interpreter: programs, files of the repository, background processes.
+
+Part of the guest; code finds these names in its namespace. Paths are relative to the checkout
+unless absolute; `workspace_*` never leaves it, and says so in brackets.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import glob
+import json
+import os
+import re
+import subprocess
+import threading
+from typing import Any, Callable, Optional
+
+LOG_LINES_MAX = 1000  # of a background process; the newest are kept
+LAST_LINES_S = 1.0  # for them to be read; what the process left running may hold its output open
+DOC_CHARACTERS_MAX = 200
+
+CHECKOUT_HELPERS = (
+    *("run", "resolve_path", "read_file", "list_files", "find_files", "extract_python_ast"),
+    *("workspace_write", "workspace_read", "workspace_append"),
+    *("start_background_process", "read_process_logs", "kill_process"),
+)
+
+
+class Checkout:
+    """The directory that code works in, and the processes it has left running."""
+
+    def __init__(self, top: str) -> None:
+        self._top = top
+        self._processes: dict[str, _Background] = {}
+
+    def run(self, command: str, cwd: Optional[str] = None) -> dict[str, Any]:
+        """Run a shell command to its end: {"exit_code", "stdout", "stderr", "ok"}."""
+        done = subprocess.run(  # noqa: S602 - a shell command is what is asked for
+            command,
+            shell=True,
+            cwd=self.resolve_path(cwd or "."),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        return {
+            "exit_code": done.returncode,
+            "stdout": done.stdout,
+            "stderr": done.stderr,
+            "ok": done.returncode == 0,
+        }
+
+    def resolve_path(self, path: str) -> str:
+        """The absolute path; the checkout for an empty one."""
+        return os.path.normpath(os.path.join(self._top, str(path).strip()))
+
+    def read_file(self, path: str) -> str:
+        """The text of a file. Raises OSError."""
+        with open(self.resolve_path(path), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def list_files(self, path: str = ".") -> list[str]:
+        """Absolute paths of a directory's entries, sorted; [] when there is no such directory."""
+        top = self.resolve_path(path)
+        names = os.listdir(top) if os.path.isdir(top) else []
+        return sorted(os.path.join(top, name) for name in names)
+
+    def find_files(self, path: str = ".", pattern: str = "*") -> list[str]:
+        """Absolute paths below `path` that match a glob pattern (`**` for any depth), sorted."""
+        top = self.resolve_path(path)
+        return sorted(glob.glob(os.path.join(glob.escape(top), pattern), recursive=True))
+
+    def extract_python_ast(self, path: str) -> str:
+        """JSON list of the classes (with methods) and functions at the top of a Python file."""
+        try:
+            tree = ast.parse(self.read_file(path))
+        except FileNotFoundError:
+            return f"[file not found: {path}]"
+        except (SyntaxError, ValueError) as error:
+            return f"[error: {path} is not Python: {error}]"
+        return json.dumps([_outline(node) for node in tree.body if _is_named(node)], indent=2)
+
+    def workspace_write(self, path: str, content: Any) -> str:
+        return self._inside(path, lambda real: _put(real, content, "w"))
+
+    def workspace_append(self, path: str, content: Any) -> str:
+        return self._inside(path, lambda real: _put(real, content, "a"))
+
+    def workspace_read(self, path: str) -> str:
+        return self._inside(path, self.read_file)
+
+    def start_background_process(self, process_id: str, command: str) -> str:
+        """Start a shell command that goes on while further code runs."""
+        known = self._processes.get(process_id)
+        if known is not None and known.process.poll() is None:
+            return f"process {process_id} is already running (pid {known.process.pid})"
+        started = self._processes[process_id] = _Background(command, self._top)
+        return f"started process {process_id} (pid {started.process.pid})"
+
+    def read_process_logs(self, process_id: str, tail: int = 50) -> str:
+        """Its state and the last `tail` lines of its output, stderr included."""
+        known = self._processes.get(process_id)
+        if known is None:
+            return f"process {process_id} was not started"
+        code = known.ended()
+        state = "RUNNING" if code is None else f"EXITED({code})"
+        lines = list(known.lines)[-tail:] if tail > 0 else []
+        return f"Status: {state}\nLogs:\n" + "".join(lines)
+
+    def kill_process(self, process_id: str) -> str:
+        known = self._processes.pop(process_id, None)
+        if known is None:
+            return f"process {process_id} was not started"
+        return f"process {process_id} " + known.end()
+
+    def _inside(self, path: str, act: Callable[[str], Optional[str]]) -> str:
+        """What `act(real path)` says, else the path itself; or what is wrong, in brackets."""
+        wanted = str(path).strip()
+        top = os.path.realpath(self._top)
+        real = os.path.realpath(os.path.join(top, wanted))
+        if not wanted or os.path.isabs(wanted) or not (real + os.sep).startswith(top + os.sep):
+            return f"[error: `{path}` is not a path inside of {self._top}]"
+        try:
+            said = act(real)
+        except FileNotFoundError:
+            return f"[file not found: {real}]"
+        except OSError as error:
+            return f"[error: {real}: {error.strerror}]"
+        return real if said is None else said
+
+
+class _Background:
+    """A process in a group of its own, and the end of what it said."""
+
+    def __init__(self, command: str, cwd: str) -> None:
+        self.lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES_MAX)
+        self.process = subprocess.Popen(  # noqa: S602 - a shell command is what is asked for
+            command,
+            shell=True,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def ended(self) -> Optional[int]:
+        """Its exit code once it has one; then its last lines are there too."""
+        code = self.process.poll()
+        if code is not None:
+            self._listener.join(LAST_LINES_S)
+        return code
+
+    def end(self) -> str:
+        if self.process.poll() is not None:
+            return f"had ended with {self.process.returncode}"
+        os.killpg(self.process.pid, 15)
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
+        return "was ended"
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+
+class CountedBuffers:
+    """Named lists that live as long as the sandbox; each call says what it did."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, list[Any]] = {}
+
+    def add_buffer(self, name: str, value: Any) -> dict[str, Any]:
+        items = self._items.setdefault(name, [])
+        items.append(value)
+        return {"status": "ok", "name": name, "count": len(items)}
+
+    def get_buffer(self, name: str) -> list[Any]:
+        """A copy; [] when there is none."""
+        return list(self._items.get(name, []))
+
+    def clear_buffer(self, name: Optional[str] = None) -> dict[str, Any]:
+        if name is None:
+            self._items.clear()
+            return {"status": "ok", "scope": "all"}
+        self._items.pop(name, None)
+        return {"status": "ok", "scope": "single", "name": name}
+
+
+def grep_by_regex(text: str, pattern: str, *, context: int = 0) -> list[str]:
+    """The lines in which a regular expression is found, each with `context` lines around it."""
+    matcher = re.compile(pattern)
+    lines = text.splitlines()
+    return [
+        "\n".join(lines[max(0, number - context) : number + context + 1])
+        for number, line in enumerate(lines)
+        if matcher.search(line)
+    ]
+
+
+def _put(real: str, content: Any, mode: str) -> None:
+    os.makedirs(os.path.dirname(real), exist_ok=True)
+    with open(real, mode, encoding="utf-8") as file:
+        file.write(str(content))
+
+
+def _is_named(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _outline(node: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "Function", "name": node.name}
+    if isinstance(node, ast.ClassDef):
+        found["type"] = "Class"
+        found["methods"] = [
+            one.name
+            for one in node.body
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ]
+    found["doc"] = (ast.get_docstring(node) or "")[:DOC_CHARACTERS_MAX]
+    return found

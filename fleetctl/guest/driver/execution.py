@@ -1,0 +1,232 @@
+"""The namespace of one session, and the execution of one piece of code in it.
+
+Part of the guest; used by the driver. Globals stay from one execution to the next. Whatever code
+does short of ending the process, the session lives on: errors become text.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from types import ModuleType
+from typing import Any, Callable, Optional
+
+from fleetctl.guest.driver.capture import Capture
+from fleetctl.guest.driver.checkout import CHECKOUT_HELPERS, Checkout, CountedBuffers, grep_by_regex
+from fleetctl.guest.driver.hostcalls import HostCalls
+from fleetctl.guest.driver.submit import Submission
+from fleetctl.guest.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS, Submitted
+from fleetctl.guest.volumes import Buffers, Storage
+
+MODAL, DAYTONA = "modal", "daytona"  # the two manners: names, SUBMIT and errors differ
+NO_HELPERS = "ROOT_INTERLOCUTOR"  # the profile in which code may only compute and submit
+MEMORY_FOLDERS = ("memory", "artifacts", "buffers", "meta")
+# Names that code may call once the host has given a tool of that name.
+NOT_YET = (
+    *("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched"),
+    *("sub_rlm", "sub_rlm_batched"),
+)
+HISTORY_MAX = 1000  # executions that get_session_history() knows
+HISTORY_CHARACTERS_MAX = 10_000  # of each text in it
+
+Answer = dict[str, Any]
+
+
+class Execution:
+    """One session's namespace. setup: the host's first message, with where things are."""
+
+    def __init__(self, setup: dict[str, Any], calls: HostCalls, capture: Capture) -> None:
+        self._daytona = setup["manner"] == DAYTONA
+        self._calls = calls
+        self._capture = capture
+        self._profile = ""
+        self._tools: set[str] = set()
+        self._history: list[dict[str, Any]] = []
+        self.running = 0  # the number of the execution that goes on
+        # A module of its own, registered, so that pickling and `if __name__ == "__main__"` work.
+        self._module = ModuleType("__main__")
+        self._namespace = self._module.__dict__
+        sys.modules["__main__"] = self._module
+        storage = Storage(setup["mount"], setup["root"])
+        helpers = self._for_daytona(setup) if self._daytona else _for_modal()
+        for name in STORAGE_HELPERS[:2] if self._daytona else STORAGE_HELPERS:
+            helpers[name] = _flushing(getattr(storage, name), setup["root"])
+        for name in ("get_session_history", "get_last_execution", "log_execution"):
+            helpers[name] = getattr(self, "_" + name)
+        for name, helper in helpers.items():
+            self._namespace[name] = self._gated(name, helper)
+
+    def run(self, order: dict[str, Any]) -> Answer:
+        """{"stdout", "stderr", "final": JSON text or None, "failed"} of one execution."""
+        code = order["code"]
+        submission = Submission(order["fields"])
+        self._prepare(order, submission)
+        complaint = self._execute(order["id"], code, submission)
+        stdout, stderr = self._capture.take()
+        text = submission.text
+        if complaint and text is None:
+            stderr += complaint
+        if len(self._history) < HISTORY_MAX:
+            self._log_execution(code, {"stdout": stdout, "stderr": stderr, "final": text})
+        return {"stdout": stdout, "stderr": stderr, "final": text, "failed": bool(complaint)}
+
+    def _prepare(self, order: dict[str, Any], submission: Submission) -> None:
+        self._profile = order["profile"]
+        self._namespace.update(order["variables"])
+        self._namespace["SUBMIT"] = submission.by_name() if self._daytona else submission.by_any()
+        for name in self._tools.difference(order["tools"]):
+            self._namespace.pop(name, None)
+        self._tools = set(order["tools"])
+        for name in self._tools:
+            self._namespace[name] = self._gated(name, self._calls.function(name))
+        for name in NOT_YET:
+            if name not in self._tools:
+                self._namespace[name] = _not_yet(name)
+
+    def _execute(self, number: int, code: str, submission: Submission) -> str:
+        """Run it; "" or what to say of its error."""
+        process = os.getpid()
+        try:
+            self.running = number
+            try:
+                self._run_code(code)
+            finally:
+                self.running = 0
+                if os.getpid() != process:
+                    sys.stdout.flush()
+                    os._exit(0)  # a fork that reached its end must not answer for its parent
+            if "Final" in self._namespace and not self._daytona:
+                submission.offer(self._namespace["Final"])
+        except Submitted:
+            return ""
+        except SystemExit as error:
+            return "" if not error.code else self._complaint("SystemExit", error)
+        except BaseException as error:
+            return self._complaint(type(error).__name__, error)
+        finally:
+            if not self._daytona:
+                self._namespace.pop("Final", None)
+        return ""
+
+    def _run_code(self, code: str) -> None:
+        # Not with this file's own `from __future__`: annotations are what the code says they are.
+        compiled = compile(code, "<execute>", "exec", dont_inherit=True)
+        exec(compiled, self._namespace)  # noqa: S102 - what a driver is for
+
+    def _complaint(self, name: str, error: BaseException) -> str:
+        try:
+            said = str(error)
+        except Exception as worse:
+            said = f"(its text cannot be had: {type(worse).__name__})"
+        if self._daytona:
+            return f"{name}: {said}" if said else name
+        return f"[Error] {name}: {said}\n"
+
+    def _gated(self, name: str, helper: Callable[..., Any]) -> Callable[..., Any]:
+        """The helper, closed in the profile that has none."""
+
+        @functools.wraps(helper)
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            if self._profile == NO_HELPERS:
+                raise RuntimeError(f"`{name}` cannot be used in the profile {NO_HELPERS}")
+            return helper(*args, **kwargs)
+
+        return gated
+
+    def _for_daytona(self, setup: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+        """Also sets the constants and goes into the checkout."""
+        workspace = setup["workspace"] or os.getcwd()
+        os.makedirs(workspace, exist_ok=True)
+        os.chdir(workspace)
+        for name in MEMORY_FOLDERS if setup["root"] else ():
+            os.makedirs(os.path.join(setup["root"], name), exist_ok=True)
+        self._namespace["REPO_PATH"] = workspace
+        self._namespace["MEMORY_ROOT"] = pathlib.Path(setup["root"] or setup["mount"])
+        checkout, buffers = Checkout(workspace), CountedBuffers()
+        helpers = {helper.__name__: helper for helper in TEXT_HELPERS}
+        helpers.update({name: getattr(checkout, name) for name in CHECKOUT_HELPERS})
+        helpers.update({name: getattr(buffers, name) for name in BUFFER_HELPERS})
+        helpers["grep"] = grep_by_regex
+        return helpers
+
+    def _log_execution(
+        self, code: str, result: dict[str, Any], metadata: Optional[dict[str, Any]] = None
+    ) -> None:
+        """Add to the history what was executed elsewhere; our own executions are there already."""
+        short = {name: _short(value) for name, value in result.items()}
+        entry = {"at": time.time(), "code": _short(code), **short, "metadata": metadata or {}}
+        self._history.append(entry)
+
+    def _get_session_history(self) -> list[dict[str, Any]]:
+        """Earlier executions, the oldest first: {"at", "code", "stdout", "stderr", "final"}."""
+        return list(self._history)
+
+    def _get_last_execution(self) -> Optional[dict[str, Any]]:
+        return self._history[-1] if self._history else None
+
+
+def _for_modal() -> dict[str, Callable[..., Any]]:
+    buffers = Buffers()
+    helpers: dict[str, Callable[..., Any]] = {one.__name__: one for one in TEXT_HELPERS}
+    helpers.update({name: getattr(buffers, name) for name in BUFFER_HELPERS})
+    return helpers
+
+
+def _flushing(helper: Callable[..., Any], root: str) -> Callable[..., Any]:
+    """A helper that writes, followed by what makes a Modal volume keep it: a sync of its mount."""
+    if not root or helper.__name__ not in ("save_to_volume", "workspace_write", "workspace_append"):
+        return helper
+
+    @functools.wraps(helper)
+    def flushing(*args: Any, **kwargs: Any) -> Any:
+        said = helper(*args, **kwargs)
+        sync_directory(root)
+        return said
+
+    return flushing
+
+
+def sync_directory(path: str) -> str:
+    """Have the file system keep what was written; "" or why it did not.
+
+    By the program, which is what Modal documents as the commit of a volume; where an image has
+    none, by the call that it makes.
+    """
+    try:
+        done = subprocess.run(["sync", path], capture_output=True, text=True)
+        return done.stderr.strip() if done.returncode else ""
+    except FileNotFoundError:
+        return _fsync(path)
+    except OSError as error:
+        return f"sync {path}: {error.strerror}"
+
+
+def _fsync(path: str) -> str:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
+
+
+def _not_yet(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(
+            f"`{name}` comes with a later release of fleetctl; until then the host can give a"
+            f" function of that name: interpreter.tools['{name}'] = ..."
+        )
+
+    refuse.__name__ = refuse.__qualname__ = name
+    return refuse
+
+
+def _short(value: Any) -> Any:
+    return value[:HISTORY_CHARACTERS_MAX] if isinstance(value, str) else value

@@ -1,0 +1,122 @@
+"""An order as the POSIX guest reads it: a text for the shell. Called by providers; pure.
+
+Values of secrets are not in it: they are in the guest's environment, from which the order takes
+them out for everything but the task and the preparations of its sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def posix_order(order: Mapping[str, Any]) -> str:
+    """order: as the guest in Python reads it; see remote/attempt.py."""
+    argv = list(order["argv"])
+    secrets = [name for name in order["secret_names"] if _NAME.fullmatch(name)]
+    timeout_s, sync_s, identity = order["timeout_s"], order["sync_s"], order["identity"]
+    whole, fraction = _split(timeout_s)
+    values = {
+        "params": json.dumps(order["params"]),
+        "identity": json.dumps({"keeper": "", "note": "", **identity}, separators=(",", ":"))[1:-1],
+        "note": _inside(str(identity.get("note", ""))),
+        "source": order["source"]["dir"] if order["source"] else "",
+        "workdir": order["workdir"] or "",
+        "program": argv[0],
+        "not_found": _inside(f"command `{argv[0]}` was not found (looked in the image's PATH)"),
+        "no_directory": _inside(f"the directory `{_directory(order)}` is not there"),
+        "timeout_whole": whole,
+        "timeout_fraction": fraction,
+        "grace": f"{order['grace_s']:.1f}",
+        "reusable": "true" if order["reusable"] else "false",
+        "sync_ticks": str(max(1, math.ceil(sync_s))) if sync_s and order["sync"] else "",
+        "linger_s": f"{order['linger_s']:.1f}",
+        "log_bytes_max": str(order["log_bytes_max"]),
+        "steps": " ".join(f"step_{number}" for number in range(len(order["setup"]))),
+    }
+    lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    lines += [
+        f"step_{number}() {{ exec $alone {shlex.join(step)}; }}"
+        for number, step in enumerate(order["setup"])
+    ]
+    lines += [
+        f"task() {{ exec $alone {shlex.join(_odd(order) + argv)}; }}",
+        _function("hold_secrets", [_HOLD.format(name=name) for name in secrets]),
+        _function("give_secrets", [_GIVE.format(name=name) for name in secrets]),
+        _function("give_variables", [*_LOCALE, *_variables(order)]),
+        _function("make_links", _links(order)),
+        _function("sync_mounts", [f"sync_one {shlex.quote(path)}" for path in order["sync"]]),
+    ]
+    return "\n".join(lines)
+
+
+def _function(name: str, lines: list[str]) -> str:
+    return "\n".join([f"{name}() {{", *lines, "return 0", "}"])
+
+
+def _variables(order: Mapping[str, Any]) -> list[str]:
+    """Exports of all that a task finds in its environment."""
+    values = {name: text for name, text in order["env"].items() if _NAME.fullmatch(name)}
+    values |= {
+        "FLEETCTL_RUN": order["run"],
+        "FLEETCTL_ATTEMPT": str(order["attempt"]),
+        "JOB_COMPLETION_INDEX": str(order["index"]),
+    }
+    values |= {volume["variable"]: volume["mount"] for volume in order["volumes"]}
+    for name, value in order["params"].items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        values["TASK_" + re.sub("[^A-Za-z0-9]", "_", name).upper()] = text
+    exports = [f"export {name}={shlex.quote(text)}" for name, text in values.items()]
+    files = {"PARAMS": "params.json", "RESULT": "result.json", "METRICS": "metrics.jsonl"}
+    return exports + [
+        f'export FLEETCTL_{name}="$state/files/{file}"' for name, file in files.items()
+    ]
+
+
+def _odd(order: Mapping[str, Any]) -> list[str]:
+    """`env` sets those variables whose names no shell can."""
+    odd = [f"{name}={text}" for name, text in order["env"].items() if not _NAME.fullmatch(name)]
+    return ["env", *odd] if odd else []
+
+
+def _links(order: Mapping[str, Any]) -> list[str]:
+    return [
+        f"lead {shlex.quote(link)} {shlex.quote(volume['mount'])}"
+        f" {shlex.quote(_inside(_NO_LINK.format(link=link, mount=volume['mount'])))} || return 1"
+        for volume in order["volumes"]
+        for link in volume["links"]
+    ]
+
+
+def _directory(order: Mapping[str, Any]) -> str:
+    start = order["source"]["dir"] if order["source"] else "work"
+    return str(PurePosixPath(start) / (order["workdir"] or ""))
+
+
+def _split(timeout_s: float | None) -> tuple[str, str]:
+    """(whole seconds, the rest as what `sleep` takes); ("", "0") for no limit."""
+    if timeout_s is None:
+        return "", "0"
+    hundredths = math.ceil(timeout_s * 100)
+    return str(hundredths // 100), f"0.{hundredths % 100:02}" if hundredths % 100 else "0"
+
+
+def _inside(text: str) -> str:
+    """As the inside of a JSON string in ASCII."""
+    return json.dumps(text)[1:-1]
+
+
+_HOLD = 'if [ "${{{name}+x}}" ]; then held_{name}=${name}; unset {name}; fi'
+_GIVE = 'if [ "${{held_{name}+x}}" ]; then export {name}="$held_{name}"; fi'
+_LOCALE = ['if [ "${their_locale+x}" ]; then LC_ALL=$their_locale; else unset LC_ALL; fi']
+_NO_LINK = (
+    "`{link}` cannot become a link to the volume at `{mount}`;"
+    " in the image it must be missing or an empty directory"
+)

@@ -1,0 +1,53 @@
+# Finds the processes of a run: by session, by parent and by the run's name in their environment.
+# Looked for only when a run does not end by itself, or when its sandbox lives on.
+
+# tree: the living pids of group or session $1, those that carry the name of run $2, those that were
+# in `tree` before, and all that descend from one of them.
+find_tree() {
+    known=" $(carrying "$2")"
+    for pid in $tree; do
+        lives "$pid" && known="$known$pid "
+    done
+    tree=$known more=yes
+    while [ -n "$more" ]; do
+        more=
+        for directory in /proc/[0-9]*; do
+            look_at "${directory#/proc/}" "$1"
+        done
+    done
+}
+
+look_at() {
+    case $tree in *" $1 "*) return ;; esac
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return
+    # $3 on: state, parent, group, session
+    set -- "$1" "$2" ${stat##*) }
+    case $3 in [ZX]) return ;; esac
+    if [ "$5" = "$2" ] || [ "$6" = "$2" ]; then
+        tree="$tree$1 "
+    else
+        case $tree in *" $4 "*) tree="$tree$1 " more=yes ;; esac
+    fi
+}
+
+# Pids of those that have a run's name in their environment: not one that it only begins, nor that of
+# a run in another directory, where processes of several sandboxes are seen.
+carrying() {
+    for file in $(grep -lsF "FLEETCTL_RUN=$1" /proc/[0-9]*/environ 2>/dev/null); do
+        variables=$newline$(tr '\0' '\n' 2>/dev/null <"$file")$newline
+        case $variables in *"${newline}FLEETCTL_RUN=$1$newline"*) ;; *) continue ;; esac
+        case $variables in *"${newline}FLEETCTL_PARAMS=$PWD/"*) ;; *) continue ;; esac
+        file=${file#/proc/}
+        printf '%s ' "${file%/environ}"
+    done
+}
+
+# Send signal $1 to the group $2 (or the process, where it leads none), and to the rest of `tree`.
+send_all() {
+    kill "-$1" "-$2" 2>/dev/null || kill "-$1" "$2" 2>/dev/null
+    for pid in $tree; do
+        { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || continue
+        set -- "$1" "$2" ${stat##*) }
+        [ "$5" = "$2" ] || kill "-$1" "$pid" 2>/dev/null
+    done
+}

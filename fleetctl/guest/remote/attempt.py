@@ -1,0 +1,357 @@
+"""One run in this sandbox, from its preparations to its end record.
+
+Made by supervise.py. Never waits: what takes time ends in a call of the loop.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import time
+
+from fleetctl.guest.ending import outcome
+from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.remote import place
+from fleetctl.guest.remote.child import environment, execute
+from fleetctl.guest.remote.leader import Leader, send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, NoReturn, Optional
+
+    from fleetctl.guest.record import Journal
+    from fleetctl.guest.remote.supervise import Supervisor
+    from fleetctl.guest.remote.tree import Tree
+
+READ_BYTES_MAX = 1024 * 1024
+DRAIN_READS_MAX = 256  # last words that a process of an open sandbox keeps talking over
+SETTLE_S, SETTLE_MAX_S = 0.02, 0.5  # between two looks at what a run left behind
+GIVE_UP_S = 5.0  # after KILL; what lives even then is left to the end of the sandbox
+HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
+TICK_S = 1.0  # between two looks at metrics files and memory
+RETRY_S = 1.0  # until the disk is asked again to take an end record
+SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
+LAST_WORDS_BYTES = 1024
+TIMERS = ("timeout", "tick", "sync", "kill", "settle")
+
+
+class Attempt:
+    def __init__(
+        self, box: Supervisor, order: dict[str, Any], secrets: dict[str, str], journal: Journal
+    ) -> None:
+        self.name: str = order["run"]
+        self.order = order
+        self.journal = journal
+        self.started_at_s = time.time()
+        self.metrics_offset = 0
+        self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
+        self._box, self._loop = box, box.loop
+        self._secrets = secrets
+        self._log = LogFile(box.runs, self.name, order["log_bytes_max"])
+        self._tail = b""
+        self._output, self._writable = os.pipe()
+        os.set_blocking(self._output, False)
+        self._loop.watch(self._output, self._pump)
+        self._steps: list[list[str]] = []
+        self._leader: Optional[Leader] = None
+        self._began = False  # the task itself, after all preparations
+        self._ending = self._message = ""  # why we end it, when we do
+        self._error: Optional[dict[str, str]] = None
+        self._exit_code: Optional[int] = None  # told by a worker that lives on
+        self._trees: Optional[Tree] = None
+        self._kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
+        self._settle_s = SETTLE_S
+
+    # Beginning
+
+    def start(self, *, fresh: bool) -> None:
+        """fresh: the sandbox is still to be prepared."""
+        if fresh:
+            from fleetctl.guest.remote.setup import prepare
+
+            self._steps = list(self.order["setup"])
+            self._loop.after("timeout", SETUP_S, lambda: self.end("SourceFailed", 0.0))
+            self._attempt(lambda: prepare(self.order))
+        self._advance()
+
+    def _advance(self) -> None:
+        """The next preparation, or the task itself."""
+        if self._ending or self._error:
+            self._drained()
+        elif self._steps:
+            argv = self._steps.pop(0)
+            self._attempt(lambda: self._launch(argv, os.getcwd(), self._prepared))
+        else:
+            self._start_task()
+        if self._error and self._leader is None:
+            self._drained()
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """What cannot be done fails the run."""
+        try:
+            act()
+        except (OSError, ValueError) as error:
+            self._error = {"reason": "StartFailed", "message": str(error)}
+
+    def _prepared(self) -> None:
+        assert self._leader is not None
+        status, self._leader = self._leader.status, None
+        if status and not self._ending:
+            self._pump_all()
+            self._ending = "SourceFailed"
+            self._message = self._tail.decode("utf-8", "replace").strip()
+        self._advance()
+
+    def _start_task(self) -> None:
+        order = self.order
+        self._loop.cancel("timeout")
+        if order["timeout_s"] is not None:
+            self._loop.after("timeout", order["timeout_s"], self._expire)
+        if order["mode"] == "python":
+            self._attempt(self._start_python)
+        else:
+            directory = start_directory(order)
+            self._attempt(lambda: self._launch(order["argv"], directory, self._ended))
+        if self._error is not None:
+            return
+        self._began = True
+        os.close(self._writable)
+        self._writable = -1
+        self._loop.after("tick", TICK_S, self._tick)
+        if order["sync_s"]:
+            self._loop.after("sync", order["sync_s"], self._sync_now)
+
+    def _launch(self, argv: list[str], directory: str, ended: Callable[[], None]) -> None:
+        variables = environment(self.order, self._secrets, self._box.base)
+
+        def work() -> NoReturn:
+            execute(argv, variables, directory)
+
+        self._follow(Leader(self._loop, work, self._writable), ended)
+
+    def _start_python(self) -> None:
+        """In the living worker, or in a new process."""
+        from fleetctl.guest.remote.worker import message, work
+
+        order = self.order
+        variables = environment(order, self._secrets, self._box.base)
+        worker = self._box.worker
+        if worker is not None:
+            worker.hand(message(order, variables), self._writable)
+        else:
+            worker = Leader(self._loop, lambda: work(order, variables), self._writable)
+            self._box.worker = worker if order["reusable"] else None
+        self._follow(worker, self._ended)
+
+    def _follow(self, leader: Leader, ended: Callable[[], None]) -> None:
+        self._leader = leader
+        leader.hear, leader.ended = self._hear, ended
+
+    # Hearing
+
+    def _pump(self) -> bool:
+        """Move some output to the log; False when there is none now."""
+        if self._output < 0:
+            return False
+        try:
+            data = os.read(self._output, READ_BYTES_MAX)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._stop_listening()
+            return False
+        self._log.write(data)
+        self._tail = (self._tail + data)[-LAST_WORDS_BYTES:]
+        self._box.visitors.tell_soon()
+        return True
+
+    def _pump_all(self) -> None:
+        for _ in range(DRAIN_READS_MAX):
+            if not self._pump():
+                return
+
+    def _stop_listening(self) -> None:
+        if self._output >= 0:
+            self._loop.forget(self._output)
+            os.close(self._output)
+            self._output = -1
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        kind = event.get("e")
+        if kind == "metric":
+            if self.journal.metric(event.get("step"), event.get("values"), event.get("at")):
+                self._box.visitors.tell()
+        elif kind == "result" and self.result is None:
+            self.result = (event.get("value"),)
+        elif kind == "error" and isinstance(event.get("reason"), str):
+            self._error = {
+                "reason": event["reason"][:64],
+                "message": str(event.get("message"))[:4096],
+            }
+        elif kind == "done" and isinstance(event.get("exit"), int) and self._exit_code is None:
+            self._exit_code = event["exit"] & 0xFF
+            self._done()
+
+    def _tick(self) -> None:
+        self._loop.after("tick", TICK_S, self._tick)
+        from fleetctl.guest.remote.files import read_metrics
+
+        if read_metrics(self):
+            self._box.visitors.tell()
+        most = self.order["memory"]
+        if most and self._leader is not None and self._tree.memory_bytes() > most:
+            self.end("OOMKilled", 0.0)
+
+    def _sync_now(self) -> None:
+        self._loop.after("sync", self.order["sync_s"], self._sync_now)
+        from fleetctl.guest.remote.sync import sync
+
+        sync(self._box, self.order["sync"], lambda _: None)
+
+    # Ending
+
+    def end(self, why: str, grace_s: float) -> None:
+        """TERM now, KILL after the grace; a second call can only make it sooner."""
+        first = not self._ending
+        self._ending = self._ending or why
+        self._box.closing = True
+        if self._leader is None:
+            return  # between two steps: whatever comes next looks
+        kill_at_s = time.monotonic() + grace_s
+        if self._kill_at_s and self._kill_at_s <= kill_at_s:
+            return
+        self._kill_at_s = kill_at_s
+        self._loop.after("kill", grace_s, self._kill)
+        if first and self._leader.lives and grace_s > 0:
+            self._signal(_signal.SIGTERM)
+
+    def _expire(self) -> None:
+        if self._exit_code is None:
+            self.end("Timeout", self.order["grace_s"])
+
+    def _kill(self) -> None:
+        self._signal(_signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self._leader is not None and self._leader.lives:
+            self._tree.send(number)
+
+    @property
+    def _tree(self) -> Tree:
+        """Looked at only when a run does not end by itself: most need no walk through /proc."""
+        assert self._leader is not None
+        if self._trees is None:
+            from fleetctl.guest.remote.tree import Tree
+
+            self._trees = Tree(self._leader.pid, self._box.marks)
+        return self._trees
+
+    def _done(self) -> None:
+        """A worker's task is over: it waits for the next one, or leaves."""
+        assert self._leader is not None
+        if not self._leader.lives:
+            return  # its last words, read after it died
+        if self.order["reusable"] and not self._box.closing:
+            self._drained()
+            return
+        self._leader.hang_up()
+        self._loop.after("kill", HANG_UP_S, self._kill)
+
+    def _ended(self) -> None:
+        """The leader has ended: wait until what it left has ended too."""
+        for name in ("timeout", "tick", "sync"):
+            self._loop.cancel(name)
+        if self._left_behind():
+            self._loop.after("settle", self._settle_s, self._ended)
+            self._settle_s = min(SETTLE_MAX_S, self._settle_s * 1.5)
+        else:
+            self._drained()
+
+    def _left_behind(self) -> bool:
+        """Whether processes of the run live on; ends them unless they still have grace.
+
+        The sandbox of a run that has ended by itself ends with it, so there only the group and
+        whoever still holds the output are looked for.
+        """
+        assert self._leader is not None
+        self._pump_all()
+        group = send(-self._leader.pid, 0)
+        thorough = self._output >= 0 or self._ending or self.order["reusable"]
+        if not group and not thorough:
+            return False
+        strays = self._tree.living()
+        now_s = time.monotonic()
+        if not strays or now_s > self._kill_at_s + GIVE_UP_S > GIVE_UP_S:
+            return False
+        if now_s >= self._kill_at_s:
+            self._kill_at_s = self._kill_at_s or now_s
+            self._tree.send(_signal.SIGKILL)
+        return True
+
+    def _drained(self) -> None:
+        """All is said and done: take in the last words, and make volumes durable."""
+        for name in TIMERS:
+            self._loop.cancel(name)
+        if self._leader is not None:
+            self._leader.drain()
+            if not self._leader.lives:
+                self._leader.hang_up()
+            self._leader.hear, self._leader.ended = _deaf, self._box.worker_ended
+        if self._writable >= 0:
+            os.close(self._writable)
+            self._writable = -1
+        self._pump_all()
+        self._stop_listening()
+        self._log.close()
+        if self._began and self.order["sync"]:
+            from fleetctl.guest.remote.sync import sync
+
+            sync(self._box, self.order["sync"], self._conclude)
+        else:
+            self._conclude("")
+
+    def _conclude(self, unsynced: str) -> None:
+        """Write the end record. unsynced: what is wrong with the volumes, or ""."""
+        from fleetctl.guest.remote.files import judge_result, read_metrics
+
+        read_metrics(self)
+        status = self._leader.status if self._leader is not None else None
+        ended = outcome(self._ending, self._error, self._exit_code, status)
+        if ended["reason"] == "OOMKilled" and not self.order["memory"] and not self._ending:
+            ended["reason"] = "Error"  # a MemoryError of its own making
+        if self._message:
+            ended["message"] = self._message
+        line = judge_result(self, ended) if ended["ok"] else ""
+        if unsynced and ended["ok"]:
+            line = ""
+            ended.update(ok=False, infra=True, reason="SyncFailed", message=unsynced)
+        self._write_end(line, ended)
+
+    def abandon(self) -> None:
+        """We have failed ourselves: the run ends here, through no fault of its own."""
+        self._signal(_signal.SIGKILL)
+        message = "the process that looked after the run failed (see supervisor.log beside it)"
+        ended = {**outcome("GuestFailed", None, None, None), "message": message}
+        self._box.closing = True
+        self._write_end("", ended)
+
+    def _write_end(self, line: str, ended: dict[str, Any]) -> None:
+        record = {"at": time.time(), "started_at": self.started_at_s, **ended}
+        record["note"] = self.order["identity"].get("note", "")
+        staying = self._box.may_stay(self.order)
+        try:
+            self.journal.end(line, record, sandbox_open=staying)
+        except OSError:  # a full disk: the end of a run waits until it can be told
+            self._loop.after("settle", RETRY_S, lambda: self._write_end(line, ended))
+            return
+        self._box.finished(self.name, staying=staying)
+
+
+def start_directory(order: dict[str, Any]) -> str:
+    source = order["source"]
+    start = source["dir"] if source else os.path.abspath(place.WORK)
+    return os.path.join(start, order["workdir"]) if order["workdir"] else str(start)
+
+
+def _deaf(_: dict[str, Any]) -> None:
+    """Between two tasks a worker has nothing to say."""

@@ -1,0 +1,88 @@
+"""What a command says through files: its result and its metrics. Never follows a link.
+
+Called by attempt.py while the run lives and at its end.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fleetctl.guest.remote import place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fleetctl.guest.remote.attempt import Attempt
+
+
+def read_metrics(attempt: Attempt) -> bool:
+    """Take in what was appended to $FLEETCTL_METRICS; whether there was anything."""
+    if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
+        return False
+    from fleetctl.guest.results import METRIC_LINE_BYTES_MAX, METRICS_READ_BYTES_MAX
+
+    offset = attempt.metrics_offset
+    data = _read("metrics.jsonl", offset, METRICS_READ_BYTES_MAX)
+    if not data:
+        return False
+    whole = data.rfind(b"\n") + 1
+    if not whole and len(data) > METRIC_LINE_BYTES_MAX:
+        whole = len(data)  # no line at all: skipped, so that the next look does not read it again
+    attempt.metrics_offset += whole
+    return sum(_metric(attempt, line) for line in data[:whole].splitlines()) > 0
+
+
+def judge_result(attempt: Attempt, ended: dict[str, Any]) -> str:
+    """The journal's line for the result, or "". Makes the end a failure when it cannot be kept."""
+    value = attempt.result
+    problem = ""
+    if value is None and os.path.lexists(f"{place.FILES}/result.json"):
+        from fleetctl.guest.results import RESULT_BYTES_MAX, parse_result
+
+        data = _read("result.json", 0, RESULT_BYTES_MAX)
+        if data is not None:
+            value, problem = parse_result(data)
+            value = (value,)
+    text = ""
+    if value is not None and not problem:
+        from fleetctl.guest.results import judge, result_line
+
+        text, problem = judge(value[0])
+    if problem:
+        ended.update(ok=False, reason="ResultInvalid", message=problem)
+        return ""
+    return result_line(text) if text else ""
+
+
+def forget(name: str) -> None:
+    """So that the next task of a sandbox does not hand in the last one's."""
+    try:
+        os.unlink(f"{place.FILES}/{name}")
+    except OSError:
+        return
+
+
+def _read(name: str, offset: int, limit: int) -> Any:
+    from fleetctl.guest.results import read_file
+
+    try:
+        files = os.open(place.FILES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return read_file(files, name, offset, limit)
+    finally:
+        os.close(files)
+
+
+def _metric(attempt: Attempt, line: bytes) -> bool:
+    """One `{"step": 3, "loss": 0.5}`."""
+    from fleetctl.guest.text import parse
+
+    try:
+        values = parse(line.decode())
+        step = values.pop("step", attempt.metrics_offset)
+        return attempt.journal.metric(step, values, None)
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return False

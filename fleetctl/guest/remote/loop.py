@@ -1,0 +1,95 @@
+"""The supervisor's loop: what to do when a descriptor can be read, a child ends or time passes.
+
+Single-threaded; nothing that it calls may wait.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import select
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+
+class Loop:
+    def __init__(self, on_term: Callable[[], None]) -> None:
+        """on_term: called after SIGTERM has arrived."""
+        self._poll = select.poll()
+        self._readable: dict[int, Callable[[], object]] = {}
+        self._timers: dict[str, tuple[float, Callable[[], object]]] = {}
+        self._children: dict[int, Callable[[int], object]] = {}
+        self._on_term = on_term
+        self._termed = False
+        self._waker, writable = os.pipe()
+        os.set_blocking(self._waker, False)
+        os.set_blocking(writable, False)
+        _signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.signal(_signal.SIGTERM, self._note_term)
+        self.watch(self._waker, self._woken)
+
+    def watch(self, handle: int, act: Callable[[], object]) -> None:
+        self._readable[handle] = act
+        self._poll.register(handle, select.POLLIN)
+
+    def forget(self, handle: int) -> None:
+        del self._readable[handle]
+        self._poll.unregister(handle)
+
+    def after(self, name: str, delay_s: float, act: Callable[[], object]) -> None:
+        """At most one call of each name is to come; a later one replaces it."""
+        self._timers[name] = (time.monotonic() + delay_s, act)
+
+    def cancel(self, name: str) -> None:
+        self._timers.pop(name, None)
+
+    def waits_for(self, name: str) -> bool:
+        return name in self._timers
+
+    def when_ended(self, pid: int, act: Callable[[int], object]) -> None:
+        """act: called with the wait status of the child."""
+        self._children[pid] = act
+
+    def turn(self) -> None:
+        """Wait for something and do what is due."""
+        for handle, _ in self._poll.poll(self._wait_ms()):
+            act = self._readable.get(handle)
+            if act is not None:
+                act()
+        now_s = time.monotonic()
+        for name, (at_s, act) in list(self._timers.items()):
+            if at_s <= now_s and self._timers.get(name, (0.0, None))[1] is act:
+                del self._timers[name]
+                act()
+
+    def _wait_ms(self) -> float:
+        if not self._timers:
+            return -1
+        soonest_s = min(at_s for at_s, _ in self._timers.values())
+        return max(0.0, soonest_s - time.monotonic()) * 1000 + 0.5
+
+    def _note_term(self, *_: object) -> None:
+        self._termed = True
+
+    def _woken(self) -> None:
+        os.read(self._waker, 4096)
+        if self._termed:  # before the children: they may have been told to end with us
+            self._termed = False
+            self._on_term()
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            act = self._children.pop(pid, None)
+            if act is not None:
+                act(status)

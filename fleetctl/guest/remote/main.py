@@ -1,0 +1,67 @@
+"""The verbs of the guest in a remote sandbox.
+
+  idle   --dir D --begin-s S                         be the inert entrypoint of a sandbox
+  attach --dir D --run NAME --journal A --log B [--order BASE64 | --order -] [--for S]
+                                                     begin the run if nobody has, and follow it,
+                                                     not longer than S seconds
+  stop   --dir D --run NAME --grace S                end it; returns at once
+  leave  --dir D                                     the sandbox may end now
+
+Standard library only, Python 3.9 and later, `python3 -I -S`. No verb imports more than it needs:
+a sandbox for each task pays for this at each task.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fleetctl.guest.remote import place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn, Optional
+
+DIRECTORY = "/tmp/.fleetctl"  # noqa: S108 - private to the sandbox
+USAGE = 64
+
+
+def main(argv: list[str]) -> int:
+    """The exit code."""
+    verb, options = argv[1], dict(zip(argv[2::2], argv[3::2]))  # noqa: B905 - Python 3.9 has no strict
+    place.enter(options.get("--dir", DIRECTORY))
+    if verb == "attach":
+        from fleetctl.guest.remote.attach import attach
+
+        offsets = int(options.get("--journal", 0)), int(options.get("--log", 0))
+        for_s = float(options["--for"]) if "--for" in options else None
+        try:
+            return attach(options["--run"], offsets, _order(options.get("--order")), for_s)
+        except BrokenPipeError:
+            return 0  # nobody reads any more
+    from fleetctl.guest.remote import verbs
+
+    if verb == "idle":
+        return verbs.idle(float(options["--begin-s"]))
+    if verb == "stop":
+        return verbs.stop(options["--run"], float(options["--grace"]))
+    if verb == "leave":
+        return verbs.leave()
+    os.write(2, b"fleetctl: the verb must be one of idle, attach, stop and leave\n")
+    return USAGE
+
+
+def leave(code: int) -> NoReturn:
+    """End at once: tearing an interpreter down costs more than a verb does."""
+    os._exit(code)
+
+
+def _order(text: Optional[str]) -> Optional[str]:
+    """The order's JSON, which came in an argument or on stdin."""
+    if text is None:
+        return None
+    if text == "-":
+        return sys.stdin.buffer.read().decode()
+    import binascii
+
+    return binascii.a2b_base64(text).decode()

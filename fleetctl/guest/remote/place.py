@@ -1,0 +1,86 @@
+"""The state directory in the sandbox, which is the working directory of every verb.
+
+supervisor          locked by the living supervisor; its existence says that something has begun
+sock                where the supervisor listens
+idle.pid            the inert entrypoint of the sandbox, where there is one
+runs/<run>.begun    the latch of a run
+runs/<run>.jsonl    its journal; also a latch: whoever makes it decides whether the run begins
+runs/<run>.log      its output, with later parts beside it (see logfile.py)
+files/              what tasks write for us: parameters, result, metrics
+work/               the directory that tasks begin in
+"""
+
+from __future__ import annotations
+
+import _socket
+import fcntl
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+LOCK, SOCKET, RUNS, FILES, WORK = "supervisor", "sock", "runs", "files", "work"
+IDLE_PID = "idle.pid"
+
+
+def enter(directory: str) -> None:
+    """Make the state directory, which nobody else may look into, and go there."""
+    for path in (directory, os.path.join(directory, RUNS)):
+        try:
+            os.makedirs(path, 0o700)
+        except FileExistsError:
+            continue
+    os.chdir(directory)
+
+
+def begun(run: str) -> str:
+    return f"{RUNS}/{run}.begun"
+
+
+def latched(path: str) -> bool:
+    """Make the file; False when it was there."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def lock() -> Optional[int]:
+    """The descriptor that makes this process, and its children, the supervisor; None when there
+    is or was another one: a sandbox has one in its life.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        handle = os.open(LOCK, flags, 0o600)
+    except FileExistsError:
+        return None
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
+def supervised() -> bool:
+    """Whether the supervisor lives."""
+    try:
+        handle = os.open(LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def connect() -> Optional[_socket.socket]:
+    """A line to the supervisor; None when nobody listens."""
+    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        line.connect(SOCKET)
+    except OSError:
+        line.close()
+        return None
+    return line

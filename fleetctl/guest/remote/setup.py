@@ -1,0 +1,41 @@
+"""Prepares a sandbox before its first task: directories, and links to volumes. Called by
+attempt.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fleetctl.guest.remote import place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def prepare(order: dict[str, Any]) -> None:
+    """Raises OSError with a message for people."""
+    for path in (place.FILES, place.WORK):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            continue
+    for volume in order["volumes"]:
+        for link in volume["links"]:
+            _link(link, volume["mount"])
+
+
+def _link(path: str, mount: str) -> None:
+    """Let `path` lead to a volume. An empty directory of the image gives way."""
+    if os.path.islink(path) and os.readlink(path) == mount:
+        return
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        os.symlink(mount, path)
+    except OSError as error:
+        raise OSError(
+            f"`{path}` cannot become a link to the volume at `{mount}`: {error.strerror};"
+            " in the image it must be missing or an empty directory"
+        ) from None

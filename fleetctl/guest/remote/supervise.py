@@ -1,0 +1,153 @@
+"""Looks after one sandbox: begins its runs, one after another, and decides when it is over.
+
+Started by attach.py as a process of its own. Writes journals and logs as files and tells followers
+when to look; it never talks to a host.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import time
+
+from fleetctl.guest.record import Journal, append, write_unbegun
+from fleetctl.guest.remote import place
+from fleetctl.guest.remote.attempt import Attempt
+from fleetctl.guest.remote.leader import Leader, send
+from fleetctl.guest.remote.loop import Loop
+from fleetctl.guest.remote.visitors import Visitors
+from fleetctl.guest.text import compact
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from typing import Any, Optional
+
+
+def supervise(lock: int, follower: socket, order: dict[str, Any], secrets: dict[str, str]) -> int:
+    """The life of the supervisor; its exit code. lock: held until this process ends."""
+    null = os.open(os.devnull, os.O_RDWR)
+    errors = os.open("supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for handle, target in ((null, 0), (null, 1), (errors, 2)):
+        os.dup2(handle, target)
+    os.close(null)
+    os.close(errors)
+    os.write(lock, b"%d" % os.getpid())
+    supervisor = Supervisor()
+    supervisor.visitors.adopt(follower)
+    try:
+        supervisor.begin(order, secrets)
+        while not supervisor.over:
+            supervisor.loop.turn()
+    except BaseException:
+        supervisor.abandon()
+        raise
+    return 0
+
+
+class Supervisor:
+    def __init__(self) -> None:
+        self.loop = Loop(on_term=lambda: self.leave("SandboxEnded"))
+        self.visitors = Visitors(self.loop, self._obey)
+        self.runs = os.open(place.RUNS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # What runs inherit: the variables of the first attach, without its secrets.
+        self.base = dict(os.environ)
+        self.marks: list[str] = []  # the names of all runs, which their processes carry
+        self.worker: Optional[Leader] = None  # takes one Python task after another
+        self.closing = False  # no further run begins
+        self.over = False
+        self._fresh = True  # nothing has run in this sandbox
+        self._run: Optional[Attempt] = None
+        self._last, self._told_open = "", False  # the newest run, once it has ended
+
+    def begin(self, order: dict[str, Any], secrets: dict[str, str]) -> None:
+        """Begin a run, unless its journal is there: then it has begun, or never must."""
+        name = order["run"]
+        identity = compact({"keeper": "", "note": "", **order["identity"]})[1:-1]
+        try:
+            journal = Journal(self.runs, name)
+        except FileExistsError:
+            return
+        if self._run is not None or self.closing:
+            what = "runs another task" if self._run is not None else "is closed"
+            write_unbegun(journal, identity, f"its sandbox {what}")
+            self.visitors.tell()
+            return
+        self.loop.cancel("linger")
+        self.marks.append(name)
+        self._run = Attempt(self, order, secrets, journal)
+        journal.begin(self._run.started_at_s, identity)
+        self.visitors.tell()
+        fresh, self._fresh, self._linger_s = self._fresh, False, order["linger_s"]
+        self._run.start(fresh=fresh)
+
+    def may_stay(self, order: dict[str, Any]) -> bool:
+        """Whether the sandbox can take another run after this one."""
+        crashed = order["mode"] == "python" and (self.worker is None or not self.worker.lives)
+        self.closing = self.closing or crashed or not order["reusable"]
+        return not self.closing
+
+    def finished(self, run: str, *, staying: bool) -> None:
+        """A run has its end record."""
+        self._run, self._last, self._told_open = None, run, staying
+        self.visitors.tell()
+        if staying:
+            from fleetctl.guest.remote.files import forget
+
+            forget("result.json")
+            forget("metrics.jsonl")
+        self.loop.after("linger", self._linger_s, self.leave)
+
+    def worker_ended(self) -> None:
+        """A worker that waited for a task has died: the sandbox takes no more."""
+        self.worker = None
+        self._close()
+
+    def leave(self, why: str = "Stopped") -> None:
+        """End this process and the sandbox's entrypoint; first what still runs."""
+        self.closing = True
+        if self._run is not None:
+            self._run.end(why, self._run.order["grace_s"])
+            self.loop.after("leave", 0.1, self.leave)
+            return
+        self._close()
+        if not self.over:
+            self.over = True
+            self.visitors.close()
+            end_entrypoint()
+
+    def abandon(self) -> None:
+        """A fault of ours: whoever follows a run learns that it is over."""
+        if self._run is not None:
+            self._run.abandon()
+        self._close()
+
+    def _obey(self, request: dict[str, Any]) -> None:
+        op = request.get("op")
+        if op == "run":
+            self.begin(request["order"], request["secrets"])
+        elif op == "stop" and self._run is not None and self._run.name == request["run"]:
+            self._run.end("Stopped", request["grace_s"])
+        elif op == "stop" and self._run is None and self._last == request["run"]:
+            self._close()
+        elif op == "leave":
+            self.leave()
+
+    def _close(self) -> None:
+        """Take no more runs, and say so where the last run was told that there could be."""
+        self.closing = True
+        if self.worker is not None:
+            self.worker.kill()
+            self.worker = None
+        if self._told_open:
+            self._told_open = False
+            append(self.runs, self._last, {"e": "closed", "at": time.time()})
+            self.visitors.tell()
+
+
+def end_entrypoint() -> None:
+    try:
+        with open(place.IDLE_PID, encoding="ascii") as file:
+            send(int(file.read()), _signal.SIGTERM)
+    except (OSError, ValueError):
+        return  # the sandbox has an entrypoint of its own

@@ -1,0 +1,46 @@
+"""Makes volumes durable: `sync` of each mount, which commits it where the provider means it so.
+
+Called by attempt.py while a run lives and at its end.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fleetctl.guest.remote.child import execute
+from fleetctl.guest.remote.leader import Leader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, NoReturn
+
+    from fleetctl.guest.remote.supervise import Supervisor
+
+
+def sync(box: Supervisor, mounts: list[str], then: Callable[[str], None]) -> None:
+    """One mount after the other, then `then` with what went wrong, or ""."""
+    if not mounts:
+        then("")
+        return
+    mount = mounts[0]
+
+    def work() -> NoReturn:
+        execute(["sync", mount], box.base, "/")
+
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        leader = Leader(box.loop, work, null)
+    except OSError as error:
+        then(f"`sync {mount}` could not be started: {error}")
+        return
+    finally:
+        os.close(null)
+
+    def ended() -> None:
+        leader.hang_up()
+        if leader.status:
+            then(f"`sync {mount}` failed, so what the task wrote there may be lost")
+        else:
+            sync(box, mounts[1:], then)
+
+    leader.ended = ended

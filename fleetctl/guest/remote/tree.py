@@ -1,0 +1,113 @@
+"""Finds the processes of a run, however they hide: by session, by parent and by a mark.
+
+Called by attempt.py when a run does not end by itself, or leaves something behind. The mark is the
+run's name in the environment; a process that cleared it and left its session and its parents is
+not found, and ends with the sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fleetctl.guest.remote.leader import send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+ENVIRON_BYTES_MAX = 1024 * 1024
+
+
+class Tree:
+    """The processes of one run. Once seen, a process belongs to it, whatever becomes of its
+    parents.
+    """
+
+    def __init__(self, leader: int, runs: list[str]) -> None:
+        """leader: of a group and a session, -1 when there is none any more; runs: names that
+        processes may carry.
+        """
+        self._leader = leader
+        self._names = [b"\0FLEETCTL_RUN=%s\0" % run.encode() for run in runs]
+        # Where processes of several sandboxes are seen, each has a directory of its own.
+        self._place = f"\0FLEETCTL_PARAMS={os.getcwd()}/".encode()
+        self._seen: dict[int, int] = {}  # pid -> when it started
+        self._group: set[int] = set()  # of them, those of the leader's group
+
+    def living(self) -> list[int]:
+        parents: dict[int, int] = {}
+        starts: dict[int, int] = {}
+        found = set()
+        self._group = set()
+        for pid in _everything():
+            stat = _stat(pid)
+            if stat is None:
+                continue
+            parents[pid], group, session, starts[pid] = stat
+            if group == self._leader:
+                self._group.add(pid)
+            seen = self._seen.get(pid) == starts[pid]
+            if seen or self._leader in (pid, group, session) or self._marked(pid):
+                found.add(pid)
+        found |= {pid for pid in parents if _descends(pid, found, parents)}
+        self._seen = {pid: starts[pid] for pid in found}
+        return sorted(found)
+
+    def send(self, number: int) -> None:
+        """Send a signal to all that live, each once."""
+        # Looked for first: when the leader is gone, some could not be told any more.
+        pids = self.living()
+        if self._leader > 0:
+            send(-self._leader, number)
+        for pid in pids:
+            if pid not in self._group:
+                send(pid, number)
+
+    def memory_bytes(self) -> int:
+        return sum(_resident_bytes(pid) for pid in self.living())
+
+    def _marked(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                text = b"\0" + file.read(ENVIRON_BYTES_MAX)
+        except OSError:
+            return False
+        return self._place in text and any(name in text for name in self._names)
+
+
+def _everything() -> list[int]:
+    try:
+        me = os.getpid()
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != me]
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> Optional[tuple[int, int, int, int]]:
+    """(parent, group, session, start); None for a zombie or what is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        if fields[0] in b"ZX":
+            return None
+        return int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _descends(pid: int, found: set[int], parents: dict[int, int]) -> bool:
+    seen = set()
+    while pid in parents and pid not in seen:
+        seen.add(pid)
+        pid = parents[pid]
+        if pid in found:
+            return True
+    return False
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0

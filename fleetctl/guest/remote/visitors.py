@@ -1,0 +1,98 @@
+"""Who is connected to the supervisor: followers, which are told when to look, and verbs that ask.
+
+Used by supervise.py. A request is one JSON line; there is no answer but the journal.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+
+from fleetctl.guest.remote import place
+from fleetctl.guest.text import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from fleetctl.guest.remote.loop import Loop
+
+SOON_S = 0.05  # between two words about new output: a chatty task must not cost more than a quiet
+REQUEST_BYTES_MAX = 64 * 1024 * 1024  # an order with its code and parameters
+
+
+class Visitors:
+    def __init__(self, loop: Loop, obey: Callable[[dict[str, Any]], None]) -> None:
+        self._loop, self._obey = loop, obey
+        self._lines: dict[int, _socket.socket] = {}
+        self._received: dict[int, bytes] = {}
+        self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._listener.bind(place.SOCKET)
+        self._listener.listen(64)
+        self._listener.setblocking(False)
+        loop.watch(self._listener.fileno(), self._accept)
+
+    def adopt(self, line: _socket.socket) -> None:
+        line.setblocking(False)
+        self._lines[line.fileno()] = line
+        self._received[line.fileno()] = b""
+        self._loop.watch(line.fileno(), lambda: self._hear(line))
+
+    def tell_soon(self) -> None:
+        """There is new output."""
+        if not self._loop.waits_for("tell"):
+            self._loop.after("tell", SOON_S, self.tell)
+
+    def tell(self) -> None:
+        """There is something new in a journal."""
+        self._loop.cancel("tell")
+        for line in list(self._lines.values()):
+            self._say(line)
+
+    def close(self) -> None:
+        """Hear what has been asked, then take nothing more."""
+        os.unlink(place.SOCKET)
+        self._accept()
+        for line in list(self._lines.values()):
+            self._hear(line)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                handle, _ = self._listener._accept()  # type: ignore[attr-defined]
+            except BlockingIOError:
+                return
+            except OSError:
+                return  # gone again
+            line = _socket.socket(fileno=handle)
+            self.adopt(line)
+            # While it waited here something may have been written that it did not see.
+            self._say(line)
+
+    def _say(self, line: _socket.socket) -> None:
+        try:
+            line.send(b".")
+        except OSError:
+            # It has words enough, or has gone: then what it asked for is still to be heard.
+            return
+
+    def _hear(self, line: _socket.socket) -> None:
+        handle = line.fileno()
+        try:
+            data = line.recv(1024 * 1024)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or len(self._received[handle]) > REQUEST_BYTES_MAX:
+            self._drop(line)
+            return
+        *requests, self._received[handle] = (self._received[handle] + data).split(b"\n")
+        for request in requests:
+            self._obey(parse(request.decode()))
+
+    def _drop(self, line: _socket.socket) -> None:
+        if self._lines.pop(line.fileno(), None) is not None:
+            del self._received[line.fileno()]
+            self._loop.forget(line.fileno())
+            line.close()

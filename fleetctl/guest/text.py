@@ -1,0 +1,111 @@
+"""JSON text at little cost: encoders made once, and no import of `json` where its C part is there.
+
+Importing `json` costs a third of an interpreter's start (it pulls in `re`), which every sandbox of
+a short command would pay. Used by all that writes or reads journals inside a sandbox.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+DIGITS_MAX = 4000  # of one integer; Python 3.9 would parse longer ones in quadratic time
+
+
+def canonical(value: Any) -> str:
+    """Keys sorted, not escaped. Raises ValueError for what JSON cannot hold."""
+    return _encoded(_canonical, value)
+
+
+def compact(value: Any) -> str:
+    """One line of ASCII."""
+    return _encoded(_compact, value)
+
+
+def spaced(value: Any) -> str:
+    """As `json.dumps` writes it, for people and scripts."""
+    return _encoded(_spaced, value)
+
+
+def parse(text: str) -> Any:
+    """Strict: raises ValueError for NaN, overlong integers and anything after the value."""
+    text = text.strip(" \t\r\n")
+    try:
+        value, end = _scan(text, 0)
+    except (StopIteration, SystemError):  # Python before 3.13 fails so when `json` is not imported
+        import json
+
+        json.loads(text)  # says what is wrong, and where
+        raise ValueError("no JSON value") from None
+    if end != len(text):
+        raise ValueError(f"more text after the JSON value, at character {end}")
+    return value
+
+
+def _encoded(encoder: Any, value: Any) -> str:
+    return "".join(encoder(value, 0))
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > DIGITS_MAX:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _refuse(value: Any) -> Any:
+    raise ValueError(f"a value of type {type(value).__name__}")
+
+
+class _Strict:
+    """What the C scanner wants to know; an attribute that a version does not know is no harm."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_float = float
+    parse_int = staticmethod(_integer)
+    parse_constant = staticmethod(_constant)
+    memo: dict[str, str]
+
+    def __init__(self) -> None:
+        self.memo = {}
+
+
+_scan: Any
+_canonical: Any
+_compact: Any
+_spaced: Any
+quote: Callable[[str], str]
+try:
+    from _json import (
+        encode_basestring,
+        encode_basestring_ascii,
+        make_encoder,
+        make_scanner,
+    )
+
+    strict: Any = _Strict()
+    _scan = make_scanner(strict)
+    _canonical = make_encoder(None, _refuse, encode_basestring, None, ":", ",", True, False, False)
+    _compact = make_encoder(
+        None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, False
+    )
+    _spaced = make_encoder(
+        None, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, False
+    )
+    quote = encode_basestring_ascii
+except (ImportError, AttributeError, TypeError):  # another interpreter: as the library does it
+    import json
+
+    decoder: Any = json.JSONDecoder(parse_int=_integer, parse_constant=_constant)
+    _scan = decoder.scan_once
+    _canonical = json.JSONEncoder(
+        sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+    ).iterencode
+    _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False).iterencode
+    _spaced = json.JSONEncoder(allow_nan=False).iterencode
+    quote = json.encoder.encode_basestring_ascii

@@ -1,0 +1,53 @@
+"""The guests of remote sandboxes as the files that are shipped, each run by what may run it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.guest.assemble import posix_source, remote_source
+from tests.unit.guest.remote_world import Box
+
+SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
+
+
+@pytest.fixture
+def python_box(tmp_path: Path) -> Iterator[Box]:
+    """A sandbox whose image has Python."""
+    yield from _box(tmp_path, (sys.executable, "-I", "-S"), "guest.py", remote_source())
+
+
+@pytest.fixture(params=["python", *SHELLS])
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
+    """A sandbox with one guest or another: what both must do."""
+    if request.param == "python":
+        yield from _box(tmp_path, (sys.executable, "-I", "-S"), "guest.py", remote_source())
+    else:
+        yield from _posix_box(tmp_path, request.param)
+
+
+@pytest.fixture(params=SHELLS)
+def posix_box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
+    """A sandbox whose image has no Python."""
+    yield from _posix_box(tmp_path, request.param)
+
+
+def _posix_box(tmp_path: Path, shell: str) -> Iterator[Box]:
+    """Its `sh` is the shell of that name."""
+    (tmp_path / "shell").mkdir()
+    (tmp_path / "shell" / "sh").symlink_to(str(shutil.which(shell)))
+    for box in _box(tmp_path, ("sh",), "guest.sh", posix_source()):
+        box.path = f"{tmp_path}/shell:{box.path}"
+        yield box
+
+
+def _box(tmp_path: Path, program: tuple[str, ...], name: str, source: str) -> Iterator[Box]:
+    guest = tmp_path / name
+    guest.write_text(source)
+    box = Box((*program, str(guest)), tmp_path / "state", posix=name.endswith(".sh"))
+    yield box
+    box.clean_up()

@@ -1,0 +1,207 @@
+"""What both guests of remote sandboxes do with a command: its end, its output, its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.guest.remote_world import Box, bytes_of, read_bytes
+
+
+def test_a_command_is_told_from_its_start_to_its_end(box: Box) -> None:
+    story = box.script("echo one; echo two >&2")
+    assert story.code == 0
+    assert (story.kinds[0], story.kinds[-2:]) == ("started", ["ended", "eof"])
+    assert story.log == b"one\ntwo\n"
+    seen = story.parsed
+    assert (seen.keeper, seen.note, seen.garbage_lines) == ("sb-1", "remote", 0)
+    assert seen.ending is not None
+    assert (seen.ending.ok, seen.ending.reason, seen.ending.exit_code) == (True, "Completed", 0)
+    assert not seen.ending.sandbox_open
+    assert seen.started_at_s is not None
+    assert seen.started_at_s == seen.ending.started_at_s
+    assert seen.started_at_s <= seen.ending.at_s
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "code"),
+    [
+        ("exit 7", "ExitCode:7", 7),
+        ("kill -SEGV $$", "Signal:SEGV", 139),
+        ("kill -TERM $$", "Signal:TERM", 143),
+        ("kill -KILL $$", "Signal:KILL", 137),
+        ("exit 255", "ExitCode:255", 255),
+    ],
+)
+def test_the_end_of_a_command_is_told_exactly(box: Box, text: str, reason: str, code: int) -> None:
+    ended = box.script(text).ended
+    assert (ended["ok"], ended["infra"]) == (False, False)
+    assert (ended["reason"], ended["exit"]) == (reason, code)
+
+
+def test_a_command_that_is_not_there_says_so(box: Box) -> None:
+    story = box.told(box.order(argv=["no-such-program", "x"]))
+    assert (story.ended["ok"], story.ended["infra"]) == (False, False)
+    assert (story.ended["reason"], story.ended["exit"]) == ("StartFailed", 127)
+    assert "`no-such-program` was not found" in story.ended["message"]
+    assert b"no-such-program" in story.log
+
+
+def test_a_command_has_its_arguments_as_they_are(box: Box) -> None:
+    wild = ["it's", 'a "b"', "$HOME `x`", "new\nline", "", "ü", "\\", "*", "-n"]
+    story = box.told(box.order(argv=["printf", "[%s]", *wild]))
+    assert story.log.decode() == "".join(f"[{one}]" for one in wild)
+
+
+def test_parameters_and_variables_reach_a_command(box: Box) -> None:
+    params = {"lr": 0.5, "model-name": "it's small", "layers": [1, 2], "on": True}
+    text = (
+        'echo "$TASK_LR|$TASK_MODEL_NAME|$TASK_LAYERS|$TASK_ON"; echo "$EXTRA|$FROM_IMAGE";'
+        ' echo "$JOB_COMPLETION_INDEX|$FLEETCTL_ATTEMPT|$FLEETCTL_RUN|$FLEETCTL_VOLUME_OF_SUITE";'
+        " cat $FLEETCTL_PARAMS"
+    )
+    volume = {"name": "of-suite", "mount": "/data", "links": [], "read_only": False}
+    volume["variable"] = "FLEETCTL_VOLUME_OF_SUITE"
+    order = box.order(
+        argv=["sh", "-c", text],
+        params=params,
+        index=7,
+        attempt=3,
+        env={"EXTRA": "a 'b'\n$c"},
+        volumes=[volume],
+    )
+    story = box.told(order, env={"FROM_IMAGE": "yes"})
+    lines = story.log.decode().split("\n", 3)
+    assert lines[0] == "0.5|it's small|[1, 2]|true"
+    assert "\n".join(lines[1:3]) == "a 'b'\n$c|yes"
+    fourth, _, rest = lines[3].partition("\n")
+    assert fourth == "7|3|run-0|/data"
+    assert json.loads(rest) == params
+
+
+def test_a_command_begins_in_a_directory_of_its_own_with_nothing_on_stdin(box: Box) -> None:
+    story = box.script("pwd; ls -A; cat; echo end")
+    assert story.log.decode() == f"{box.directory}/work\nend\n"
+
+
+def test_a_command_begins_where_its_source_is_and_below_it(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "code" / "sub").mkdir(parents=True)
+    source = {"dir": str(tmp_path / "code")}
+    assert box.script("pwd", source=source).log.decode() == f"{tmp_path}/code\n"
+    below = replace(box, directory=tmp_path / "other")
+    assert below.script("pwd", source=source, workdir="sub").log.decode() == (
+        f"{tmp_path}/code/sub\n"
+    )
+
+
+def test_a_workdir_that_is_not_there_fails_the_run_and_says_which(box: Box) -> None:
+    ended = box.script("pwd", workdir="/no-such-directory").ended
+    assert (ended["ok"], ended["reason"]) == (False, "StartFailed")
+    assert "/no-such-directory" in ended["message"]
+
+
+def test_a_result_and_metrics_come_through_files(box: Box) -> None:
+    story = box.script(
+        """echo '{"step": 3, "loss": 0.25, "acc": 1}' >> $FLEETCTL_METRICS;"""
+        """echo '{"b": "\u00fc", "a": [1, null]}' > $FLEETCTL_RESULT"""
+    )
+    seen = story.parsed
+    assert seen.result == '{"a":[1,null],"b":"ü"}'
+    assert [(one.seq, one.step, one.name, one.value) for one in seen.metrics] == [
+        (0, 3, "loss", 0.25),
+        (1, 3, "acc", 1.0),
+    ]
+
+
+def test_metrics_are_told_while_a_command_goes_on(box: Box) -> None:
+    text = """echo '{"step": 1, "loss": 0.5}' >> $FLEETCTL_METRICS; while :; do sleep 0.05; done"""
+    attached = box.attach(box.order(argv=["sh", "-c", text]))
+    story = attached.until(lambda story: bool(story.parsed.metrics))
+    assert "ended" not in story.kinds
+    box.stop(grace_s=0)
+    attached.rest()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param("printf '{\"a\": NaN}'", "NaN", id="not-a-number"),
+        pytest.param("printf '[1]'", "object", id="no-object"),
+        pytest.param('printf \'{"a": "\\377"}\'', "UTF-8", id="not-utf-8"),
+        pytest.param("printf '{\"a\": '", "JSON", id="torn"),
+        pytest.param("head -c 300000 /dev/zero | tr '\\0' 1", "volume", id="too-big"),
+        pytest.param(":", "JSON", id="empty"),
+    ],
+)
+def test_a_result_that_cannot_be_kept_fails_the_run(box: Box, content: str, says: str) -> None:
+    seen = box.script(f"{content} > $FLEETCTL_RESULT").parsed
+    assert seen.ending is not None
+    assert (seen.ending.ok, seen.ending.infrastructure) == (False, False)
+    assert seen.ending.reason == "ResultInvalid"
+    assert says in seen.ending.message
+    assert seen.result is None
+
+
+def test_a_result_that_is_a_link_is_not_followed(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text('{"key": 1}')
+    seen = box.script(f"ln -s {tmp_path}/secret $FLEETCTL_RESULT").parsed
+    assert seen.result is None
+
+
+def test_a_failed_command_hands_in_no_result(box: Box) -> None:
+    seen = box.script("echo '{\"a\": 1}' > $FLEETCTL_RESULT; exit 1").parsed
+    assert seen.result is None
+    assert seen.ending is not None
+    assert seen.ending.reason == "ExitCode:1"
+
+
+@pytest.mark.parametrize(
+    "data", [bytes(range(256)) * 3, b"\xff\xfe\n", b"no end of line", b"\0\0\0", b"\n\n\n"]
+)
+def test_output_comes_byte_for_byte(box: Box, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "data").write_bytes(data)
+    assert box.script(f"cat {tmp_path}/data").log == data
+
+
+def test_much_output_comes_whole(box: Box) -> None:
+    story = box.script("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done")
+    assert story.log == b"".join(b"line %d\n" % i for i in range(20000))
+
+
+def test_output_beyond_the_limit_is_dropped_and_the_rest_keeps_its_offsets(
+    python_box: Box,
+) -> None:
+    text = "i=0; while [ $i -lt 9000 ]; do echo $i; i=$((i+1)); done"
+    whole = b"".join(b"%d\n" % i for i in range(9000))
+    story = python_box.script(text, log_bytes_max=8192)
+    assert story.ended["ok"]
+    again = python_box.attach().rest()
+    for frames in (story.frames, again.frames):
+        assert _agree(whole, frames)
+    kept = sum(len(read_bytes(path)) for path in (python_box.directory / "runs").glob("*.log"))
+    assert kept <= 8192
+
+
+def test_a_log_that_is_too_long_begins_anew_while_the_run_goes_on(box: Box) -> None:
+    """Followed as it grows, it comes whole; the disk of the sandbox holds a part."""
+    text = "i=0; while [ $i -lt 1200 ]; do echo line $i; i=$((i+1)); "
+    text += "if [ $((i % 150)) = 0 ]; then sleep 0.5; fi; done"
+    whole = b"".join(b"line %d\n" % i for i in range(1200))
+    story = box.script(text, log_bytes_max=2048)
+    assert story.ended["ok"]
+    pieces = [frame for frame in story.frames if frame["e"] == "log"]
+    assert all(bytes_of(frame) in whole for frame in pieces)
+    assert len(story.log) > len(whole) * 0.8
+    assert [frame["at"] for frame in pieces] == sorted(frame["at"] for frame in pieces)
+    kept = sum(len(read_bytes(path)) for path in (box.directory / "runs").glob("*.log"))
+    assert kept < len(whole)
+
+
+def _agree(whole: bytes, frames: list[dict[str, Any]]) -> bool:
+    """Whether every frame of a log says what was written at its offset."""
+    told = [(frame["at"], bytes_of(frame)) for frame in frames if frame["e"] == "log"]
+    return all(whole[at : at + len(data)] == data for at, data in told)

@@ -1,0 +1,94 @@
+"""The guest without Python where even more is missing, and the orders that it reads."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleetctl.guest.assemble import posix_source
+from fleetctl.guest.posix.order import posix_order
+from tests.unit.guest.remote_world import Box, Story
+
+NEEDED = "cat dd grep head ln mkdir mkfifo mv od printf rm rmdir sleep sync tail tr wc date"
+
+
+def begun(story: Story) -> bool:
+    return b"begun" in story.log
+
+
+@pytest.fixture
+def bare_box(posix_box: Box, tmp_path: Path) -> Box:
+    """Neither `base64` nor `setsid`."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in NEEDED.split():
+        (tools / name).symlink_to(str(shutil.which(name)))
+    posix_box.path = f"{tmp_path}/shell:{tools}"
+    return posix_box
+
+
+def test_output_comes_in_hexadecimal_where_there_is_no_base64(bare_box: Box) -> None:
+    story = bare_box.script("printf 'a\\0\\377'; echo '{\"a\": 1}' > $FLEETCTL_RESULT")
+    assert story.log == b"a\0\xff"
+    assert any("hex" in frame for frame in story.frames)
+    assert story.parsed.result == '{"a":1}'
+    assert story.ended["ok"]
+
+
+def test_a_run_is_stopped_and_timed_where_there_is_no_setsid(bare_box: Box, tmp_path: Path) -> None:
+    attached = bare_box.attach(bare_box.order(argv=["sh", "-c", "echo begun; exec sleep 600"]))
+    attached.until(begun)
+    bare_box.stop(grace_s=0.1)
+    assert attached.rest().ended["reason"] == "Stopped"
+
+
+def test_the_locale_of_the_image_reaches_the_task(posix_box: Box) -> None:
+    order = posix_box.order(argv=["sh", "-c", 'echo "${LC_ALL-none}"'])
+    assert posix_box.told(order, env={"LC_ALL": "C.UTF-8"}).log == b"C.UTF-8\n"
+
+
+def test_without_a_locale_of_the_image_the_task_has_none(posix_box: Box) -> None:
+    assert posix_box.script('echo "${LC_ALL-none}"').log == b"none\n"
+
+
+def test_variables_with_names_that_no_shell_can_set_reach_the_task(posix_box: Box) -> None:
+    story = posix_box.told(posix_box.order(argv=["env"], env={"A-B.c": "it's"}))
+    assert b"A-B.c=it's\n" in story.log
+
+
+def test_an_order_may_come_on_stdin(posix_box: Box) -> None:
+    argv = [str(Path(posix_box.path.split(":")[0]) / "sh"), posix_box.program[1], "attach"]
+    argv += ["--dir", str(posix_box.directory), "--run", "run-0", "--order", "-"]
+    text = posix_order(posix_box.order(argv=["echo", "hi"]))
+    told = subprocess.run(argv, input=text.encode(), stdout=subprocess.PIPE, check=True).stdout
+    assert told.endswith(b'{"e":"eof"}\n')
+
+
+def test_an_order_is_no_place_for_commands_of_others() -> None:
+    """Whatever stands in an order, it is a text for the shell and never a command."""
+    nasty = "'; touch /tmp/owned; '`touch x`$(touch y)\n\"\\"
+    order = Box(("sh",), Path("/nowhere")).order(
+        params={nasty: nasty},
+        env={"A": nasty, nasty: nasty},
+        argv=[nasty],
+        workdir=nasty,
+        source={"dir": nasty},
+        sync=[nasty],
+        setup=[[nasty]],
+        identity={"keeper": nasty, "note": nasty},
+        secret_names=[nasty],
+    )
+    before = "cd $(mktemp -d)\nsync_one() { :; }; lead() { :; }; state=x alone=true\n"
+    calls = "hold_secrets; give_secrets; give_variables; make_links; sync_mounts; (task); (step_0)"
+    text = f"{before}{posix_order(order)}\n{calls}; ls -A"
+    shell = subprocess.run(["sh", "-eu", "-c", text], capture_output=True)
+    assert shell.returncode == 0, shell.stderr
+    assert shell.stdout == b""
+
+
+def test_the_guest_is_one_text_without_comments() -> None:
+    assert posix_source() == posix_source()
+    assert not [line for line in posix_source().splitlines()[1:] if line.startswith("#")]
