@@ -1,0 +1,71 @@
+"""Packaged price tables: what a sandbox costs a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetctl.prices.table import load
+from specs.template import Resources
+
+
+def usd_per_h(provider: str, runtime: str = "sandbox", **resources: Any) -> float | None:
+    each = load(provider).usd_per_s(Resources.model_validate(resources), runtime=runtime)
+    return None if each is None else round(each * 3600, 3)
+
+
+@pytest.mark.parametrize(
+    ("provider", "resources", "usd"),
+    [
+        ("modal", {"cpu": 1, "memory": "1Gi"}, 0.166),
+        ("modal", {}, 0.021),
+        ("modal", {"gpu": "A100:4", "cpu": 1, "memory": "1Gi"}, 8.561),
+        ("modal", {"gpu": "a100-40gb"}, 2.12),
+        ("modal", {"gpu": "H100!"}, 3.97),
+        ("daytona", {"cpu": 4, "memory": "8Gi"}, 0.331),
+        ("daytona", {"disk": "10Gi"}, 0.067),
+        ("daytona", {"gpu": "H100"}, 4.017),
+    ],
+)
+def test_a_sandbox_costs_what_its_resources_cost(
+    provider: str, resources: dict[str, Any], usd: float
+) -> None:
+    assert usd_per_h(provider, **resources) == usd
+
+
+def test_a_functions_processor_is_cheaper_and_its_gpu_is_not() -> None:
+    assert usd_per_h("modal", "function", cpu=1, memory="1Gi") == 0.055
+    gpu = [
+        usd_per_h("modal", runtime, gpu="B200", cpu=0.001) for runtime in ("sandbox", "function")
+    ]
+    assert gpu[0] is not None and gpu[1] is not None
+    assert 6.24 < gpu[1] < gpu[0] < 6.26
+
+
+@pytest.mark.parametrize(
+    ("provider", "runtime", "resources"),
+    [
+        ("modal", "sandbox", {"gpu": "any:1"}),
+        ("modal", "sandbox", {"gpu": "GTX-1080"}),
+        ("daytona", "function", {}),
+        ("daytona", "sandbox", {"gpu": "H200"}),
+    ],
+)
+def test_what_has_no_known_price_is_not_free(
+    provider: str, runtime: str, resources: dict[str, Any]
+) -> None:
+    assert usd_per_h(provider, runtime, **resources) is None
+
+
+def test_every_table_says_when_and_where_its_prices_were_read() -> None:
+    for provider in ("modal", "daytona"):
+        table = load(provider)
+        assert table.provider == provider
+        assert len(table.updated.split("-")) == 3
+        assert "pricing" in table.source
+
+
+def test_a_provider_without_a_table_has_none() -> None:
+    with pytest.raises(KeyError):
+        load("local")
