@@ -36,6 +36,34 @@ class Contract:
     default_parallelism: int
     poll_s: float  # the net under push notifications
     sandboxes_at_once: int | None = None  # over all objects; None = it says so when it is full
+    # Where a list hides what has finished and a name is free again then, a start whose answer was
+    # lost could begin twice: there the sandbox is made first, and begins once its id is durable.
+    two_phase: bool = False
+    functions: bool = False  # runs templates with `runtime: function`
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOrder:
+    """How many containers a function has. name: of its Function object; "" when the template itself
+    asks for one.
+    """
+
+    name: str
+    min_containers: int
+    max_containers: int | None
+    scaledown_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionAsset:
+    """A function that is to be ready before anything calls it. template: without work, what all its
+    tasks have in common; the secrets as in a RunOrder.
+    """
+
+    order: FunctionOrder
+    template: Template
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_refs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +84,12 @@ class RunOrder:
     secrets: Mapping[str, str] = field(
         default_factory=dict, repr=False
     )  # env name -> value; never stored
+    secret_refs: tuple[str, ...] = ()  # names of secrets that the provider itself keeps
     stop_grace_s: float = 10.0
+    # What the store knows of the order's sandbox; "" before an answer of the provider was durable.
+    handle: str = ""
+    # Whose containers run it; None: a sandbox does.
+    function: FunctionOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +133,8 @@ class Provider(Protocol):
         """Begin the work of `order` at most once and return the provider's handle.
 
         Idempotent by `order.run`: a second call adopts what the first began, whether it lives or
-        has ended.
+        has ended. With a two-phase contract, an order without a handle only makes the sandbox; the
+        work begins with the next call, whose order carries the handle that this one returned.
         Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
         SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it.
         """
@@ -132,7 +166,7 @@ class Provider(Protocol):
 
 
 class Assets(Protocol):
-    """Volumes and scratch space: things that are not runs."""
+    """Volumes, functions and scratch space: things that are not runs."""
 
     async def ensure_volume(self, name: str) -> None:
         """Make the volume exist. Idempotent."""
@@ -142,9 +176,25 @@ class Assets(Protocol):
         """Delete the volume and all data in it; gone when this returns. Idempotent."""
         ...
 
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        """Make the function ready to be called, and keep its containers warm. Idempotent."""
+        ...
+
+    async def remove_function(self, name: str) -> None:
+        """Let go of the function; gone when this returns, unless runs still call it. Idempotent."""
+        ...
+
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         """Free what the runs of a resource left behind: work directories, and logs unless kept.
         Idempotent.
+        """
+        ...
+
+
+class Priced(Protocol):
+    def usd_per_s(self, template: Template) -> float | None:
+        """What a sandbox for this template costs a second, now; None when nobody knows. 0.0 is
+        free.
         """
         ...
 
@@ -155,5 +205,5 @@ class Closing(Protocol):
         ...
 
 
-class Backend(Provider, Assets, Closing, Protocol):
+class Backend(Provider, Assets, Priced, Closing, Protocol):
     """What wiring.py builds for one provider name."""

@@ -1,7 +1,8 @@
 """Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
 
 Used by every provider whose guest or keeper writes one. Pure; it opens nothing. Events: `started`,
-`metric`, `result`, `ended`, `closed` (the sandbox that the run left open is closed).
+`metric`, `result`, `ended`, `closed` (the sandbox that the run left open is closed). A guest
+without Python writes `metrics` and a `result` that nobody has looked at; see rawevents.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from controllers.model import Metric
+from fleetctl.providers.rawevents import raw_metrics, raw_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Journal:
     note: str = ""
     metrics: tuple[Metric, ...] = ()
     result: str | None = None
+    problem: str = ""  # with a result that cannot be kept
     ending: Ending | None = None
     garbage_lines: int = 0
 
@@ -73,15 +76,21 @@ def _take(seen: Journal, event: Mapping[str, Any], metrics: list[Metric]) -> Jou
             case "metric":
                 metrics += _metrics(event)
                 return seen
+            case "metrics":
+                metrics += raw_metrics(event)
+                return seen
             case "started":
                 at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
                 return replace(
                     seen, started_at_s=at_s, keeper=keeper, note=str(event.get("note", ""))
                 )
+            case "result" if "text" not in event:
+                text, problem = raw_result(event)
+                return replace(seen, result=text or None, problem=problem)
             case "result":
                 return _with_result(seen, str(event["text"]), str(event["sha256"]))
             case "ended":
-                return replace(seen, ending=_ending(event))
+                return replace(seen, ending=_judged(_ending(event), seen.problem))
             case "closed" if seen.ending is not None:
                 return replace(seen, ending=replace(seen.ending, sandbox_open=False))
             case _:
@@ -104,6 +113,13 @@ def _metrics(event: Mapping[str, Any]) -> list[Metric]:
 
 def _with_result(seen: Journal, text: str, checksum: str) -> Journal | None:
     return replace(seen, result=text) if sha256(text.encode()).hexdigest() == checksum else None
+
+
+def _judged(ending: Ending, problem: str) -> Ending:
+    """A run whose result cannot be kept has failed, whatever its guest thought."""
+    if not problem or not ending.ok:
+        return ending
+    return replace(ending, ok=False, reason="ResultInvalid", message=problem)
 
 
 def _ending(event: Mapping[str, Any]) -> Ending:

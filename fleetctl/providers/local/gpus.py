@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fleetctl.errors import Unavailable
-from fleetctl.providers.local.paths import Layout, make_private
-from fleetctl.providers.local.programs import ask
+from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.programs import ask
+from fleetctl.providers.rundir.places import make_private
 from specs.template import Gpu
 
 CLAIM_S = 30.0  # a claim without a journal may belong to an order that is still on its way

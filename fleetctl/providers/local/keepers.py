@@ -16,7 +16,8 @@ from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import Notify
 from fleetctl.providers.local import leftovers, places
 from fleetctl.providers.local.link import Link, connect
-from fleetctl.providers.local.paths import Layout, make_private
+from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.rundir.places import make_private
 
 START_TRIES = 20  # another controller may start the same keeper, or one may just be leaving
 COLLECT_S = 0.5  # after which the parents of a keeper have ended

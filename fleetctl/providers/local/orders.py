@@ -16,7 +16,8 @@ from typing import Any
 from fleetctl.errors import Refused
 from fleetctl.guest.assemble import guest_source
 from fleetctl.providers.base import RunOrder
-from fleetctl.providers.local.paths import Layout, make_private
+from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.rundir.places import make_private
 from specs.template import Template
 
 LOG_BYTES_MAX = 64 * 1024 * 1024

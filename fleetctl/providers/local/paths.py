@@ -1,18 +1,11 @@
-"""Where provider `local` keeps what below $FLEETCTL_HOME/local. Names are checked here and nowhere
-else.
-
-Standard library only: `logs.py` and the CLI's read paths come through here.
-"""
+"""Where provider `local` keeps what below $FLEETCTL_HOME/local."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
-from fleetctl.errors import FleetctlError
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+from fleetctl.providers.rundir.places import checked, jobs_dir, journal_path
 
 
 class Layout:
@@ -26,7 +19,7 @@ class Layout:
         self.environments = self.root / "envs"
         self.repositories = self.root / "git"
         self.keepers = self.root / "keepers"
-        self.jobs = self.root / "jobs"
+        self.jobs = jobs_dir(self.home, "local")
         self.gpus = self.root / "gpus"
         self.guests = self.root / "guest"
 
@@ -45,7 +38,7 @@ class Layout:
         return self.job(uid) / "work"
 
     def journal(self, uid: str, run: str) -> Path:
-        return self.runs(uid) / f"{checked(run)}.jsonl"
+        return journal_path(self.runs(uid), run)
 
     def keeper(self, name: str) -> Path:
         return self.keepers / checked(name)
@@ -58,24 +51,3 @@ def keeper_name(uid: str, template_hash: str) -> str:
 def uid_of(handle: str) -> str:
     """The resource that a handle (`<uid>.<template hash>/<keeper>`) belongs to."""
     return handle.partition("/")[0].rpartition(".")[0]
-
-
-def checked(name: str) -> str:
-    """`name`, which becomes one part of a path. Raises FleetctlError when it could be more than
-    that.
-    """
-    if not _NAME.fullmatch(name):
-        raise FleetctlError(
-            f"`{name[:80]!a}` cannot be the name of a file; letters, digits, `.`, `_` and `-` can"
-        )
-    return name
-
-
-def make_private(path: Path) -> Path:
-    """Make a directory, and all above it, that only we can enter."""
-    missing = [path]
-    while not missing[-1].parent.exists():
-        missing.append(missing[-1].parent)
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
-    return path

@@ -16,7 +16,8 @@ from typing import Any
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.local import envs, sources
 from fleetctl.providers.local.orders import Prepared, keeper_config
-from fleetctl.providers.local.paths import Layout, keeper_name, make_private
+from fleetctl.providers.local.paths import Layout, keeper_name
+from fleetctl.providers.rundir.places import make_private
 
 
 async def prepare(layout: Layout, order: RunOrder, *, tier: str) -> tuple[str, dict[str, Any]]:
@@ -26,7 +27,7 @@ async def prepare(layout: Layout, order: RunOrder, *, tier: str) -> tuple[str, d
     _spread(make_private(layout.jobs))
     make_private(layout.runs(order.uid))
     make_private(layout.work(order.uid))
-    image = await envs.python_of(layout, order.template.image)
+    image = await envs.python_of(layout, order.template.image, layout.job(order.uid))
     keeper = make_private(layout.keeper(keeper_name(order.uid, order.template_hash)))
     source = await sources.fetch(layout, order.template.source, keeper)
     prepared = Prepared(

@@ -18,6 +18,7 @@ from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import (
     Backend,
     Contract,
+    FunctionAsset,
     LogChunk,
     Notify,
     Owned,
@@ -28,10 +29,12 @@ from fleetctl.providers.local import preparing, volumes
 from fleetctl.providers.local.gpus import Gpus
 from fleetctl.providers.local.keepers import Keepers
 from fleetctl.providers.local.link import KeeperGone
-from fleetctl.providers.local.logs import POLL_S, LogReader
 from fleetctl.providers.local.orders import start_message
-from fleetctl.providers.local.paths import Layout, keeper_name, make_private, uid_of
-from fleetctl.providers.local.runs import Runs, describe
+from fleetctl.providers.local.paths import Layout, keeper_name, uid_of
+from fleetctl.providers.rundir.logs import POLL_S, LogReader
+from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
+from specs.template import Template
 
 TIERS = ("auto", "namespaces", "process")
 START_TRIES = 3  # a keeper may leave just as an order arrives
@@ -50,6 +53,7 @@ CONTRACT = Contract(
     poll_s=30.0,
     # Most tasks wait for something other than this machine; memory and processes are the limit.
     sandboxes_at_once=max(64, 16 * (os.cpu_count() or 1)),
+    functions=True,  # every keeper is warm
 )
 
 
@@ -60,7 +64,7 @@ class LocalProvider:
         self._layout = Layout(home)
         self._store_id = store_id
         self._keepers = Keepers(self._layout, notify)
-        self._runs = Runs(self._layout)
+        self._runs = Runs(self._layout.home, "local")
         self._gpus = Gpus(self._layout, self._is_live)
         self._tier = os.environ.get("FLEETCTL_LOCAL_TIER", "auto")
 
@@ -69,6 +73,11 @@ class LocalProvider:
             raise Refused(
                 f"FLEETCTL_LOCAL_TIER is `{self._tier}`; it must be one of {', '.join(TIERS)}",
                 hint="unset it to use the best tier that this machine has",
+            )
+        if order.secret_refs:
+            raise Refused(
+                f"provider `local` keeps no secrets, and `{order.secret_refs[0]}` is asked for",
+                hint="use `fromEnv` or `fromFile` in the Secret, or place the job elsewhere",
             )
         name = keeper_name(order.uid, order.template_hash)
         for _ in range(START_TRIES):
@@ -108,7 +117,7 @@ class LocalProvider:
         self, ref: RunRef, *, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[LogChunk]:
         uid = ref.uid or uid_of(ref.handle)
-        reader = LogReader(self._layout, uid, ref.run)
+        reader = LogReader(self._runs.directory(uid), ref.run)
         while True:
             # Asked before the read, so that what came in before the end is still read.
             seen = await self._observe(replace(ref, uid=uid))
@@ -128,6 +137,12 @@ class LocalProvider:
     async def remove_volume(self, name: str) -> None:
         await asyncio.to_thread(volumes.remove, self._layout, name)
 
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        """Nothing to be made: the keeper of each job that calls it is its container."""
+
+    async def remove_function(self, name: str) -> None:
+        """Nothing to be removed: keepers go with their jobs."""
+
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         names = sorted(os.listdir(self._layout.keepers)) if self._layout.keepers.exists() else []
         for name in names:
@@ -137,22 +152,37 @@ class LocalProvider:
                     link.send({"op": "leave"})
         await asyncio.to_thread(volumes.remove_scratch, self._layout, uid, keep_logs)
 
+    def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
+        return 0.0  # nobody sends a bill for one's own machine
+
     async def close(self) -> None:
         self._keepers.close()
 
     async def _order(self, name: str, order: RunOrder) -> str:
         """Hand the order to its keeper. Raises Refused, Unavailable or KeeperGone."""
-        gpu = order.template.resources.gpu
         link = await self._keepers.ensure(
             name, lambda: preparing.prepare(self._layout, order, tier=self._tier)
         )
-        devices = await self._gpus.take(order.run, order.uid, gpu) if gpu else []
+        devices = await self._devices(order)
         answer = await link.start(start_message(order, devices))
         if "ok" not in answer:
             raise Unavailable(answer["message"], reason=answer["reason"])
         self._keepers.watch(name, order.run)
         # What was adopted may have begun under an earlier keeper, which its journal tells.
         return self._handle(order.uid, order.run) if "adopted" in answer else link.token
+
+    async def _devices(self, order: RunOrder) -> list[int]:
+        """The first sort of GPU that is free."""
+        gpu = order.template.resources.gpu
+        refused: Unavailable | None = None
+        for wanted in gpu.choices if gpu is not None else ():
+            try:
+                return await self._gpus.take(order.run, order.uid, wanted)
+            except Unavailable as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+        return []
 
     async def _observe(self, ref: RunRef) -> Observation | None:
         uid = ref.uid or uid_of(ref.handle)
@@ -165,7 +195,7 @@ class LocalProvider:
         name, _, token = handle.partition("/")
         if seen.ending is not None and not seen.ending.sandbox_open:
             self._keepers.forget(name, ref.run)
-            return self._with_last_words(uid, describe(ref, seen, handle, sandbox_open=False))
+            return self._told(uid, describe(ref, seen, handle, sandbox_open=False))
         gone = await self._keepers.is_gone(name, token)
         if seen.ending is None and gone:
             # Its end may have been written between the two looks.
@@ -173,13 +203,10 @@ class LocalProvider:
             if seen.ending is None:
                 return Gone(ref.run, time.time())
         self._keepers.watch(name, ref.run)
-        return self._with_last_words(uid, describe(ref, seen, handle, sandbox_open=not gone))
+        return self._told(uid, describe(ref, seen, handle, sandbox_open=not gone))
 
-    def _with_last_words(self, uid: str, seen: Observation) -> Observation:
-        """A command says on its output why it failed; that is the message when it has no other."""
-        if not isinstance(seen, Ended) or seen.ok or seen.infrastructure or seen.message:
-            return seen
-        return replace(seen, message=LogReader(self._layout, uid, seen.run).last_words())
+    def _told(self, uid: str, seen: Observation) -> Observation:
+        return with_last_words(seen, self._runs.directory(uid))
 
     def _handle(self, uid: str, run: str) -> str:
         """The handle that a run's keeper wrote down; "" when there is none."""

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from fleetctl.errors import Refused
-from fleetctl.providers.local.programs import ask
+from fleetctl.providers.programs import ask
 
 UV_S = 300.0  # it may download an interpreter
 ASK_S = 10.0  # for an interpreter to tell its version

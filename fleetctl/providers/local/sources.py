@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.errors import Refused
 from fleetctl.providers.local import gitsource
-from fleetctl.providers.local.excludes import Excludes
 from fleetctl.providers.local.keeper.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.sources import git
+from fleetctl.providers.sources.tree import Rules, take
 from specs.template import Source
-
-FILES_MAX = 200_000
-BYTES_MAX = 20 * 1024**3  # beyond this a volume is the right place
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,56 +43,12 @@ async def _take(layout: Layout, source: Source, snapshot: Path) -> str:
     await asyncio.to_thread(remove_tree, str(snapshot))
     if source.git is not None:
         tree = await gitsource.checkout(layout, source.git)
-        await asyncio.to_thread(_copy, tree, snapshot, Excludes(source.exclude))
-        return gitsource.directory_name(source.git.url)
+        await asyncio.to_thread(take, tree, snapshot, Rules.of_checkout(source.exclude))
+        return git.directory_name(source.git.url)
     origin = Path(source.path or "")
     if not origin.is_dir():
         raise Refused(
             f"source.path `{origin}` is not a directory", hint="check the path in the manifest"
         )
-    await asyncio.to_thread(_copy, origin, snapshot, Excludes.with_defaults(source.exclude))
+    await asyncio.to_thread(take, origin, snapshot, Rules.of_project(source.exclude))
     return origin.resolve().name or "source"
-
-
-def _copy(origin: Path, target: Path, excludes: Excludes) -> None:
-    """Regular files, directories, and symlinks that stay inside; everything else is left out."""
-    target.mkdir(mode=0o700)
-    size = 0
-    for count, (path, relative) in enumerate(_walk(origin, excludes)):
-        if path.is_symlink():
-            if _stays_inside(path, origin):
-                (target / relative).symlink_to(path.readlink())
-        elif path.is_dir():
-            (target / relative).mkdir(mode=0o700)
-        elif path.is_file():
-            size += path.stat().st_size
-            if count > FILES_MAX or size > BYTES_MAX:
-                limit = f"{FILES_MAX} files or {BYTES_MAX >> 30} GiB"
-                raise Refused(
-                    f"the source `{origin}` has more than {limit}",
-                    hint="exclude what the task does not need, or keep data on a volume",
-                )
-            shutil.copy2(path, target / relative, follow_symlinks=False)
-
-
-def _walk(origin: Path, excludes: Excludes) -> Iterator[tuple[Path, str]]:
-    """(path, path relative to origin) from the top down, without what is excluded."""
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
-        with os.scandir(origin / below) as entries:
-            for entry in sorted(entries, key=lambda one: one.name):
-                relative = os.path.join(below, entry.name)
-                is_directory = entry.is_dir(follow_symlinks=False)
-                if excludes.match(relative, is_directory=is_directory):
-                    continue
-                yield Path(entry.path), relative
-                if is_directory:
-                    waiting.append(relative)
-
-
-def _stays_inside(link: Path, origin: Path) -> bool:
-    if link.readlink().is_absolute():
-        return False
-    top = os.path.realpath(origin)
-    return os.path.realpath(link).startswith(top + os.sep)

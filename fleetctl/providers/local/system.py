@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from fleetctl.errors import Refused, Unavailable
-from fleetctl.providers.local.programs import ask
+from fleetctl.providers.programs import ask
 from specs.template import Image
 
 
@@ -15,6 +15,11 @@ async def check(image: Image) -> None:
         raise Refused(
             f"provider `local` has no container images, and image is `{image.registry}`",
             hint="list python, pip and apt under `image`, or place the job on another provider",
+        )
+    if image.snapshot is not None:
+        raise Refused(
+            f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots",
+            hint="list python, pip and apt under `image`, or place the job on `daytona`",
         )
     if image.run:
         raise Refused(

@@ -11,6 +11,7 @@ import pytest
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.local import gitsource
 from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.sources import git
 from specs.template import GitSource
 
 HOSTILE = [
@@ -84,7 +85,7 @@ def test_a_url_that_git_could_misread_is_refused_before_git(url: str, tmp_path: 
 
 @pytest.mark.parametrize("url", ["git@example.org:a/b.git", "https://example.org/a.git", "host:a"])
 def test_usual_urls_are_accepted(url: str) -> None:
-    gitsource.check(GitSource.model_construct(url=url, ref=None, submodules=False))
+    git.check(GitSource.model_construct(url=url, ref=None, submodules=False))
 
 
 @pytest.mark.parametrize(

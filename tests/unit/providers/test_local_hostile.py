@@ -100,7 +100,7 @@ class Hostile:
         await world.log_holds(ref, b"hid")
         assert _strangers(world) != []
         await world.lose(ref)
-        await world.gone(ref)
+        await world.lost(ref)
         assert _strangers(world) == []
 
     @story

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.providers.local.programs import ask
+from fleetctl.providers.programs import ask
 
 # A program that starts another one, tells both numbers, and waits for longer than any test.
 PAIR = "sleep 600 & echo $$ $! > pids; wait"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.guest import record, results
 from fleetctl.providers.journal import parse
-from fleetctl.providers.local.keeper import record
 from fleetctl.providers.local.keeper.begun import Begun
 
 ENDED = {"at": 2.0, "started_at": 1.0, "ok": True, "reason": "Completed", "message": "", "exit": 0}
@@ -26,9 +26,11 @@ def test_what_the_keeper_writes_is_what_the_provider_reads(directory: int, tmp_p
     journal.begin(1.0, '"keeper":"k/1","note":"process"')
     assert journal.metric(3, {"loss": 0.5, "acc": 1}, 1.5)
     assert journal.metric(4, {"loss": 0.25}, 1.6)
-    text, problem = record.judge({"b": "ü\n", "a": [1, None]})
+    text, problem = results.judge({"b": "ü\n", "a": [1, None]})
     assert problem == ""
-    journal.end(record.result_line(text), {**ENDED, "infra": False, "note": "n"}, sandbox_open=True)
+    journal.end(
+        results.result_line(text), {**ENDED, "infra": False, "note": "n"}, sandbox_open=True
+    )
     seen = parse((tmp_path / "run.jsonl").read_bytes())
     assert (seen.started_at_s, seen.keeper, seen.note) == (1.0, "k/1", "process")
     assert [(one.seq, one.value) for one in seen.metrics] == [(0, 0.5), (1, 1.0), (2, 0.25)]
@@ -105,21 +107,21 @@ def test_a_report_that_is_none_leaves_no_line(
         (b'"x"', "string"),
         (b"null", "null"),
         (b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", "deep"),
-        (b'{"a": "' + b"x" * record.RESULT_BYTES_MAX + b'"}', "volume"),
+        (b'{"a": "' + b"x" * results.RESULT_BYTES_MAX + b'"}', "volume"),
         (b"", "not JSON"),
     ],
 )
 def test_a_bad_result_is_told_apart(data: bytes, says: str) -> None:
-    value, problem = record.parse_result(data)
-    text, problem = ("", problem) if problem else record.judge(value)
+    value, problem = results.parse_result(data)
+    text, problem = ("", problem) if problem else results.judge(value)
     assert text == ""
     assert says in problem
 
 
 def test_a_result_is_kept_in_canonical_form() -> None:
-    value, _ = record.parse_result(b' {"b" : 1.50, "a": "\\u00fc"} ')
-    assert record.judge(value) == ('{"a":"ü","b":1.5}', "")
-    assert json.loads(record.judge(value)[0]) == value
+    value, _ = results.parse_result(b' {"b" : 1.50, "a": "\\u00fc"} ')
+    assert results.judge(value) == ('{"a":"ü","b":1.5}', "")
+    assert json.loads(results.judge(value)[0]) == value
 
 
 def test_names_of_an_earlier_boot_are_remembered_and_those_of_this_one_are_not_lost(

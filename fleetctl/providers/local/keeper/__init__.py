@@ -2,5 +2,17 @@
 
 Started by path under the image's Python (3.9 or later), standard library only; it survives the
 controller and is pid 1 of its own namespaces where the kernel lets it. It is also the zygote from
-which Python tasks are forked, so it stays small. Nothing here imports the rest of fleetctl.
+which Python tasks are forked, so it stays small. Of the rest of fleetctl it imports the parts of
+the guest that it shares, and nothing else.
 """
+
+import os
+import sys
+from types import ModuleType
+
+if "." not in __name__:
+    # Run by path, under a Python that need not have fleetctl: what is shared is found beside us,
+    # and nothing of the package above it is executed.
+    fleetctl = ModuleType("fleetctl")
+    fleetctl.__path__ = [os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))]
+    sys.modules["fleetctl"] = fleetctl

@@ -11,8 +11,18 @@ import os
 import time
 from typing import Any
 
+from fleetctl.guest.ending import outcome
+from fleetctl.guest.results import (
+    METRIC_LINE_BYTES_MAX,
+    METRICS_READ_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    judge,
+    parse_result,
+    result_line,
+)
+
 from . import record
-from .sandbox import Run, Sandbox, outcome
+from .sandbox import Run, Sandbox
 
 
 def files_left(work: str) -> list[str]:
@@ -30,7 +40,7 @@ def conclude(
 
     left: what `files_left` found; memory: the limit in bytes, 0 = none.
     """
-    ended = outcome(run, sandbox.status)
+    ended = outcome(run.ending, run.error, run.exit_code, sandbox.status)
     if ended["reason"] == "OOMKilled" and not memory and not run.ending:
         ended["reason"] = "Error"  # a MemoryError of its own making
     line = ""
@@ -38,7 +48,6 @@ def conclude(
         line, problem = _result(sandbox, run)
         if problem:
             ended.update(ok=False, reason="ResultInvalid", message=problem)
-    ended["infra"] = ended["reason"] in _NOT_ITS_FAULT
     return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
 
 
@@ -49,11 +58,11 @@ def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
         data = _result_file(sandbox)
         if data is None:
             return "", ""
-        value, problem = record.parse_result(data)
+        value, problem = parse_result(data)
         if problem:
             return "", problem
-    text, problem = record.judge(value)
-    return (record.result_line(text) if text else ""), problem
+    text, problem = judge(value)
+    return (result_line(text) if text else ""), problem
 
 
 def read_metrics(sandbox: Sandbox, run: Run) -> bool:
@@ -63,14 +72,14 @@ def read_metrics(sandbox: Sandbox, run: Run) -> bool:
         return False
     try:
         data = record.read_private(
-            work, "metrics.jsonl", run.metrics_offset, record.METRICS_READ_BYTES_MAX
+            work, "metrics.jsonl", run.metrics_offset, METRICS_READ_BYTES_MAX
         )
     finally:
         os.close(work)
     if not data:
         return False
     whole = data.rfind(b"\n") + 1
-    if not whole and len(data) > record.METRIC_LINE_BYTES_MAX:
+    if not whole and len(data) > METRIC_LINE_BYTES_MAX:
         whole = len(data)  # no line at all: skipped, so that the next poll does not read it again
     run.metrics_offset += whole
     taken = [_metric(run, line) for line in data[:whole].splitlines()]
@@ -92,7 +101,7 @@ def _result_file(sandbox: Sandbox) -> Any:
     if work is None:
         return None
     try:
-        return record.read_private(work, "result.json", 0, record.RESULT_BYTES_MAX)
+        return record.read_private(work, "result.json", 0, RESULT_BYTES_MAX)
     finally:
         os.close(work)
 
@@ -102,6 +111,3 @@ def _open_work(sandbox: Sandbox) -> Any:
         return os.open(sandbox.work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-
-
-_NOT_ITS_FAULT = frozenset({"KeeperEnded"})

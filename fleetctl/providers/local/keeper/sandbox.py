@@ -6,13 +6,11 @@ nothing but how an ended run is called.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from typing import Any, Optional
 
-from .logfile import LogFile
-from .record import Journal
+from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.record import Journal
 
 CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
 
@@ -54,38 +52,3 @@ class Sandbox:
         self.closing = False
         self.told_open = False  # the end record of its last run says that it is open
         self.kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
-
-
-def outcome(run: Run, status: Optional[int]) -> dict[str, Any]:
-    """How the run ended: ok, reason, message and exit code, from what ended it, what it said and
-    its status.
-    """
-    exit_code = run.exit_code
-    if exit_code is None and status is not None:
-        exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-    reason, message = "Completed", ""
-    if run.ending:
-        reason, message = run.ending, _ENDINGS.get(run.ending, "")
-    elif run.error:
-        reason, message = run.error["reason"], run.error["message"]
-    elif status is not None and os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        reason, message = f"Signal:{signal_name(number)}", f"ended by signal {number}"
-    elif exit_code:
-        reason, message = f"ExitCode:{exit_code}", ""
-    return {"ok": reason == "Completed", "reason": reason, "message": message, "exit": exit_code}
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name[3:]
-    except ValueError:
-        return str(number)
-
-
-_ENDINGS = {
-    "Timeout": "it ran longer than timeoutSeconds",
-    "OOMKilled": "its processes used more memory than resources.memory",
-    "TooManyProcesses": "it had more processes than one run may have",
-    "KeeperEnded": "the process that looks after local runs was told to end",
-}

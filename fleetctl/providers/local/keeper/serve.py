@@ -10,11 +10,12 @@ import socket
 import time
 from typing import Any
 
+from fleetctl.guest.text import compact, quote
+
 from .begun import Begun
 from .clients import Client, Clients
 from .poller import Poller
 from .supervise import OK, Supervisor
-from .text import compact, quote
 
 ALONE_S = 2.0  # without a client and without a run
 TERM_POLL_S = 1.0  # how late a request to end is seen

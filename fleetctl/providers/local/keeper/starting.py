@@ -195,8 +195,8 @@ def _warm_up(guest: ModuleType) -> None:
 
 def _forget_own_modules() -> None:
     """So that a task's own module named like one of ours is found."""
-    package = __name__.partition(".")[0]
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+    ours = (__name__.partition(".")[0], "fleetctl")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]
 
 

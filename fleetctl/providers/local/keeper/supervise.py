@@ -13,16 +13,18 @@ import socket
 import time
 from typing import Any, Callable
 
+from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.record import Journal, append, write_unbegun
+from fleetctl.guest.text import compact
+
 from . import procs, record, usage
 from .begun import Begun
 from .child import Birth, become, variable
 from .cleaning import Janitor
 from .concluding import conclude, files_left, read_metrics
 from .hearing import Hearing
-from .logfile import LogFile
 from .poller import Poller
 from .sandbox import Run, Sandbox
-from .text import compact
 from .timers import Timers
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
@@ -71,7 +73,7 @@ class Supervisor:
         if sandbox is not None and sandbox.run is not None and sandbox.run.name != run:
             return {"reason": "SandboxBusy", "message": f"sandbox `{name}` runs another task"}
         try:
-            journal = record.Journal(self._runs, run)
+            journal = Journal(self._runs, run)
         except FileExistsError:
             return {"ok": True, "adopted": True}
         except OSError as error:
@@ -80,7 +82,7 @@ class Supervisor:
             record.write_lost(journal)
             return {"ok": True, "adopted": True}
         if name != run and (sandbox is None or sandbox.closing):
-            record.write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
+            write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
             return OK
         try:
             self._begin(sandbox or self._new_sandbox(name), order, journal)
@@ -147,7 +149,7 @@ class Supervisor:
         sandbox.work, sandbox.fresh = self._janitor.give()
         return sandbox
 
-    def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: record.Journal) -> None:
+    def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: Journal) -> None:
         """Raises OSError when nothing has begun."""
         log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
         run = Run(order, journal, log)
@@ -170,7 +172,7 @@ class Supervisor:
         if self._config["timeout_s"]:
             self.timers.after(self._config["timeout_s"], lambda: self._expire(sandbox, run))
 
-    def _undo(self, order: dict[str, Any], journal: record.Journal) -> None:
+    def _undo(self, order: dict[str, Any], journal: Journal) -> None:
         """Nothing began: the next try must find no trace of this one."""
         journal.close()
         os.unlink(f"{order['run']}.jsonl", dir_fd=self._runs)
@@ -298,7 +300,7 @@ class Supervisor:
         del self.sandboxes[sandbox.name]
         self._hearing.hang_up(sandbox)
         if sandbox.told_open:
-            record.append(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
+            append(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
             self._changed(sandbox.last)
         if sandbox.clean:
             self._janitor.take_back(sandbox.work)

@@ -1,4 +1,4 @@
-"""What the journals on disk say of runs. Called by the provider; reads, never writes."""
+"""What the journals on disk say of runs. Called by providers; reads, never writes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,30 @@ from pathlib import Path
 from controllers.model import Alive, Ended, Observation
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.journal import Ending, Journal, parse
-from fleetctl.providers.local.logs import TAIL_BYTES
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.rundir.logs import LogReader
+from fleetctl.providers.rundir.places import RUNS, checked, jobs_dir, journal_path
 
+DIRECTORIES_KEPT_MAX = 1000
+TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter
 BEGINNING_S = (
     5.0  # between the making of a journal and its first line; longer means that its keeper died
 )
 
 
 class Runs:
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    """The journals of one provider."""
+
+    def __init__(self, home: Path, provider: str) -> None:
+        self._jobs = jobs_dir(home, provider)  # once: it looks at every part of the path
+        self._directories: dict[str, Path] = {}  # asked for several times for each run
+
+    def directory(self, uid: str) -> Path:
+        found = self._directories.get(uid)
+        if found is None:
+            if len(self._directories) >= DIRECTORIES_KEPT_MAX:
+                self._directories.clear()
+            found = self._directories[uid] = self._jobs / checked(uid) / RUNS
+        return found
 
     def read(self, uid: str, run: str, offset: int = 0) -> Journal | None:
         """The journal from `offset`, with the end of the run wherever it stands; None when there is
@@ -29,7 +42,7 @@ class Runs:
         """
         if not uid:
             return None
-        path = self._layout.journal(uid, run)
+        path = journal_path(self.directory(uid), run)
         data = _read(path, offset)
         if data is None:
             return None
@@ -44,7 +57,8 @@ class Runs:
     def just_beginning(self, uid: str, run: str) -> bool:
         """Whether the journal was made a moment ago and its first line may still be to come."""
         try:
-            made = self._layout.journal(uid, run).stat(follow_symlinks=False).st_ctime
+            path = journal_path(self.directory(uid), run)
+            made = path.stat(follow_symlinks=False).st_ctime
         except FileNotFoundError:
             return False
         return time.time() - made < BEGINNING_S
@@ -56,6 +70,13 @@ def describe(ref: RunRef, seen: Journal, handle: str, *, sandbox_open: bool) -> 
     if ending is None:
         return Alive(ref.run, handle, seen.started_at_s, seen.offset, seen.metrics, seen.note)
     return _ended(ref, seen, ending, handle, sandbox_open and ending.sandbox_open)
+
+
+def with_last_words(seen: Observation, runs: Path) -> Observation:
+    """A command says on its output why it failed; that is the message when it has no other."""
+    if not isinstance(seen, Ended) or seen.ok or seen.infrastructure or seen.message:
+        return seen
+    return replace(seen, message=LogReader(runs, seen.run).last_words())
 
 
 def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open: bool) -> Ended:

@@ -1,4 +1,7 @@
-"""Which files of a source stay out: the patterns of .gitignore, applied at every depth. Pure."""
+"""Which files of a source stay out: the patterns of .gitignore, applied at every depth. Pure.
+
+Read by tree.py, which finds the ignore files of a project.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,35 @@ class Excludes:
         self._rules = [rule for pattern in patterns if (rule := _rule(pattern)) is not None]
 
     @classmethod
-    def with_defaults(cls, patterns: Sequence[str]) -> Excludes:
-        return cls((*DEFAULTS, *patterns))
+    def of_dockerignore(cls, lines: Sequence[str]) -> Excludes:
+        """Docker's patterns begin at the top; `**/` is how they say `at every depth`."""
+        return cls([_anchored(line) for line in lines])
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether a rule begins with `!`, so that something below what stays out may come in."""
+        return any(back_in for _, _, back_in in self._rules)
 
     def match(self, path: str, *, is_directory: bool) -> bool:
         """Whether `path`, relative to the source and with `/` between its parts, stays out."""
-        out = False
+        return bool(self.decide(path, is_directory=is_directory))
+
+    def decide(self, path: str, *, is_directory: bool) -> bool | None:
+        """As `match`; None when no rule says anything of `path`."""
+        out: bool | None = None
         for matcher, only_directories, back_in in self._rules:
             if (is_directory or not only_directories) and matcher.fullmatch(path):
                 out = not back_in
         return out
+
+
+def _anchored(line: str) -> str:
+    text = line.strip()
+    if not text or text.startswith("#"):
+        return ""
+    back_in = text.startswith("!")
+    bare = text.removeprefix("!").strip().removeprefix("./").strip("/")
+    return f"{'!' if back_in else ''}/{bare}" if bare not in ("", ".") else ""
 
 
 def _rule(pattern: str) -> tuple[re.Pattern[str], bool, bool] | None:

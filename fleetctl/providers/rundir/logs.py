@@ -1,45 +1,22 @@
 """Reads a run's output from disk, while it runs and after, with or without a controller.
 
-Used by the provider and, directly, by the CLI. Imports next to nothing and never writes. Bytes come
+Used by providers and, directly, by the CLI. Imports next to nothing and never writes. Bytes come
 as the task wrote them: who prints them on a terminal escapes them.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from fleetctl.providers.local import places
-from fleetctl.providers.local.paths import Layout, checked
+from fleetctl.providers.rundir.places import checked
 
 CHUNK_BYTES_MAX = 256 * 1024
 POLL_S = 0.1  # how soon new output is seen when following
 LAST_WORDS_LINES = 5
 LAST_WORDS_BYTES = 1024
 SMALL_LOG_BYTES = 256 * 1024  # far below the size at which a log is rotated
-TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter
-
-
-def read_log(
-    home: Path, uid: str, run: str, *, offset: int = 0, follow: bool = False
-) -> Iterator[bytes]:
-    """The output of a run from byte `offset`; with `follow`, until the run has ended."""
-    reader = LogReader(Layout(home), uid, run)
-    while True:
-        ended = (
-            not follow or reader.ended()
-        )  # asked first: what is written before the end is still read
-        data, offset = reader.read(offset)
-        if data:
-            yield data
-        elif ended:
-            return
-        else:
-            time.sleep(POLL_S)
 
 
 class LogReader:
@@ -47,9 +24,9 @@ class LogReader:
     part.
     """
 
-    def __init__(self, layout: Layout, uid: str, run: str) -> None:
-        self._layout = layout
-        self._directory = layout.runs(uid)
+    def __init__(self, runs: Path, run: str) -> None:
+        """runs: the directory of journals and logs of the run's resource."""
+        self._directory = runs
         self._run = checked(run)
 
     def read(self, offset: int) -> tuple[bytes, int]:
@@ -87,17 +64,6 @@ class LogReader:
         lines = data.decode("utf-8", "replace").rstrip().splitlines()
         return "\n".join(lines[-LAST_WORDS_LINES:])
 
-    def ended(self) -> bool:
-        """Whether nothing more will come: the run has ended, or its keeper died, or it never
-        was.
-        """
-        path = self._directory / f"{self._run}.jsonl"
-        tail = _read(path, max(0, _size(path) - TAIL_BYTES))
-        if b'{"e":"ended"' in tail or not tail:
-            return True
-        keeper = _keeper_of(_read(path, 0))
-        return keeper is not None and not places.is_held(self._layout.keeper(keeper[0]), keeper[1])
-
     def _path(self, start: int) -> Path:
         return self._directory / (f"{self._run}.{start}.log" if start else f"{self._run}.log")
 
@@ -118,15 +84,6 @@ class LogReader:
             and name.endswith(".log")
             and (middle := name[len(prefix) : -4]).isdigit()
         )
-
-
-def _keeper_of(journal: bytes) -> tuple[str, str] | None:
-    """(directory name, token) of the keeper that a journal's first line names."""
-    try:
-        name, _, token = str(json.loads(journal.partition(b"\n")[0])["keeper"]).partition("/")
-    except (ValueError, KeyError, TypeError):
-        return None
-    return name, token
 
 
 def _size(path: Path) -> int:

@@ -1,0 +1,20 @@
+"""What `fleetctl doctor` hears from a provider about the machine and the account."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """One line. `says` never holds a credential; `fix` is the exact command that would help."""
+
+    topic: str  # a provider's name, or what it shares with others: `uv`, `git`
+    what: str  # such as `package`, `token`, `server`
+    ok: bool
+    says: str
+    fix: str = ""
+
+
+Check = Callable[[Path], Awaitable[list[Finding]]]  # called with the state directory

@@ -1,0 +1,95 @@
+"""What provider `local` can do on this machine, found out by doing it. For `fleetctl doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+from controllers.model import Ended
+from fleetctl.errors import FleetctlError
+from fleetctl.providers.base import RunOrder, RunRef
+from fleetctl.providers.findings import Finding
+from fleetctl.providers.local import pythons
+from fleetctl.providers.local.gpus import devices
+from fleetctl.providers.local.provider import LocalProvider
+from fleetctl.providers.programs import Answer, ask
+from specs.template import Template
+
+INSTALL_GIT = "sudo apt-get install git"
+TASK_S = 30.0  # for a task that does nothing
+
+
+async def check(home: Path) -> list[Finding]:
+    del home  # the task below has a state directory of its own
+    found = await asyncio.gather(_tier(), _gpus(), _uv(), _git())
+    return list(found)
+
+
+async def _tier() -> Finding:
+    """Runs a task that does nothing; its journal says in what tier."""
+    with tempfile.TemporaryDirectory(prefix="fleetctl-doctor-") as directory:
+        ended = asyncio.Event()
+        told = LocalProvider(
+            Path(directory).resolve(), store_id="doctor", notify=lambda _: ended.set()
+        )
+        try:
+            async with asyncio.timeout(TASK_S):
+                note = await _note(told, ended)
+        except (FleetctlError, TimeoutError) as error:
+            said = str(error) or f"a task that does nothing took longer than {TASK_S:.0f} s"
+            return Finding("local", "isolation", False, said, "unset FLEETCTL_LOCAL_TIER")
+        finally:
+            await told.remove_scratch("doctor", keep_logs=False)
+            await told.close()
+    return Finding("local", "isolation", True, f"tier {note}")
+
+
+async def _note(provider: LocalProvider, ended: asyncio.Event) -> str:
+    order = RunOrder(
+        run="doctor", sandbox="doctor", owner="doctor", uid="doctor", resource="doctor", index=0,
+        attempt=1, template=Template(command=("true",)), template_hash="doctor", params={},
+        reusable=False,
+    )  # fmt: skip
+    handle = await provider.start(order)
+    while True:
+        seen = await provider.observe([RunRef("doctor", "doctor", handle, 0, "doctor")])
+        for one in seen:
+            if isinstance(one, Ended):
+                return one.note
+        await ended.wait()
+        ended.clear()
+
+
+async def _gpus() -> Finding:
+    try:
+        names = await devices()
+    except FleetctlError as error:
+        return Finding("gpus", "found", False, str(error), "nvidia-smi -L")
+    return Finding("gpus", "found", True, ", ".join(names) or "none on this machine")
+
+
+async def _uv() -> Finding:
+    try:
+        uv = pythons.find_uv()
+        answer = await ask([uv, "--version"])
+    except (FleetctlError, OSError) as error:
+        return Finding("uv", "program", False, str(error), "pip install uv")
+    return _program("uv", answer, "pip install uv")
+
+
+async def _git() -> Finding:
+    if shutil.which("git") is None:
+        said = "not installed; `source.git` on provider `local` needs it"
+        return Finding("git", "program", False, said, INSTALL_GIT)
+    try:
+        answer = await ask(["git", "--version"])
+    except OSError as error:
+        return Finding("git", "program", False, str(error), INSTALL_GIT)
+    return _program("git", answer, INSTALL_GIT)
+
+
+def _program(topic: str, answer: Answer, fix: str) -> Finding:
+    said = (answer.out or answer.errors).decode("utf-8", "replace").partition("\n")[0].strip()
+    return Finding(topic, "program", answer.code == 0, said, fix if answer.code else "")

@@ -1,0 +1,85 @@
+"""Volumes at their paths in tier `process`: symlinks that sessions on this machine share.
+
+Used by session.py. A path that leads to one volume cannot lead to another at the same time, and
+stays until the last session that uses it has ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+from . import spaces
+
+RECORD = "links.json"  # in a session's directory: [[path, target], ...]
+
+
+def make(config: dict[str, Any], directory: str) -> list[str]:
+    """A sentence for each path that cannot be made. Raises OSError for one that another session
+    has with another volume: code that opens it would write into that.
+    """
+    with _alone(directory):
+        taken = dict(_used_by_others(directory))
+        for volume in config["volumes"]:
+            path = volume["mount_path"]
+            if taken.get(path, volume["dir"]) != volume["dir"]:
+                raise OSError(
+                    f"{path} leads to another volume while another interpreter runs, and without"
+                    " namespaces this machine cannot show each its own"
+                )
+        remarks = spaces.without_mounts(config)
+        with open(os.path.join(directory, RECORD), "w", encoding="utf-8") as file:
+            json.dump(config["made_links"], file)
+    return remarks
+
+
+def release(config: dict[str, Any], directory: str) -> None:
+    """Remove what nobody else uses."""
+    if "made_links" not in config:
+        return
+    with _alone(directory):
+        os.unlink(os.path.join(directory, RECORD))
+        used = {path for path, _ in _used_by_others(directory)}
+        config["made_links"] = [link for link in config["made_links"] if link[0] not in used]
+        spaces.remove_links(config)
+
+
+def _used_by_others(directory: str) -> Iterator[tuple[str, str]]:
+    top = os.path.dirname(directory)
+    for name in os.listdir(top):
+        room = os.path.join(top, name)
+        try:
+            with open(os.path.join(room, RECORD), encoding="utf-8") as file:
+                links = json.load(file)
+        except (OSError, ValueError):
+            continue  # it has none, or is going
+        if room != directory and _is_held(room):
+            yield from ((path, target) for path, target in links)
+
+
+def _is_held(room: str) -> bool:
+    try:
+        lock = os.open(os.path.join(room, "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+@contextmanager
+def _alone(directory: str) -> Iterator[None]:
+    path = os.path.join(os.path.dirname(directory), "links.lock")
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,115 @@
+"""Logs of image builds: one file a build, beside a link from every resource that uses the image.
+
+Written by providers while they build, read by the CLI at the same time. Who builds holds a lock on
+the file, so that a reader sees whether more is to come, also after a crash. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+
+LINKS = "builds"  # the directory of links in a resource's own
+TAIL_BYTES = 2000
+HOLD_TRIES, HOLD_PAUSE_S = 20, 0.001
+
+
+def link(job: Path, log: Path) -> None:
+    """Let the resource whose directory is `job` find `log`. Idempotent."""
+    links = make_private(job / LINKS)
+    place = links / checked(log.name)
+    if not place.is_symlink():
+        temporary = links / f".{log.name}.{os.getpid()}"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(log, os.path.realpath(links)))
+        temporary.replace(place)
+
+
+def logs_of(home: Path, uid: str) -> list[Path]:
+    """The build logs of a resource, over all providers, oldest first; some may be empty yet."""
+    found: list[Path] = []
+    providers = sorted(one.name for one in home.iterdir() if one.is_dir()) if home.is_dir() else []
+    for provider in providers:
+        if provider.startswith("."):
+            continue
+        links = jobs_dir(home, provider) / checked(uid) / LINKS
+        if links.is_dir():
+            found += [one for one in links.iterdir() if one.suffix == ".log" and one.exists()]
+    return sorted(found, key=lambda one: (one.lstat().st_mtime_ns, one.name))
+
+
+def is_building(log: Path) -> bool:
+    """Whether somebody holds the log to write to it."""
+    try:
+        handle = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+class BuildLog:
+    """The log of one build, held while it goes on. A first word replaces what an earlier build of
+    the same image wrote; a build with nothing to say leaves that as it is. Where somebody else
+    builds the same image already, his words are the log, and ours are dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        make_private(path.parent)
+        self.path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._handle = os.open(path, flags, 0o600)
+        self._begun = False
+        self._held = False
+
+    def __enter__(self) -> BuildLog:
+        for _ in range(HOLD_TRIES):
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(HOLD_PAUSE_S)  # a reader lets go of it at once
+            else:
+                self._held = True
+                break
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._handle)
+
+    def fileno(self) -> int:
+        """For a program that writes to it by itself."""
+        self._begin()
+        return self._handle
+
+    def write(self, text: str) -> None:
+        if not self._held:
+            return
+        self._begin()
+        os.write(self._handle, text.encode("utf-8", "replace"))
+
+    def settle(self, text: str) -> None:
+        """Say `text` if the file would otherwise be empty."""
+        if os.fstat(self._handle).st_size == 0:
+            self.write(text)
+
+    def tail(self) -> str:
+        """The end of what this build said; "" when it said nothing."""
+        if self._held and not self._begun:
+            return ""
+        size = os.fstat(self._handle).st_size
+        start = max(0, size - TAIL_BYTES)
+        return os.pread(self._handle, TAIL_BYTES, start).decode("utf-8", "replace").strip()
+
+    def _begin(self) -> None:
+        if self._held and not self._begun:
+            self._begun = True
+            os.ftruncate(self._handle, 0)
