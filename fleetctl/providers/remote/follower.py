@@ -1,0 +1,134 @@
+"""Follows one run: a stream of its guest's frames into its mirror, and again when the stream drops.
+
+One asyncio task a run, made by runs.py. It knows no provider: how to open a stream and whether the
+sandbox is over are functions that it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.remote import mirror
+from fleetctl.providers.remote.mirror import Fed, Garbled, Mirror
+
+log = logging.getLogger("fleetctl.providers")
+
+# (journal_at, log_at) -> what the guest writes from there on, cut anywhere. May raise anything that
+# the network raises; a sandbox that is gone is told by `over`.
+OpenStream = Callable[[int, int], AsyncGenerator[bytes, None]]
+
+
+class SandboxOver(Exception):
+    """Raised by a stream that could not be opened because its sandbox is gone for good. Certain:
+    this stream began nothing.
+    """
+
+
+class End(StrEnum):
+    """Why there is nothing more to follow."""
+
+    EOF = mirror.EOF  # the run's own end, and all its output, are in the mirror
+    LOST = mirror.LOST  # its supervisor died without a word; the sandbox may still live
+    UNBEGUN = mirror.UNBEGUN  # the sandbox lives and the run never began in it
+    OVER = "over"  # the sandbox is gone, and no end record came
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds. A guest that has nothing to say says so every 15 s."""
+
+    silence_s: float = 60.0
+    retry_initial_s: float = 0.2
+    retry_max_s: float = 15.0
+
+
+class Follower:
+    """`began` is set once the journal holds a line; `message` is what the last frame said.
+
+    never_reached: the sandbox was over before any stream could be opened.
+    """
+
+    def __init__(
+        self,
+        target: Mirror,
+        open_stream: OpenStream,
+        *,
+        over: Callable[[], Awaitable[bool]],
+        changed: Callable[[], None],
+        pace: Pace = Pace(),
+    ) -> None:
+        self._mirror = target
+        self._open = open_stream
+        self._over = over
+        self._changed = changed
+        self._pace = pace
+        self._random = Random()  # noqa: S311 - jitter
+        self.began = asyncio.Event()
+        self.message = ""
+        self.never_reached = False
+        self._streams = 0
+        if target.journal_at:
+            self.began.set()
+
+    async def run(self) -> End:
+        """Until the run or its sandbox has ended. Cancel it to stop following."""
+        tries = 0
+        while True:
+            before = (self._mirror.journal_at, self._mirror.log_at)
+            try:
+                end = await self._one_stream()
+            except SandboxOver:
+                end, self.never_reached = None, self._streams == 1
+            if end is not None:
+                return end
+            if await self._is_over():
+                return End.OVER
+            if before != (self._mirror.journal_at, self._mirror.log_at):
+                tries = 0
+            tries += 1
+            await asyncio.sleep(self._delay_s(tries))
+
+    async def _one_stream(self) -> End | None:
+        """Why nothing follows; None when this stream is no more, whatever the cause."""
+        self._mirror.restart()
+        self._streams += 1
+        loop = asyncio.get_running_loop()
+        frames = self._open(self._mirror.journal_at, self._mirror.log_at)
+        try:
+            async with aclosing(frames), asyncio.timeout(self._pace.silence_s) as patience:
+                async for data in frames:
+                    patience.reschedule(loop.time() + self._pace.silence_s)
+                    if end := self._take(self._mirror.feed(data)):
+                        return end
+        except (Refused, Unavailable, Garbled, OSError, TimeoutError) as error:
+            log.info("stream dropped", extra={"error": type(error).__name__, "why": str(error)})
+        return None
+
+    def _take(self, fed: Fed) -> End | None:
+        if fed.journal:
+            self.began.set()
+            if not fed.end:
+                self._changed()
+        if not fed.end:
+            return None
+        self.message = fed.message
+        return End(fed.end)
+
+    async def _is_over(self) -> bool:
+        try:
+            return await self._over()
+        except (Refused, Unavailable, OSError, TimeoutError):
+            return False  # nothing is known; the next stream or the next question tells
+
+    def _delay_s(self, tries: int) -> float:
+        longest = min(
+            self._pace.retry_initial_s * 2.0 ** min(tries - 1, 16), self._pace.retry_max_s
+        )
+        return longest * (0.5 + self._random.random() / 2)

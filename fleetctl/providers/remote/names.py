@@ -1,0 +1,72 @@
+"""Names and tags of sandboxes. A name is a function of the run's alone, so that a sandbox whose id
+was lost is found again by whoever knows the run.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+
+from fleetctl.providers.base import RunOrder
+
+NAME_CHARS_MAX = 64
+TAG_CHARS_MAX = 63
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FLEET, _RUN, _MADE_AT = "fleet", "run", "made-at"
+
+
+def sandbox_name(run: str) -> str:
+    """The name of the sandbox that `run` makes."""
+    return _fitting(run, NAME_CHARS_MAX)
+
+
+def group_name(store_id: str) -> str:
+    """What holds all sandboxes of one store, where a provider has such a thing."""
+    return _fitting(f"fleetctl-{store_id}", NAME_CHARS_MAX)
+
+
+def fleet_tag(store_id: str) -> dict[str, str]:
+    """What every sandbox of a store carries, and no other."""
+    return {_FLEET: _fitting(store_id, TAG_CHARS_MAX)}
+
+
+def tags(order: RunOrder, store_id: str, now_s: float) -> dict[str, str]:
+    """What a create request carries: whose the sandbox is, and what for."""
+    kind, _, name = order.resource.partition("/")
+    return {
+        **fleet_tag(store_id),
+        _RUN: _fitting(order.run, TAG_CHARS_MAX),
+        "uid": _fitting(order.uid, TAG_CHARS_MAX),
+        "attempt": str(order.attempt),
+        "index": str(order.index),
+        "kind": _fitting(kind, TAG_CHARS_MAX),
+        "name": _fitting(name or kind, TAG_CHARS_MAX),
+        # Ours: not every provider's list says when a sandbox was made.
+        _MADE_AT: str(int(now_s)),
+    }
+
+
+def is_ours(carried: dict[str, str], store_id: str) -> bool:
+    return carried.get(_FLEET) == fleet_tag(store_id)[_FLEET]
+
+
+def is_of(carried: dict[str, str], store_id: str, run: str) -> bool:
+    """The sandbox was made by our store, for this run."""
+    return is_ours(carried, store_id) and carried.get(_RUN) == _fitting(run, TAG_CHARS_MAX)
+
+
+def run_of(carried: dict[str, str]) -> str:
+    return carried.get(_RUN, "")
+
+
+def made_at_s(carried: dict[str, str]) -> float:
+    """When the sandbox was made; 0.0, long ago, when nothing says so."""
+    text = carried.get(_MADE_AT, "")
+    return float(text) if text.isdigit() else 0.0
+
+
+def _fitting(text: str, chars_max: int) -> str:
+    """`text` if a provider takes it, else its hash: as different for different texts."""
+    if len(text) <= chars_max and _PLAIN.fullmatch(text):
+        return text
+    return "x-" + blake2b(text.encode(), digest_size=20).hexdigest()

@@ -1,0 +1,107 @@
+"""A remote run's output on this machine's disk, at the offsets that it has in its sandbox.
+
+Called by mirror.py alone. Same files as a local run's: `<run>.log` and, where a part ends or output
+was dropped, `<run>.<offset of its first byte>.log`. No file stays open: thousands of runs may live.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+LOG_BYTES_MAX = 64 * 1024 * 1024
+SEGMENTS = 4  # the first one and the newest three are kept
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Segments:
+    """Only grows. `at` is where the next byte belongs; bytes before it are already here."""
+
+    def __init__(self, runs: Path, run: str, *, bytes_max: int = LOG_BYTES_MAX) -> None:
+        self._runs, self._run = runs, run
+        self._segment_bytes = max(1, bytes_max // SEGMENTS)
+        self._starts = self._found()
+        self._touched: set[int] = set()
+        self.at = self._starts[-1] + _size(self._path(self._starts[-1])) if self._starts else 0
+
+    def write(self, at: int, data: bytes) -> None:
+        """Keep `data`, whose first byte has offset `at`. Raises OSError when the disk refuses, and
+        then can be told again.
+        """
+        view = memoryview(data)[max(0, self.at - at) :]
+        at = max(at, self.at)
+        while view:
+            start = self._segment_for(at)
+            room = max(1, start + self._segment_bytes - at)
+            at += self._put(start, at - start, view[:room])
+            view = view[room:]
+            self.at = at
+
+    def flush(self) -> None:
+        """All that was written survives a loss of power once this returns."""
+        for start in self._touched:
+            sync(self._path(start))
+        self._touched.clear()
+
+    def _segment_for(self, at: int) -> int:
+        """The start of the segment that the byte at `at` goes to."""
+        last = self._starts[-1] if self._starts else None
+        if last is not None and at == self.at and at < last + self._segment_bytes:
+            return last
+        # The first segment has the plain name, whatever was dropped before it.
+        start = at if self._starts else 0
+        self._starts.append(start)
+        while len(self._starts) > SEGMENTS:
+            dropped = self._starts.pop(1)
+            self._touched.discard(dropped)
+            self._path(dropped).unlink(missing_ok=True)
+        return start
+
+    def _put(self, start: int, place: int, data: memoryview) -> int:
+        self._touched.add(start)
+        handle = os.open(self._path(start), _WRITE, 0o600)
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(handle, data[done:], place + done)
+        finally:
+            os.close(handle)
+        return done
+
+    def _found(self) -> list[int]:
+        first = self._path(0)
+        if not first.exists():
+            return []
+        # A directory may hold a hundred thousand runs: it is only listed for a large log. A part
+        # that is missed so was made because something was dropped, and comes again.
+        if _size(first) < self._segment_bytes:
+            return [0]
+        prefix = f"{self._run}."
+        middles = [
+            name[len(prefix) : -4]
+            for name in os.listdir(self._runs)
+            if name.startswith(prefix) and name.endswith(".log")
+        ]
+        return [0, *sorted(int(middle) for middle in middles if middle.isdigit())]
+
+    def _path(self, start: int) -> Path:
+        return self._runs / (f"{self._run}.{start}.log" if start else f"{self._run}.log")
+
+
+def sync(path: Path) -> None:
+    """Make a file's content durable. One that is not there has none."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,152 @@
+"""One run that is looked after: followed to its end, made durable here, its sandbox ended.
+
+Made by runs.py, in this order and no other: the end and all output are in the mirror, the mirror is
+on the disk, the sandbox is confirmed over, and only then the end is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from enum import Enum, auto
+from functools import partial
+
+from fleetctl.providers.remote.closings import Closings
+from fleetctl.providers.remote.fates import Cause, Fate
+from fleetctl.providers.remote.follower import End, Follower, OpenStream, Pace
+from fleetctl.providers.remote.mirror import Mirror
+from fleetctl.providers.remote.sandboxes import At, Sandboxes, Work
+
+log = logging.getLogger("fleetctl.providers")
+
+
+class Phase(Enum):
+    FOLLOWING = auto()  # it may run, as far as is known
+    CLOSING = auto()  # nothing more comes; its sandbox is being ended
+    OPEN = auto()  # ended, and its sandbox waits for the next task
+    UNBEGUN = auto()  # the sandbox lives, and nobody began the run in it
+    OVER = auto()  # the sandbox is confirmed over
+
+
+class Tracked:
+    """sandbox_open: whether the journal here says that the run ended and left its sandbox open;
+    None when it holds no end.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        handle: str,
+        mirror: Mirror,
+        *,
+        work: Work | None,
+        sandbox_open: Callable[[], bool | None],
+    ) -> None:
+        self.run, self.handle, self.work = run, handle, work
+        self.mirror = mirror
+        self.phase = Phase.FOLLOWING
+        self.fate: Fate | None = None
+        self.fate_asked_at_s = 0.0
+        self.tried = False  # somebody may have begun it before we were asked to
+        self._sandbox_open = sandbox_open
+        self._follower: Follower | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def began(self) -> bool:
+        return self.mirror.journal_at > 0
+
+    @property
+    def never_reached(self) -> bool:
+        return self._follower is not None and self._follower.never_reached
+
+    def look_after(
+        self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace
+    ) -> None:
+        """Begin; called once."""
+        left_open = self._sandbox_open() if self.began else None
+        if left_open is not None:
+            self.phase = Phase.CLOSING
+        self._follower = Follower(
+            self.mirror,
+            self._opener(sandboxes),
+            over=partial(self._is_over, sandboxes),
+            changed=partial(changed, self.run),
+            pace=pace,
+        )
+        self._task = asyncio.ensure_future(self._live(self._follower, closings, left_open))
+        self._task.add_done_callback(lambda done: self._settled(done, changed))
+
+    @property
+    def crashed(self) -> bool:
+        """A bug of ours ended the following; a later look begins anew."""
+        task = self._task
+        if task is None or not task.done() or task.cancelled():
+            return False
+        return task.exception() is not None
+
+    async def beginning(self) -> None:
+        """Until the run has begun, or never will in this sandbox."""
+        assert self._follower is not None and self._task is not None
+        begun = asyncio.ensure_future(self._follower.began.wait())
+        try:
+            await asyncio.wait({begun, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            begun.cancel()
+
+    async def settled(self) -> None:
+        """Until there is nothing more to be done for it."""
+        assert self._task is not None
+        await asyncio.wait({self._task})
+
+    async def leave(self) -> None:
+        """Look after it no more. What is here stays."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def sandbox_ended(self) -> None:
+        """Its sandbox is confirmed over, whatever its stream still says."""
+        self.phase = Phase.OVER
+        await self.leave()
+        await asyncio.to_thread(self.mirror.flush)
+
+    def _opener(self, sandboxes: Sandboxes) -> OpenStream:
+        def opened(journal_at: int, log_at: int) -> AsyncGenerator[bytes, None]:
+            # Once its journal is here the run has begun, and its order is not sent again.
+            work = None if self.began else self.work
+            return sandboxes.stream(self.handle, self.run, work, At(journal_at, log_at))
+
+        return opened
+
+    async def _is_over(self, sandboxes: Sandboxes) -> bool:
+        self.fate = await sandboxes.fate(self.handle)
+        return self.fate is not None
+
+    async def _live(self, follower: Follower, closings: Closings, left_open: bool | None) -> None:
+        if left_open is None:
+            end = await follower.run()
+            self.phase = Phase.CLOSING
+            await asyncio.to_thread(self.mirror.flush)
+            left_open = self._sandbox_open()
+            if end is End.UNBEGUN:
+                self.phase = Phase.UNBEGUN
+                return
+            if end is End.LOST:
+                self.fate = Fate(Cause.OUT_OF_MEMORY, follower.message)
+            if end is End.OVER:
+                closings.note(self.handle, self.fate or Fate(Cause.UNKNOWN))
+        if left_open and closings.fate(self.handle) is None:
+            self.phase = Phase.OPEN
+            return
+        self.phase = Phase.CLOSING
+        await closings.close(self.handle)
+        self.phase = Phase.OVER
+
+    def _settled(self, done: asyncio.Task[None], changed: Callable[[str], None]) -> None:
+        if done.cancelled():
+            return
+        if done.exception() is not None:
+            log.error("following failed", exc_info=done.exception(), extra={"run": self.run})
+        changed(self.run)

@@ -1,0 +1,154 @@
+"""The mirror of a remote run: the same files, however its stream was cut, dropped and repeated."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.providers.remote.mirror import EOF, LOST, UNBEGUN, Fed, Garbled, Mirror
+from fleetctl.providers.rundir.logs import LogReader
+from tests.unit.providers.remote import frames
+
+METRIC = frames.line({"e": "metric", "seq": 0, "step": 0, "at": 1.5, "values": {"loss": 0.5}})
+JOURNAL = frames.started() + METRIC * 3 + frames.ended()
+
+
+def files(runs: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in runs.iterdir()}
+
+
+@given(
+    log=st.binary(max_size=120),
+    cuts=st.lists(st.integers(1, 400), max_size=6),
+    chunk=st.integers(1, 50),
+    piece=st.integers(1, 30),
+    reopens=st.booleans(),
+)
+def test_any_cut_and_repeated_stream_gives_the_same_files(
+    log: bytes, cuts: list[int], chunk: int, piece: int, reopens: bool
+) -> None:
+    """cuts: after how many bytes each stream drops; the last one comes to its end."""
+    with tempfile.TemporaryDirectory() as directory:
+        runs = Path(directory)
+        mirror = Mirror(runs, "run-0", log_bytes_max=1 << 20)
+        for cut in [*cuts, 1 << 20]:
+            if reopens:
+                mirror = Mirror(runs, "run-0", log_bytes_max=1 << 20)
+            mirror.restart()
+            data = frames.stream(JOURNAL, log, mirror.journal_at, mirror.log_at, piece=piece)[:cut]
+            fed = [mirror.feed(data[at : at + chunk]) for at in range(0, len(data), chunk)]
+        assert fed[-1].end == EOF
+        assert files(runs) == {"run-0.jsonl": JOURNAL} | ({"run-0.log": log} if log else {})
+        assert (mirror.journal_at, mirror.log_at) == (len(JOURNAL), len(log))
+
+
+@given(log=st.binary(min_size=1, max_size=300), piece=st.integers(1, 40), twice=st.booleans())
+def test_a_capped_log_keeps_its_first_part_and_its_newest_at_their_offsets(
+    log: bytes, piece: int, twice: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        mirror = Mirror(Path(directory), "run-0", log_bytes_max=80)
+        for at in range(0, len(log), piece):
+            for _ in range(1 + twice):
+                mirror.feed(frames.output(at, log[at : at + piece]))
+        kept = files(Path(directory))
+        for name, data in kept.items():
+            start = int(name.split(".")[1]) if name.count(".") == 2 else 0
+            assert data == log[start : start + 20]
+        assert len(kept) == min(4, -(-len(log) // 20))
+        assert "run-0.log" in kept
+
+
+def test_two_controllers_that_follow_one_run_write_it_once(tmp_path: Path) -> None:
+    both = (Mirror(tmp_path, "run-0"), Mirror(tmp_path, "run-0"))
+    data = frames.stream(JOURNAL, b"some words of output")
+    for at in range(0, len(data), 31):
+        for mirror in both:
+            mirror.feed(data[at : at + 31])
+    assert files(tmp_path) == {"run-0.jsonl": JOURNAL, "run-0.log": b"some words of output"}
+
+
+def test_a_line_that_a_crash_tore_is_cut_off_and_comes_again(tmp_path: Path) -> None:
+    (tmp_path / "run-0.jsonl").write_bytes(frames.started() + b'{"e":"ended","at":' + b"1" * 90_000)
+    mirror = Mirror(tmp_path, "run-0")
+    assert mirror.journal_at == len(frames.started())
+    mirror.feed(frames.stream(JOURNAL, b"", mirror.journal_at))
+    assert (tmp_path / "run-0.jsonl").read_bytes() == JOURNAL
+    (tmp_path / "run-1.jsonl").write_bytes(b"\0" * 50)
+    assert Mirror(tmp_path, "run-1").journal_at == 0
+    assert (tmp_path / "run-1.jsonl").read_bytes() == b""
+
+
+def test_output_that_the_guest_dropped_leaves_a_hole_that_readers_see(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path, "run-0", log_bytes_max=40)
+    mirror.feed(frames.output(0, b"0123456789"))
+    mirror.feed(frames.output(25, b"fresh"))
+    reader = LogReader(tmp_path, "run-0")
+    assert reader.read(0) == (b"0123456789", 10)
+    assert reader.read(10) == (b"\n[fleetctl: 15 bytes of output were dropped here]\n", 25)
+    assert reader.read(25) == (b"fresh", 30)
+    assert Mirror(tmp_path, "run-0", log_bytes_max=40).log_at == 30
+
+
+@pytest.mark.parametrize(
+    ("frame", "fed"),
+    [
+        (b'{"e":"alive"}\n', Fed()),
+        (frames.EOF, Fed(end=EOF)),
+        (b'{"e":"lost","message":"killed"}\n', Fed(end=LOST, message="killed")),
+        (b'{"e":"unbegun"}\n', Fed(end=UNBEGUN)),
+        (METRIC, Fed(journal=True)),
+        (frames.output(0, b"x"), Fed(log=True)),
+        (frames.output(0, b""), Fed()),
+        (b'{"e":"log","at":0', Fed()),
+        (METRIC + frames.EOF, Fed(journal=True, end=EOF)),
+    ],
+)
+def test_each_frame_says_what_changed(tmp_path: Path, frame: bytes, fed: Fed) -> None:
+    assert Mirror(tmp_path, "run-0").feed(frame) == fed
+
+
+def test_what_the_guest_did_not_write_is_part_of_the_journal_and_counts_in_its_offset(
+    tmp_path: Path,
+) -> None:
+    """The offset must stay that of the guest's file, whatever a future guest adds to it."""
+    mirror = Mirror(tmp_path, "run-0")
+    mirror.feed(b'{"e":"news","a":1}\nnoise\n\n')
+    assert (tmp_path / "run-0.jsonl").read_bytes() == b'{"e":"news","a":1}\nnoise\n\n'
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"e":"log"}\n',
+        b'{"e":"log","at":"x","b64":""}\n',
+        b'{"e":"log","at":0,"b64":"!!"}\n',
+        b'{"e":"log","at":0,"hex":"zz"}\n',
+        b'{"e":"log",\n',
+        b'{"e":"lost"\n',
+    ],
+)
+def test_a_garbled_frame_is_refused_and_the_next_stream_mends_it(
+    tmp_path: Path, frame: bytes
+) -> None:
+    mirror = Mirror(tmp_path, "run-0")
+    mirror.feed(frames.output(0, b"ab"))
+    with pytest.raises(Garbled):
+        mirror.feed(METRIC + frame)
+    mirror.restart()
+    mirror.feed(frames.stream(METRIC, b"abcd", mirror.journal_at, mirror.log_at))
+    assert files(tmp_path) == {"run-0.jsonl": METRIC, "run-0.log": b"abcd"}
+
+
+def test_a_frame_without_an_end_is_not_kept_in_memory_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetctl.providers.remote.mirror.FRAME_BYTES_MAX", 1000)
+    mirror = Mirror(tmp_path, "run-0")
+    with pytest.raises(Garbled, match="1000 bytes"):
+        for _ in range(100):
+            mirror.feed(b"x" * 100)
