@@ -1,0 +1,228 @@
+"""Makes sandboxes at Modal: named and tagged in the request, one for each run however often it is
+asked for, and paced.
+
+Called by provider.py. A sandbox with a GPU is not made before there is one: until then its create
+waits here, in the background, and `make` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import FleetctlError, Unavailable
+from fleetctl.providers.base import Notify, RunOrder
+from fleetctl.providers.modal import machines, streams
+from fleetctl.providers.modal.errors import certain, is_of_the_sdk, words
+from fleetctl.providers.modal.sandboxes import GUEST_TAG, ModalSandboxes
+from fleetctl.providers.modal.settings import Settings
+from fleetctl.providers.remote import names
+from fleetctl.providers.remote.bucket import Bucket
+from specs.template import Gpu
+
+if TYPE_CHECKING:
+    import modal
+
+log = logging.getLogger("fleetctl.providers")
+
+QUEUE_PATIENCE_S = 3.0  # a GPU that is free is there by then
+QUEUED_S = 22 * 60.0  # the SDK itself gives up after 21 minutes
+QUEUED_AGAIN_S = 60.0  # who waits is told at once when it is through; this is the net
+LIFE_SLACK_S = 900.0  # for a sandbox to begin, to clone, to commit and to be ended
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a create needs that is looked up or built first."""
+
+    app: modal.App
+    client: modal.Client
+    image: modal.Image
+    volumes: dict[str | PathLike[Any], Any]
+    secrets: list[modal.Secret]
+
+
+@dataclass(slots=True)
+class _Making:
+    task: asyncio.Task[str]
+    since_s: float
+    awaited: int = 0
+
+
+class Creating:
+    """parts: finds what an order's sandbox is made of; may raise Refused and Unavailable. stale:
+    called when Modal does not know some of it any more.
+    """
+
+    def __init__(
+        self,
+        sandboxes: ModalSandboxes,
+        parts: Callable[[RunOrder], Awaitable[Parts]],
+        settings: Settings,
+        *,
+        stale: Callable[[RunOrder], None],
+        store_id: str,
+        notify: Notify,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._parts = parts
+        self._stale = stale
+        self._settings = settings
+        self._store_id = store_id
+        self._notify = notify
+        self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
+        self._at_once = asyncio.Semaphore(max(1, int(settings.starts_at_once)))
+        self._making: dict[str, _Making] = {}
+
+    def is_making(self, run: str) -> bool:
+        return run in self._making
+
+    async def make(self, order: RunOrder) -> str:
+        """The handle of the run's sandbox. Raises Unavailable with the reason Queued while it waits
+        for a GPU; then `notify` tells when to ask again.
+        """
+        making = self._making.get(order.run) or self._begin(order)
+        gpu = order.template.resources.gpu
+        making.awaited += 1
+        try:
+            await asyncio.wait({making.task}, timeout=None if gpu is None else QUEUE_PATIENCE_S)
+        finally:
+            making.awaited -= 1
+        if not making.task.done():
+            assert gpu is not None
+            raise _queued(gpu, making.since_s)
+        if self._making.get(order.run) is making:
+            del self._making[order.run]
+        if making.task.cancelled():
+            raise Unavailable(f"the start of `{order.run}` was given up", retry_after_s=1.0)
+        return making.task.result()
+
+    async def give_up(self, run: str) -> None:
+        """Make it no more. What was made already is found by its name."""
+        making = self._making.pop(run, None)
+        if making is not None:
+            making.task.cancel()
+            await asyncio.wait({making.task}, timeout=self._settings.call_s)
+
+    async def close(self) -> None:
+        """Creates under way are given up: the SDK takes them back. The next controller makes them
+        again under the same names.
+        """
+        await asyncio.gather(*(self.give_up(run) for run in list(self._making)))
+
+    def _begin(self, order: RunOrder) -> _Making:
+        gpu = order.template.resources.gpu
+        if gpu is not None:
+            machines.gpu(gpu)  # refused at once, not from the background
+            if len(self._making) >= self._settings.queued_max:
+                raise Unavailable(
+                    f"{len(self._making)} sandboxes wait for GPUs already",
+                    reason="Queued",
+                    retry_after_s=QUEUED_AGAIN_S,
+                )
+        task = asyncio.ensure_future(self._make(order))
+        making = self._making[order.run] = _Making(task, time.time())
+        task.add_done_callback(lambda done: self._made(order.run, making, done))
+        return making
+
+    def _made(self, run: str, making: _Making, done: asyncio.Task[str]) -> None:
+        if not done.cancelled():
+            done.exception()  # whoever asks next gets it
+        if not making.awaited and self._making.get(run) is making:
+            self._notify(run)
+
+    async def _make(self, order: RunOrder) -> str:
+        if order.template.resources.gpu is not None:
+            return await self._create(order, deadline_s=QUEUED_S)
+        async with self._at_once:
+            return await self._create(order, deadline_s=2 * self._settings.call_s)
+
+    async def _create(self, order: RunOrder, *, deadline_s: float) -> str:
+        """Exactly one sandbox, whatever became of earlier requests under the same name."""
+        parts = await self._parts(order)  # first: only there a missing package is told as such
+        from modal.exception import AlreadyExistsError, NotFoundError
+
+        await self._bucket.take()
+        carried = names.tags(order, self._store_id, time.time())
+        carried[GUEST_TAG] = streams.guest_for(order.template)
+        what = f"the sandbox of run `{order.run}` cannot be made"
+        try:
+            async with asyncio.timeout(deadline_s):
+                sandbox = await self._request(order, parts, carried)
+        except AlreadyExistsError:
+            return await self._adopt(order)
+        except FleetctlError:
+            raise
+        except Exception as error:
+            if not is_of_the_sdk(error):
+                raise
+            if isinstance(error, NotFoundError):
+                self._stale(order)
+            told = certain(error, what)
+            if told is not None:
+                self._slow_down(told)
+                raise told from error
+            log.info("create without an answer", extra={"run": order.run, "error": words(error)})
+            return await self._adopt(order)
+        return self._sandboxes.made(sandbox, carried)
+
+    async def _request(
+        self, order: RunOrder, parts: Parts, carried: dict[str, str]
+    ) -> modal.Sandbox:
+        import modal
+
+        machine = machines.machine(order.template.resources)
+        return await modal.Sandbox.create.aio(
+            *streams.idle_command(),
+            app=parts.app,
+            client=parts.client,
+            name=names.sandbox_name(order.run),
+            tags=carried,
+            image=parts.image,
+            secrets=parts.secrets,
+            volumes=parts.volumes,
+            timeout=self._life_s(order),
+            cpu=machine.cpu,
+            memory=machine.memory,
+            gpu=machine.gpu,
+        )
+
+    def _life_s(self, order: RunOrder) -> int:
+        """Modal ends the sandbox then, whatever becomes of us."""
+        template, cap_s = order.template, self._settings.lifetime_s
+        if template.timeout_seconds is None or order.reusable:
+            return int(cap_s)
+        task_s = template.timeout_seconds + template.termination_grace_period_seconds
+        return int(min(cap_s, math.ceil(task_s + LIFE_SLACK_S)))
+
+    async def _adopt(self, order: RunOrder) -> str:
+        """What an earlier request made. Raises TimeoutError when nothing is there: the request may
+        still arrive, so its outcome is not known.
+        """
+        handle = await self._sandboxes.find(order.run)
+        if handle is None:
+            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet")
+        if order.template.resources.gpu is not None:
+            async with asyncio.timeout(QUEUED_S):
+                await self._sandboxes.scheduled(handle)
+        return handle
+
+    def _slow_down(self, told: FleetctlError) -> None:
+        if isinstance(told, Unavailable) and told.reason == "RateLimited":
+            self._bucket.hold(told.retry_after_s)
+
+
+def _queued(gpu: Gpu, since_s: float) -> Unavailable:
+    since = time.strftime("%H:%M:%S", time.gmtime(since_s))
+    return Unavailable(
+        f"waiting for {gpu.name}:{gpu.count} since {since} UTC; Modal has none free",
+        reason="Queued",
+        retry_after_s=QUEUED_AGAIN_S,
+        hint="another GPU or a fall-back provider may be free sooner",
+    )

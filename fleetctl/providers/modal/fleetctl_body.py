@@ -1,0 +1,311 @@
+"""The body of every function that is deployed: runs one order through the guest, at most once.
+
+Shipped into the function's containers as a module of its own, which knows the standard library of
+Python 3.9, the guest beside it, and the SDK that every container has; it never imports ours. What
+it returns are the guest's frames, compressed: data, and nothing that could be called.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Order = dict[str, Any]
+
+GUEST = "/.fleetctl/guest.py"
+VOID = "void"  # in the latch of a run that must not begin any more
+GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
+READ_BYTES = 1024 * 1024
+TOLD_BYTES_MAX = 16 * 1024 * 1024  # of frames, three times what is kept of a run's output
+SAID_BYTES_MAX = 512 * 1024  # of frames that are told while the run goes on
+ENDED = b'{"e":"ended"'
+OPEN, SHUT = b'"open":true}', b'"open":false}'
+
+_latches: dict[str, Any] = {}  # of this container, by name
+_prepared = False  # the container has its source
+_nests: list[socket.socket] = []  # the line to the one that lives
+_opened: dict[str, str] = {}  # the one worker that waits for tasks: uid of its job -> its directory
+
+
+def run(text: str) -> bytes:
+    """One call. text: the guest's order as JSON, with `latch`, `handle`, `uid` and `look_s`."""
+    import modal
+
+    order = json.loads(text)
+    call = str(modal.current_function_call_id())
+    latch = _latch(order["latch"])
+    mine = f"{call} {secrets.token_hex(8)}"
+    held = mine
+    if not latch.put(order["run"], mine, skip_if_exists=True):
+        held = latch.get(order["run"])  # ours, when only the answer to an earlier try was lost
+    if held != mine:
+        return zlib.compress(_not_begun(call, str(held)))
+    order["identity"]["keeper"] = order["handle"].replace("*", call)
+    return zlib.compress(_Attempt(order, latch).frames(), 1)
+
+
+def _latch(name: str) -> Any:
+    import modal
+
+    if name not in _latches:
+        _latches[name] = modal.Dict.from_name(name)
+    return _latches[name]
+
+
+def _not_begun(call: str, held: str) -> bytes:
+    """What is told in place of frames when the run is not ours to begin."""
+    holder = held.partition(" ")[0]
+    if holder == VOID:
+        return _line({"e": "void"})
+    if holder == call:
+        # Modal takes a machine away and begins its input again elsewhere; the work must not.
+        return _line({"e": "preempted"})
+    return _line({"e": "duplicate", "call": holder})
+
+
+def _line(event: Any) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+class _Attempt:
+    """One run of the guest in this container."""
+
+    def __init__(self, order: Order, latch: Any) -> None:
+        self._order, self._latch = order, latch
+        self._directory = ""
+        self._stop_asked = False
+        self._said = 0  # bytes of frames that were told while it goes on
+        self._over_at_s = float("inf")
+        if order["timeout_s"] is not None:
+            self._over_at_s = time.monotonic() + order["timeout_s"] + order["grace_s"] + GUARD_S
+
+    def frames(self) -> bytes:
+        global _prepared
+        if _prepared:
+            self._order["setup"] = []
+        told = self._in_worker() or self._in_directory(_fresh())
+        last = _end_of(told)
+        if last and last.get("reason") != "SourceFailed":
+            _prepared = True
+        stays = bool(last and last.get("open") and self._order["reusable"])
+        _opened.clear()
+        if self._said:
+            self._ask(self._latch.pop, self._order["run"] + ".said", None)
+        if stays:
+            _opened[self._order["uid"]] = self._directory
+        else:
+            _kill_marked(self._order["run"])
+            shutil.rmtree(self._directory, ignore_errors=True)
+        return _shut(told)
+
+    def _in_worker(self) -> bytes:
+        """In the worker that an earlier task of the same job left open; b"" when there is none."""
+        for uid, directory in list(_opened.items()):
+            if uid == self._order["uid"] and self._order["reusable"]:
+                told = self._in_directory(directory)
+                if (_end_of(told) or {}).get("reason") != "SandboxClosed":
+                    return told
+            _guest(directory, "leave")
+            shutil.rmtree(directory, ignore_errors=True)
+        return b""
+
+    def _in_directory(self, directory: str) -> bytes:
+        self._directory = directory
+        argv = ["attach", "--dir", directory, "--run", self._order["run"], "--order", "-"]
+        orders, frames = _nest(argv)
+        try:
+            with open(orders, "wb") as file:
+                file.write(_line(self._order))
+            return self._listen(frames)
+        except BaseException:
+            # Cancelled: nothing of the run may outlive its call.
+            self._stop(0.0)
+            _kill_marked(self._order["run"])
+            raise
+        finally:
+            os.close(frames)
+
+    def _listen(self, handle: int) -> bytes:
+        """All frames but those that only say that the stream lives."""
+        told, whole = bytearray(), True
+        look_s = float(self._order["look_s"])
+        look_at_s = time.monotonic() + look_s
+        while True:
+            now_s = time.monotonic()
+            if now_s >= self._over_at_s:
+                self._stop(0.0)
+                told += _line({"e": "lost", "message": "it did not end at its time limit"})
+                break
+            if now_s >= look_at_s:
+                self._look_for_stop()
+                self._say(bytes(told))
+                look_at_s = time.monotonic() + look_s
+            wait_s = max(0.0, min(look_at_s, self._over_at_s) - now_s)
+            if select.select([handle], [], [], wait_s)[0]:
+                data = os.read(handle, READ_BYTES)
+                if not data:
+                    break
+                whole = whole and len(told) + len(data) <= TOLD_BYTES_MAX
+                if whole:
+                    told += data
+        if not whole:
+            return self._read_again()
+        lines = bytes(told).splitlines(keepends=True)
+        return b"".join(line for line in lines if not line.startswith(b'{"e":"alive"'))
+
+    def _read_again(self) -> bytes:
+        """Of more output than we hold, what the guest kept: its beginning and its end."""
+        orders, frames = _nest(["attach", "--dir", self._directory, "--run", self._order["run"]])
+        os.close(orders)
+        with open(frames, "rb", closefd=True) as file:
+            return file.read()
+
+    def _look_for_stop(self) -> None:
+        """A call that is cancelled loses its last words; this is the way that keeps them."""
+        if self._stop_asked:
+            return
+        grace_s = self._ask(self._latch.get, self._order["run"] + ".stop")
+        if grace_s is not None:
+            self._stop_asked = True
+            self._stop(float(grace_s))
+
+    def _say(self, frames: bytes) -> None:
+        """Tell what there is up to now, for who follows the run; all comes again at its end."""
+        frames = frames[: frames.rfind(b"\n") + 1]
+        if self._said < len(frames) <= SAID_BYTES_MAX:
+            self._ask(self._latch.put, self._order["run"] + ".said", zlib.compress(frames, 1))
+            self._said = len(frames)
+
+    def _ask(self, verb: Callable[..., Any], *words: Any) -> Any:
+        """The run goes on whatever becomes of this."""
+        try:
+            return verb(*words)
+        except Exception as error:  # noqa: BLE001 - of the SDK, of any sort
+            print(f"fleetctl: {error!r}", file=sys.stderr)
+            return None
+
+    def _stop(self, grace_s: float) -> None:
+        _guest(self._directory, "stop", "--run", self._order["run"], "--grace", str(grace_s))
+
+
+def _fresh() -> str:
+    return tempfile.mkdtemp(prefix="fleetctl-")
+
+
+def _guest(directory: str, verb: str, *options: str) -> None:
+    argv = [sys.executable, "-I", "-S", GUEST, verb, "--dir", directory, *options]
+    subprocess.run(argv, check=False, timeout=GUARD_S)
+
+
+# -- the nest: a process that has the guest in memory and forks it for every call ------------------
+# Starting Python anew costs more than most tasks, and this one has threads of the SDK's, which a
+# fork does not survive.
+
+
+def _nest(argv: list[str]) -> tuple[int, int]:
+    """Run a verb of the guest; descriptors of its stdin and its stdout."""
+    theirs_in, ours_in = os.pipe()
+    ours_out, theirs_out = os.pipe()
+    try:
+        for _ in range(2):
+            try:
+                socket.send_fds(_line_to_nest(), [_line(argv)], [theirs_in, theirs_out])
+                return ours_in, ours_out
+            except OSError:
+                _nests.clear()  # it died: a task may have killed it
+        raise OSError("the guest cannot be started")
+    finally:
+        os.close(theirs_in)
+        os.close(theirs_out)
+
+
+def _line_to_nest() -> socket.socket:
+    if not _nests:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            handle = theirs.fileno()
+            argv = [sys.executable, "-I", "-S", __file__, str(handle)]
+            subprocess.Popen(argv, pass_fds=[handle], stdin=subprocess.DEVNULL)
+        _nests.append(ours)
+    return _nests[0]
+
+
+def _hatch(handle: int) -> None:
+    """Be the nest: fork for every request until nobody can ask any more."""
+    with open(GUEST, encoding="utf-8") as file:
+        guest: dict[str, Any] = {"__name__": "guest"}
+        exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own
+    sys.meta_path.insert(0, guest["OneFile"]())
+    from fleetctl.guest.remote import attach, follow, main, supervise, worker
+
+    del attach, follow, supervise, worker  # in memory for all that are forked
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries them
+    line = socket.socket(fileno=handle)
+    while True:
+        request, handles, _, _ = socket.recv_fds(line, READ_BYTES, 2)
+        if not request:
+            return
+        if os.fork() == 0:
+            code = 70
+            try:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                line.close()
+                for place, one in enumerate(handles):
+                    os.dup2(one, place)
+                    os.close(one)
+                code = main.main(["guest", *json.loads(request)])
+            finally:
+                os._exit(code)
+        for one in handles:
+            os.close(one)
+
+
+def _end_of(told: bytes) -> dict[str, Any] | None:
+    """The end record among some frames."""
+    for line in reversed(told.splitlines()):
+        if line.startswith(ENDED):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return None
+
+
+def _shut(told: bytes) -> bytes:
+    """Which container takes the next task is nobody's choice: to others none stays open."""
+    lines = told.splitlines()
+    for place, line in enumerate(lines):
+        if line.startswith(ENDED) and line.endswith(OPEN):
+            lines[place] = line[: -len(OPEN)] + SHUT
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _kill_marked(run: str) -> None:
+    """What a task left behind, so that the next one has the container for itself."""
+    mark = f"\0FLEETCTL_RUN={run}\0".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark in b"\0" + file.read():
+                    os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+if __name__ == "__main__":
+    _hatch(int(sys.argv[1]))

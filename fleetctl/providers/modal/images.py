@@ -1,0 +1,199 @@
+"""Images that are ready to start sandboxes from: built once, with the guest and the source in them.
+
+Called by the provider before a start. Images belong to one client of the SDK and are never shared
+with another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from fleetctl.errors import FleetctlError, Refused, Unavailable
+from fleetctl.guest.assemble import posix_source, remote_source
+from fleetctl.providers.modal import layers, sources
+from fleetctl.providers.modal.errors import asking, words
+from fleetctl.providers.remote import recipes
+from fleetctl.providers.remote.recipes import Recipe
+from fleetctl.providers.rundir.builds import BuildLog, link
+from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.sources.frozen import frozen
+from specs.template import Source, Template
+
+if TYPE_CHECKING:
+    import modal
+    import modal.exception
+
+GUEST_PATH = f"{layers.GUEST_DIR}/guest.py"
+POSIX_GUEST_PATH = f"{layers.GUEST_DIR}/guest.sh"
+BUILD_S = 3600.0  # of one image; Modal's own limit is below
+UPLOAD_S = 900.0  # of the guest and the source
+TAIL_LINES = 5  # of a failed build's log, in the message
+PATIENCE_S = 20.0  # a start waits so long for a build, then makes room for other starts
+RETRY_AFTER_S = 2.0
+REMEMBERED_MAX = 256  # images of one client; the oldest is asked for again
+
+Building = asyncio.Task["modal.Image"]
+
+
+class Images:
+    """What one provider has built and is building. `home` is the state directory's `modal`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._known: WeakKeyDictionary[modal.Client, dict[str, Building]] = WeakKeyDictionary()
+
+    async def ready(
+        self, client: modal.Client, app: modal.App, template: Template, job: Path
+    ) -> modal.Image:
+        """The built image of a template, for `Sandbox.create`.
+
+        job: the directory of the resource's journals and logs. Its build log is linked there, and
+        its source is kept there, so that all runs of a template see the same. Raises Refused with
+        the end of the build's log, and Unavailable while it is being built or when the world is at
+        fault.
+        """
+        # All runs of a template ask the same: the answer must cost next to nothing.
+        parts = [template.image, template.source]
+        told = (one.model_dump_json() if one else "" for one in parts)
+        key = "\n".join([str(job), *told, str(template.python is not None)])
+        make = partial(self._make, client, app, template, job)
+        return await _patiently(self._once(client, key, make))
+
+    def forget(self, job: Path) -> None:
+        """The resource's scratch space is gone: a next run takes its source as it is then."""
+        for known in self._known.values():
+            for key in [key for key in known if key.startswith(f"{job}\n")]:
+                del known[key]
+
+    async def close(self) -> None:
+        """Stop waiting for builds. Those that began go on at Modal and are found again."""
+        building = [one for known in self._known.values() for one in known.values()]
+        for one in building:
+            one.cancel()
+        await asyncio.gather(*building, return_exceptions=True)
+
+    async def _make(
+        self, client: modal.Client, app: modal.App, template: Template, job: Path
+    ) -> modal.Image:
+        recipe = await asyncio.to_thread(recipes.recipe, template)
+        log = self._home / "builds" / f"{recipe.key}.log"
+        link(job, log)
+        places = await asyncio.to_thread(self._places, template.source, job)
+        base = self._once(client, recipe.key, partial(_build, app, recipe, log))
+        return await _add(client, app, await asyncio.shield(base), places)
+
+    def _once(
+        self, client: modal.Client, key: str, make: Callable[[], Coroutine[None, None, modal.Image]]
+    ) -> Building:
+        """The task that makes this image; a failed one is made again."""
+        known = self._known.setdefault(client, {})
+        task = known.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            known.pop(key, None)
+            while len(known) >= REMEMBERED_MAX:
+                known.pop(next(iter(known)))
+            task = known[key] = asyncio.create_task(make())
+            task.add_done_callback(_take_note)
+        return task
+
+    def _places(self, source: Source | None, job: Path) -> dict[str, Path]:
+        """Directories of this machine by their paths in the sandbox."""
+        places = {layers.GUEST_DIR: _guest(self._home)}
+        if source is not None and source.path is not None:
+            places[sources.directory(source)] = frozen(source, job)
+        return places
+
+
+async def _build(app: modal.App, recipe: Recipe, log: Path) -> modal.Image:
+    from modal.exception import ImageBuildError, NotFoundError
+
+    from fleetctl.providers.modal.output import heard
+
+    image = layers.base(recipe)
+    with BuildLog(log) as written, heard(written.write):
+        async with asking("the image cannot be built", deadline_s=BUILD_S):
+            try:
+                await image.build.aio(app)
+            except ImageBuildError as error:
+                raise _build_failure(error, written) from error
+            except NotFoundError as error:
+                raise Refused(f"the image cannot be built: {words(error)}") from error
+        written.settle(f"[fleetctl: {recipe.told}: built before, nothing to do]\n")
+    return image
+
+
+async def _add(
+    client: modal.Client, app: modal.App, image: modal.Image, places: dict[str, Path]
+) -> modal.Image:
+    import modal
+
+    # By its id, which takes one call; its layers would be asked for again, each.
+    known = modal.Image.from_id(image.object_id, client=client)
+    whole = layers.with_files(known, places)
+    async with asking("the files of the image cannot be uploaded", deadline_s=UPLOAD_S):
+        await whole.build.aio(app)
+    return whole
+
+
+def _build_failure(error: modal.exception.ImageBuildError, log: BuildLog) -> FleetctlError:
+    told = str(error)
+    if "external shut-down" in told:
+        return Unavailable("Modal stopped the build of the image", retry_after_s=RETRY_AFTER_S)
+    log.settle(told + "\n")
+    why = [line.strip() for line in log.tail().splitlines() if line.strip()][-TAIL_LINES:]
+    # The SDK's last line tells how a step ended, unless it only points to a command of its own.
+    last = told.strip().splitlines()[-1].strip()
+    if last not in why and "modal image logs" not in last:
+        why.append(last)
+    said = "; ".join(why)
+    return Refused(f"the image cannot be built: {said}", hint=f"the whole log is `{log.path}`")
+
+
+async def _patiently(task: Building) -> modal.Image:
+    """What the task makes. It goes on when this gives up, or when its caller does."""
+    done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
+    if not done:
+        raise Unavailable(
+            "the image is being built",
+            reason="Building",
+            retry_after_s=RETRY_AFTER_S,
+            hint="fleetctl logs --build KIND/NAME -f",
+        )
+    if task.cancelled():
+        raise Unavailable("the provider is being closed")
+    return task.result()
+
+
+def _take_note(task: Building) -> None:
+    """An error belongs to who asks for the image next; asyncio would call it forgotten."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _guest(home: Path) -> Path:
+    """A directory with both guests, named by what is in it."""
+    files = {"guest.py": remote_source(), "guest.sh": posix_source()}
+    digest = sha256(json.dumps(files).encode()).hexdigest()[:16]
+    target = make_private(home / "guest") / digest
+    if not target.exists():
+        making = target.with_name(f".{digest}.{os.getpid()}.{threading.get_ident()}")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(mode=0o700)
+        for name, text in files.items():
+            (making / name).write_text(text, encoding="utf-8")
+            (making / name).chmod(0o755)
+        try:
+            making.rename(target)
+        except OSError:
+            shutil.rmtree(making)
+    return target

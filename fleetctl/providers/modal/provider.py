@@ -1,0 +1,276 @@
+"""Provider `modal`: the four verbs for runs, and the assets, on Modal.
+
+Built by wiring.py; called by the engine. It keeps no truth of its own: sandboxes carry their names
+and tags, and what runs said is mirrored below $FLEETCTL_HOME/modal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+
+from controllers.model import Gone, Observation
+from fleetctl.providers.base import (
+    Backend,
+    Contract,
+    FunctionAsset,
+    LogChunk,
+    Notify,
+    Owned,
+    RunOrder,
+    RunRef,
+)
+from fleetctl.providers.modal import machines, rates, settings, sources
+from fleetctl.providers.modal.client import Connection
+from fleetctl.providers.modal.creating import Creating, Parts
+from fleetctl.providers.modal.deployments import Parts as FunctionParts
+from fleetctl.providers.modal.deployments import Wanted
+from fleetctl.providers.modal.functions import Functions
+from fleetctl.providers.modal.images import Images
+from fleetctl.providers.modal.rates import Rates
+from fleetctl.providers.modal.sandboxes import ModalSandboxes
+from fleetctl.providers.modal.secrets import Secrets
+from fleetctl.providers.modal.volumes import Volumes
+from fleetctl.providers.remote import scratch
+from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.remote.orders import Place, guest_order
+from fleetctl.providers.remote.runs import RemoteRuns
+from fleetctl.providers.remote.sandboxes import Work
+from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from specs.template import Template
+
+NAME = "modal"
+BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
+# Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.
+LEAVE_S = 300.0
+TASK_S_MIN = 1.0
+
+CONTRACT = Contract(
+    visibility_bound_s=5.0,  # a guess: no figure is published
+    list_shows_finished=False,
+    strong_get=True,
+    name_scope="live",
+    max_lifetime_s=86_400.0,
+    billing_quantum_s=1.0,
+    calls_per_s=500.0,  # most are answered here; creates have a bucket of their own
+    calls_at_once=256,
+    call_deadline_s=900.0,  # starts in line for creates, and uploads
+    default_parallelism=20,
+    poll_s=30.0,
+    two_phase=True,
+    functions=True,
+)
+
+
+class ModalProvider:
+    contract = CONTRACT
+
+    def __init__(
+        self, home: Path, *, store_id: str, notify: Notify, pace: Pace | None = None
+    ) -> None:
+        self._home = home
+        self._jobs = jobs_dir(home, NAME)
+        self._store_id = store_id
+        self._notify = notify
+        self._pace = pace or Pace()
+        self._connection = Connection(store_id, memory=home / NAME / "workspace")
+        self._images = Images(home / NAME)
+        self._volumes = Volumes()
+        self._secrets = Secrets()
+        self._rates = Rates(self._account_rates)
+
+    async def start(self, order: RunOrder) -> str:
+        if not order.handle:
+            # Who does not get there has asked Modal for nothing, and nothing is to be looked for.
+            await self._connection.app()
+        self._rates.refresh_soon()
+        if order.function is not None:
+            return await self._functions.start(order)
+        if order.handle:
+            await self._begin(order)
+            return order.handle
+        known = self._runs.handle_of(order.uid, order.run)
+        if known:
+            return known
+        make_private(self._job(order.uid))  # from now on Modal may hold something of ours
+        return await self._creating.make(order)
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        calls: list[RunRef] = []
+        boxes: list[RunRef] = []
+        for ref in runs:
+            (calls if self._functions.has(ref) else boxes).append(ref)
+        # Of a sandbox that is being made nothing is known, whatever a look-up by name would say.
+        boxes = [ref for ref in boxes if not self._is_making(ref)]
+        never = [ref for ref in boxes if self._is_unasked(ref)]
+        boxes = [ref for ref in boxes if ref not in never]
+        seen = await self._functions.observe(calls) if calls else []
+        seen += [Gone(ref.run, time.time()) for ref in never]
+        return [*seen, *(await self._runs.observe(boxes) if boxes else [])]
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        if self._functions.has(ref):
+            await self._functions.stop(ref, grace_s=grace_s)
+            return
+        await self._creating.give_up(ref.run)
+        if self._is_unasked(ref):
+            return
+        handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
+        handle = handle or await self._sandboxes.find(ref.sandbox) or ""
+        if handle and await self._sandboxes.is_ours(handle):
+            self._runs.stop(ref, handle, grace_s=grace_s)
+
+    async def owned(self) -> Sequence[Owned]:
+        # Without an account, or with nothing to do at Modal, nobody pays for the sweep's question.
+        if not self._jobs.exists():
+            return []
+        await self._functions.collect()
+        return await self._sandboxes.owned()
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogChunk]:
+        runs = self._functions if self._functions.has(ref) else self._runs
+        return runs.logs(ref, offset=offset, follow=follow)
+
+    async def ensure_volume(self, name: str) -> None:
+        await self._volumes.ensure(await self._connection.client(), name)
+
+    async def remove_volume(self, name: str) -> None:
+        await self._volumes.remove(await self._connection.client(), name)
+
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        await self._functions.ensure(asset)
+
+    async def remove_function(self, name: str) -> None:
+        await self._functions.remove(name)
+        self._images.forget(self._job(f"function-{name}"))
+        await self._remove_files(f"function-{name}", keep_logs=False)
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        await self._functions.remove_scratch(uid, keep_logs=keep_logs)
+        self._images.forget(self._job(uid))
+        if not keep_logs:
+            await self._runs.forget_all_of(uid)
+        await self._remove_files(uid, keep_logs=keep_logs)
+
+    def usd_per_s(self, template: Template) -> float | None:
+        return self._rates.usd_per_s(template)
+
+    async def close(self) -> None:
+        if "_runs" in self.__dict__:
+            await self._runs.close()
+        if "_creating" in self.__dict__:
+            await self._creating.close()
+        if "_functions" in self.__dict__:
+            await self._functions.close()
+        await self._rates.close()
+        await self._images.close()
+        await self._connection.close()
+
+    # -- made when first needed, so that a wrong setting is told to who needs it -------------------
+
+    @cached_property
+    def _settings(self) -> settings.Settings:
+        return settings.from_environment()
+
+    @cached_property
+    def _sandboxes(self) -> ModalSandboxes:
+        return ModalSandboxes(self._connection, self._store_id, self._settings)
+
+    @cached_property
+    def _runs(self) -> RemoteRuns:
+        return RemoteRuns(self._home, NAME, self._sandboxes, notify=self._notify, pace=self._pace)
+
+    @cached_property
+    def _creating(self) -> Creating:
+        return Creating(
+            self._sandboxes,
+            self._parts,
+            self._settings,
+            stale=lambda order: self._forget_parts(order.template),
+            store_id=self._store_id,
+            notify=self._notify,
+        )
+
+    @cached_property
+    def _functions(self) -> Functions:
+        return Functions(
+            self._home,
+            self._store_id,
+            self._connection,
+            self._settings,
+            parts=self._function_parts,
+            stale=self._forget_parts,
+            notify=self._notify,
+            pace=self._pace,
+        )
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _is_making(self, ref: RunRef) -> bool:
+        return not ref.handle and self._creating.is_making(ref.run)
+
+    def _is_unasked(self, ref: RunRef) -> bool:
+        """Modal was never asked for anything of the run's resource."""
+        return not ref.handle and bool(ref.uid) and not self._job(ref.uid).exists()
+
+    def _job(self, uid: str) -> Path:
+        return self._jobs / checked(uid)
+
+    async def _parts(self, order: RunOrder) -> Parts:
+        template = order.template
+        # What is cheap to refuse is refused before an image is built.
+        machines.machine(template.resources)
+        await sources.pinned(template, self._job(order.uid))
+        client, app = await self._connection.client(), await self._connection.app()
+        return Parts(
+            app=app,
+            client=client,
+            image=await self._images.ready(client, app, template, self._job(order.uid)),
+            volumes=dict((await self._volumes.mounts(client, template)).items()),
+            secrets=await self._secrets.named(client, order.secret_refs),
+        )
+
+    async def _function_parts(self, wanted: Wanted) -> FunctionParts:
+        client, app = await self._connection.client(), await self._connection.app()
+        return FunctionParts(
+            image=await self._images.ready(client, app, wanted.template, wanted.job),
+            volumes=dict((await self._volumes.mounts(client, wanted.template)).items()),
+            secrets=await self._secrets.named(client, wanted.secret_refs),
+        )
+
+    async def _account_rates(self) -> Mapping[str, Decimal]:
+        return await rates.of_account(await self._connection.client())
+
+    async def _remove_files(self, uid: str, *, keep_logs: bool) -> None:
+        await asyncio.to_thread(scratch.remove, self._home, NAME, uid, keep_logs=keep_logs)
+
+    def _forget_parts(self, template: Template) -> None:
+        """Somebody deleted a volume or our app since: the next start looks again."""
+        self._connection.forget_app()
+        if (client := self._connection.open_client) is not None:
+            for mount in template.volumes:
+                self._volumes.forget(client, mount.name)
+
+    async def _begin(self, order: RunOrder) -> None:
+        """Raises TimeoutError when nothing is heard in time: the run may have begun."""
+        commit = await sources.pinned(order.template, self._job(order.uid))
+        setup, directory = sources.setup(order.template, commit)
+        age_s = await self._sandboxes.age_s(order.handle)
+        place = Place(
+            handle=order.handle,
+            setup=setup,
+            source=directory,
+            syncs=True,
+            left_s=max(TASK_S_MIN, self._settings.lifetime_s - age_s - LEAVE_S),
+        )
+        async with asyncio.timeout(BEGIN_S):
+            await self._runs.begin(order, Work(guest_order(order, place), order.secrets))
+
+
+_: type[Backend] = ModalProvider

@@ -1,0 +1,271 @@
+"""The sandboxes of our store at Modal, by id: looked up, told whose they are, ended, listed.
+
+Made by provider.py; the shared part (providers/remote) asks it through its five verbs. Remembers
+what does not change: a sandbox's tags, and the connection to it while it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import Refused
+from fleetctl.providers.base import Owned
+from fleetctl.providers.modal import endings, streams
+from fleetctl.providers.modal.client import Connection
+from fleetctl.providers.modal.endings import Facts
+from fleetctl.providers.modal.errors import asking, is_not_found, is_of_the_sdk
+from fleetctl.providers.modal.settings import Settings
+from fleetctl.providers.remote import names
+from fleetctl.providers.remote.fates import Cause, Fate
+from fleetctl.providers.remote.follower import SandboxOver
+from fleetctl.providers.remote.sandboxes import At, Sandboxes, Work
+
+if TYPE_CHECKING:
+    import modal
+
+TAGS_KEPT_MAX = 50_000
+END_S = 60.0  # to end a sandbox and hear that it is over
+STREAMS_OPENED_AT_ONCE = 64
+GUEST_TAG = "guest"
+# Of the older backend, which runs all sandboxes with GPUs; its ids have this shape.
+_WITH_GPU = re.compile(r"sb-[0-9A-Za-z]{22}")
+
+
+class ModalSandboxes:
+    def __init__(self, connection: Connection, store_id: str, settings: Settings) -> None:
+        self._connection = connection
+        self._store_id = store_id
+        self._settings = settings
+        self._live: dict[str, modal.Sandbox] = {}
+        self._tags: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._ended_by_us: set[str] = set()
+        self._opening = asyncio.Semaphore(STREAMS_OPENED_AT_ONCE)
+
+    # -- what the shared part asks -----------------------------------------------------------------
+
+    async def stream(
+        self, handle: str, run: str, work: Work | None, at: At
+    ) -> AsyncGenerator[bytes, None]:
+        # Only the opening stands in line: a quiet run says nothing for a long time after it.
+        async with self._opening:
+            process = await self._attached(handle, run, work, at)
+        try:
+            async for data in process.stdout:
+                yield data
+        except Exception as error:
+            if is_of_the_sdk(error):
+                raise ConnectionError(f"the stream of {handle} broke") from error
+            raise
+
+    async def fate(self, handle: str) -> Fate | None:
+        sandbox = await self._get(handle)
+        if sandbox is None:
+            return Fate(Cause.UNKNOWN)
+        from modal import exception as sdk
+
+        what = f"sandbox `{handle}` cannot be looked at"
+        timed_out = terminated = False
+        try:
+            async with asking(what, deadline_s=self._settings.call_s):
+                code = await sandbox.poll.aio()
+                if code is None:
+                    return None
+                try:
+                    await sandbox.wait.aio()
+                except sdk.SandboxTimeoutError:
+                    timed_out = True
+                except sdk.SandboxTerminatedError:
+                    terminated = True
+        except sdk.NotFoundError:
+            return Fate(Cause.UNKNOWN)
+        ours, preemptible = handle in self._ended_by_us, _WITH_GPU.fullmatch(handle) is not None
+        return endings.fate(Facts(code, timed_out, terminated, ours, preemptible))
+
+    async def end(self, handle: str) -> None:
+        from modal import exception as sdk
+
+        sandbox = await self._get(handle)
+        if sandbox is None:
+            return
+        self._ended_by_us.add(handle)
+        # It may have been over before: that is an answer too.
+        with suppress(sdk.NotFoundError, sdk.SandboxTimeoutError, sdk.SandboxTerminatedError):
+            async with asking(f"sandbox `{handle}` cannot be ended", deadline_s=END_S):
+                await sandbox.terminate.aio(wait=True)
+        self._ended_by_us.discard(handle)
+        await self._let_go(handle)
+
+    async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
+        sandbox = await self._get(handle)
+        if sandbox is None:
+            return
+        guest = (await self.tags(handle)).get(GUEST_TAG, "python")
+        call_s = self._settings.call_s
+        async with asking(f"run `{run}` cannot be asked to stop", deadline_s=call_s):
+            await sandbox.exec.aio(*streams.stop_command(guest, run, grace_s), timeout=int(call_s))
+
+    async def find(self, run: str) -> str | None:
+        """Raises Refused when what has the name is not ours."""
+        client = await self._connection.client()
+        import modal
+
+        what = f"the sandbox of run `{run}` cannot be looked up"
+        try:
+            async with asking(what, deadline_s=self._settings.call_s):
+                sandbox = await modal.Sandbox.from_name.aio(
+                    self._connection.app_name, names.sandbox_name(run), client=client
+                )
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        handle = sandbox.object_id
+        self._live.setdefault(handle, sandbox)
+        carried = await self._asked_tags(handle, sandbox)
+        if carried is None:
+            return None
+        if not names.is_of(carried, self._store_id, run):
+            raise Refused(
+                f"sandbox `{handle}` at Modal has the name of run `{run}` and is not ours",
+                hint=f"modal sandbox terminate {handle}",
+            )
+        return handle
+
+    # -- what the provider asks --------------------------------------------------------------------
+
+    def made(self, sandbox: modal.Sandbox, carried: dict[str, str]) -> str:
+        """Remember a sandbox that we made, with its tags; its handle."""
+        self._live[sandbox.object_id] = sandbox
+        self._keep_tags(sandbox.object_id, carried)
+        return sandbox.object_id
+
+    async def scheduled(self, handle: str) -> None:
+        """Wait until a sandbox that was made before has its machine, or is over."""
+        sandbox = await self._get(handle)
+        try:
+            if sandbox is not None:
+                await sandbox.exec.aio("true", timeout=int(self._settings.call_s))
+        except Exception as error:
+            if not _says_over(error):
+                raise
+
+    async def is_ours(self, handle: str) -> bool:
+        """Raises Unavailable when its tags cannot be read: then nobody may touch it."""
+        return names.is_ours(await self.tags(handle), self._store_id)
+
+    async def tags(self, handle: str) -> dict[str, str]:
+        """Asked once for each sandbox; {} when there is no such sandbox any more."""
+        if handle not in self._tags:
+            sandbox = await self._get(handle)
+            if sandbox is None or await self._asked_tags(handle, sandbox) is None:
+                return {}
+        return self._tags[handle]
+
+    async def age_s(self, handle: str) -> float:
+        """At least this old, by our own clock."""
+        made_at_s = names.made_at_s(await self.tags(handle))
+        return max(0.0, time.time() - made_at_s) if made_at_s else 0.0
+
+    async def owned(self) -> list[Owned]:
+        """Every live one of our store. Raises Unavailable when anything of it is not known."""
+        app = await self._connection.app_if_any()
+        if app is None:
+            return []
+        client = await self._connection.client()
+        import modal
+
+        what = "the sandboxes at Modal cannot be listed"
+        async with asking(what, deadline_s=self._settings.call_s):
+            listing = modal.Sandbox.list.aio(
+                app_id=app.app_id, tags=names.fleet_tag(self._store_id), client=client
+            )
+            listed = [sandbox async for sandbox in listing]
+        found = []
+        for sandbox in listed:
+            handle = sandbox.object_id
+            carried = self._tags.get(handle) or await self._asked_tags(handle, sandbox)
+            if carried is not None and names.is_ours(carried, self._store_id):
+                found.append(Owned(names.run_of(carried), handle, names.made_at_s(carried)))
+        return found
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    async def _attached(
+        self, handle: str, run: str, work: Work | None, at: At
+    ) -> modal.container_process.ContainerProcess[bytes]:
+        """Raises SandboxOver when no command can be run there any more."""
+        sandbox = await self._get(handle)
+        if sandbox is None:
+            raise SandboxOver(handle)
+        guest = (await self.tags(handle)).get(GUEST_TAG, "python")
+        argv, posix = streams.attach_command(guest, run, at), guest == "posix"
+        try:
+            async with asyncio.timeout(self._settings.call_s):
+                return await streams.attach(
+                    sandbox, argv, work, posix=posix, live_s=self._settings.lifetime_s
+                )
+        except Exception as error:
+            if _says_over(error):
+                raise SandboxOver(handle) from error
+            if is_of_the_sdk(error):
+                raise ConnectionError(f"run `{run}` cannot be attached to") from error
+            raise
+
+    async def _get(self, handle: str) -> modal.Sandbox | None:
+        """None when Modal does not know the id."""
+        if handle not in self._live:
+            client = await self._connection.client()
+            import modal
+
+            try:
+                async with asking(
+                    f"sandbox `{handle}` cannot be looked up", deadline_s=self._settings.call_s
+                ):
+                    sandbox = await modal.Sandbox.from_id.aio(handle, client=client)
+            except Exception as error:
+                if is_not_found(error):
+                    return None
+                raise
+            self._live.setdefault(handle, sandbox)
+        return self._live[handle]
+
+    async def _asked_tags(self, handle: str, sandbox: modal.Sandbox) -> dict[str, str] | None:
+        what = f"the tags of sandbox `{handle}` cannot be read"
+        try:
+            async with asking(what, deadline_s=self._settings.call_s):
+                carried = await sandbox.get_tags.aio()
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        self._keep_tags(handle, carried)
+        return carried
+
+    def _keep_tags(self, handle: str, carried: dict[str, str]) -> None:
+        self._tags[handle] = carried
+        while len(self._tags) > TAGS_KEPT_MAX:
+            self._tags.popitem(last=False)
+
+    async def _let_go(self, handle: str) -> None:
+        """Give its connection back at once; the SDK would hold it for half a minute."""
+        sandbox = self._live.pop(handle, None)
+        if sandbox is not None:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(self._settings.call_s):
+                    await sandbox.detach.aio()  # type: ignore[no-untyped-call]
+
+
+def _says_over(error: Exception) -> bool:
+    """A command cannot be run there for good."""
+    from modal import exception as sdk
+
+    return isinstance(error, sdk.NotFoundError | sdk.ConflictError | sdk.ClientClosed)
+
+
+_: type[Sandboxes] = ModalSandboxes

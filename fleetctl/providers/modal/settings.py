@@ -1,0 +1,52 @@
+"""How the provider paces itself at Modal; every number can be set in the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from fleetctl.errors import Refused
+
+PREFIX = "FLEETCTL_MODAL_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Defaults are what Modal grants its smallest plan, as far as it says."""
+
+    creates_per_s: float = 5.0  # sandboxes made; more is answered with RESOURCE_EXHAUSTED
+    creates_burst: float = 150.0
+    starts_at_once: float = 64.0  # creates under way that wait for no GPU
+    queued_max: float = 32.0  # creates that wait for a GPU; each polls Modal twice a second
+    lifetime_s: float = 86_400.0  # of a sandbox; Modal allows no more than a day
+    call_s: float = 30.0  # our own deadline of one call
+    spawns_per_s: float = 100.0  # calls of functions; a guess
+    spawns_burst: float = 1000.0
+    look_s: float = 10.0  # between two looks of a call whether its run is to end
+    # A request for a call's end waits so long at Modal; a second one asks what it said meanwhile.
+    call_wait_s: float = 20.0
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+    """Raises Refused for a value that is no positive number."""
+    environ = os.environ if environ is None else environ
+    given = {
+        field.name: _number(f"{PREFIX}{field.name.upper()}", text)
+        for field in fields(Settings)
+        if (text := environ.get(f"{PREFIX}{field.name.upper()}"))
+    }
+    return Settings(**given)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise Refused(
+            f"{name} is `{text}`; it must be a number above 0",
+            hint=f"unset {name} for the default",
+        )
+    return value

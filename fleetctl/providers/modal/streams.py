@@ -1,0 +1,73 @@
+"""The guest's verbs as commands in a sandbox of Modal, and its frames as they come.
+
+Called by sandboxes.py. Every command has a deadline of its own at Modal: without one the SDK waits
+for ever when the sandbox's machine is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.guest.orders import order_argument, order_input
+from fleetctl.providers.modal.images import GUEST_PATH, POSIX_GUEST_PATH
+from fleetctl.providers.remote.sandboxes import At, Work
+from specs.template import Template
+
+if TYPE_CHECKING:
+    import modal
+
+STATE_DIR = "/tmp/.fleetctl"  # noqa: S108 - in the sandbox, where nobody else is
+BEGIN_S = 180  # an inert sandbox whose work does not begin ends by itself
+ORDER_ARGUMENT_MAX = 32 * 1024  # Modal takes 64 KiB of arguments in all
+GUESTS = {
+    "python": ("python3", "-I", "-S", GUEST_PATH),
+    "posix": ("sh", POSIX_GUEST_PATH),
+}
+
+
+def guest_for(template: Template) -> str:
+    """Which guest an image can run. One from a registry need not have Python."""
+    image = template.image
+    foreign = image is not None and image.registry is not None and image.python is None
+    return "posix" if foreign and template.python is None else "python"
+
+
+def idle_command() -> list[str]:
+    """The inert entrypoint, which only keeps the sandbox there; the shell's takes least."""
+    return [*GUESTS["posix"], "idle", "--dir", STATE_DIR, "--begin-s", str(BEGIN_S)]
+
+
+def stop_command(guest: str, run: str, grace_s: float) -> list[str]:
+    return [*GUESTS[guest], "stop", "--dir", STATE_DIR, "--run", run, "--grace", str(grace_s)]
+
+
+def attach_command(guest: str, run: str, at: At) -> list[str]:
+    argv = [*GUESTS[guest], "attach", "--dir", STATE_DIR, "--run", run]
+    return [*argv, "--journal", str(at.journal), "--log", str(at.log)]
+
+
+async def attach(
+    sandbox: modal.Sandbox, argv: list[str], work: Work | None, *, posix: bool, live_s: float
+) -> modal.container_process.ContainerProcess[bytes]:
+    """A process whose output is a run's frames. argv: of `attach_command`; live_s: after which
+    Modal ends it. Raises what the SDK raises.
+    """
+    from modal.stream_type import StreamType
+
+    order = work.order if work is not None else None
+    text = order_argument(order, posix=posix) if order is not None else ""
+    piped = len(text) > ORDER_ARGUMENT_MAX
+    process = await sandbox.exec.aio(
+        *argv,
+        *(("--order", "-" if piped else text) if order is not None else ()),
+        stdout=StreamType.PIPE,
+        stderr=StreamType.DEVNULL,
+        timeout=max(1, int(live_s)),
+        env=dict(work.secrets) if work is not None else {},
+        text=False,
+    )
+    if order is not None and piped:
+        process.stdin.write(order_input(order, posix=posix))
+        process.stdin.write_eof()
+        await process.stdin.drain.aio()
+    return process

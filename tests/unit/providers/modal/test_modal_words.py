@@ -1,0 +1,145 @@
+"""What Modal says, in our words: errors of its SDK, ends of its sandboxes, settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import grpclib
+import pytest
+from modal import exception as sdk
+
+from fleetctl.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.modal import settings, streams
+from fleetctl.providers.modal.endings import Facts, fate
+from fleetctl.providers.modal.errors import asking, certain
+from fleetctl.providers.remote.fates import Cause
+from specs.template import Template
+
+CREATION_RATE = "Sandbox creation rate limit (5/s) exceeded"
+NO_CAPACITY = "Insufficient capacity to create sandbox."
+
+
+def throttled(message: str, after_s: float | None) -> Exception:
+    error = sdk.ResourceExhaustedError(message)
+    error._grpc_details = [] if after_s is None else [SimpleNamespace(retry_after_secs=after_s)]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "sort", "reason", "after_s"),
+    [
+        (sdk.AuthError("bad token"), Refused, None, None),
+        (sdk.PermissionDeniedError("no"), Refused, None, None),
+        (sdk.VersionError("old"), Refused, None, None),
+        (sdk.InvalidError("bad count"), Refused, None, None),
+        (sdk.UnimplementedError("no"), Refused, None, None),
+        (throttled(CREATION_RATE, None), Unavailable, "RateLimited", 5.0),
+        (throttled("slow down", 2.5), Unavailable, "RateLimited", 2.5),
+        (throttled("Workspace spend limit reached", None), Unavailable, "SpendLimit", 600.0),
+        (throttled("too many containers", None), Unavailable, "Quota", 600.0),
+        (sdk.ResourceExhaustedError(NO_CAPACITY), Unavailable, "NoCapacity", 60.0),
+        (sdk.NotFoundError("secret"), Unavailable, "Unavailable", 5.0),
+        # Nothing is certain after these: the request may have been carried out.
+        (sdk.ConflictError("state changed"), None, None, None),
+        (sdk.ServiceError("unavailable"), None, None, None),
+        (sdk.InternalError("oops"), None, None, None),
+        (sdk.ConnectionError("reset"), None, None, None),
+        (ConnectionResetError(), None, None, None),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_sdk_says_what_is_certain(
+    error: Exception, sort: type[FleetctlError] | None, reason: str | None, after_s: float | None
+) -> None:
+    told = certain(error, "it cannot be made")
+    assert (type(told) if told is not None else None) is sort
+    if isinstance(told, Unavailable):
+        assert (told.reason, told.retry_after_s) == (reason, after_s)
+    if isinstance(told, Refused):
+        assert told.hint
+        assert str(told).startswith("it cannot be made: ")
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+async def _hang(_: BaseException) -> None:
+    await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "sort"),
+    [
+        (_raise, sdk.AuthError("bad token"), Refused),
+        (_raise, sdk.ServiceError("unavailable"), Unavailable),
+        (_raise, grpclib.GRPCError(grpclib.Status.UNAVAILABLE), Unavailable),
+        (_raise, ConnectionRefusedError(), Unavailable),
+        (_hang, ValueError(), Unavailable),
+        (_raise, sdk.NotFoundError("gone"), sdk.NotFoundError),
+        (_raise, Unavailable("ours", reason="Building"), Unavailable),
+        (_raise, ZeroDivisionError(), ZeroDivisionError),
+    ],
+)
+def test_a_question_ends_in_an_answer_or_in_one_of_our_two_errors(
+    act: Callable[[BaseException], Awaitable[None]], error: Any, sort: type[Exception]
+) -> None:
+    async def play() -> None:
+        async with asking("nothing is heard", deadline_s=0.02):
+            await act(error)
+
+    with pytest.raises(sort):
+        asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (Facts(137, terminated=True, ours=True), Cause.STOPPED),
+        (Facts(0, ours=True), Cause.STOPPED),
+        (Facts(124, timed_out=True), Cause.TIMEOUT),
+        (Facts(124, timed_out=True, preemptible=True), Cause.TIMEOUT),
+        (Facts(137, terminated=True), Cause.TERMINATED),
+        (Facts(137, terminated=True, preemptible=True), Cause.TERMINATED),
+        (Facts(137), Cause.OUT_OF_MEMORY),
+        (Facts(137, preemptible=True), Cause.PREEMPTED),
+        (Facts(0, preemptible=True), Cause.PREEMPTED),
+        (Facts(0), Cause.LOST),
+        (Facts(1), Cause.LOST),
+        (Facts(124), Cause.LOST),
+        (Facts(-1), Cause.LOST),
+    ],
+)
+def test_why_a_sandbox_without_an_end_record_is_over(facts: Facts, cause: Cause) -> None:
+    assert fate(facts).cause is cause
+
+
+def test_settings_come_from_the_environment() -> None:
+    environ = {"FLEETCTL_MODAL_CREATES_PER_S": "100", "FLEETCTL_MODAL_LIFETIME_S": "60.5"}
+    found = settings.from_environment(environ)
+    assert (found.creates_per_s, found.lifetime_s) == (100.0, 60.5)
+    assert settings.from_environment({}) == settings.Settings()
+
+
+@pytest.mark.parametrize("value", ["many", "0", "-1", "inf", "nan"])
+def test_a_setting_that_is_no_number_above_zero_is_refused(value: str) -> None:
+    with pytest.raises(Refused, match="FLEETCTL_MODAL_CALL_S"):
+        settings.from_environment({"FLEETCTL_MODAL_CALL_S": value})
+
+
+@pytest.mark.parametrize(
+    ("template", "guest"),
+    [
+        ({"command": ["x"]}, "python"),
+        ({"command": ["x"], "image": {"registry": "alpine"}}, "posix"),
+        ({"command": ["x"], "image": {"registry": "alpine", "python": "3.12"}}, "python"),
+        ({"python": "x", "image": {"registry": "alpine"}}, "python"),
+        ({"script": "x", "image": {"pip": ["numpy"]}}, "python"),
+    ],
+)
+def test_an_image_that_need_not_have_python_gets_the_guest_that_needs_none(
+    template: dict[str, Any], guest: str
+) -> None:
+    assert streams.guest_for(Template.model_validate(template)) == guest
