@@ -1,0 +1,103 @@
+"""The provider's one connection to Daytona: the SDK and its client, shared by all calls.
+
+Made at the first call that needs it; several callers share one attempt. Never prints a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.daytona.errors import KEY_HINT, asking
+
+if TYPE_CHECKING:
+    import daytona
+
+CONNECT_S = 10.0
+FAILED_FOR_S = 5.0  # so long everybody who asks gets the last failure
+CONNECTIONS_MAX = 2000  # a stream for each run, and calls beside them
+
+
+class Connection:
+    def __init__(self, *, connect_s: float = CONNECT_S) -> None:
+        self._connect_s = connect_s
+        self._client: daytona.AsyncDaytona | None = None
+        self._lock = asyncio.Lock()
+        self._failure: tuple[float, FleetctlError] | None = None
+
+    async def client(self) -> daytona.AsyncDaytona:
+        """Raises Refused without the package or a key, Unavailable when nobody answers."""
+        if self._client is not None:
+            return self._client
+        async with self._lock:
+            if self._client is None:
+                self._fail_again()
+                try:
+                    self._client = await self._connect()
+                except FleetctlError as error:
+                    until_s = asyncio.get_running_loop().time() + FAILED_FOR_S
+                    self._failure = (until_s, error)
+                    raise
+            return self._client
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()  # type: ignore[no-untyped-call]
+
+    async def _connect(self) -> daytona.AsyncDaytona:
+        await import_sdk()
+        import daytona
+        from daytona.common.errors import DaytonaAuthenticationError
+
+        try:
+            client = daytona.AsyncDaytona(
+                daytona.DaytonaConfig(api_url=url(), connection_pool_maxsize=CONNECTIONS_MAX)
+            )
+        except DaytonaAuthenticationError as error:
+            raise Refused("there is no key for Daytona", hint=KEY_HINT) from error
+        try:
+            async with asking(f"cannot reach Daytona at `{url()}`", deadline_s=self._connect_s):
+                await client.snapshot.list(limit=1)  # cheap, and only a working key may
+        except BaseException:
+            await client.close()  # type: ignore[no-untyped-call]
+            raise
+        return client
+
+    def _fail_again(self) -> None:
+        """A hundred starts that wait in turn must not wait for a hundred deadlines."""
+        if self._failure is None:
+            return
+        until_s, error = self._failure
+        if asyncio.get_running_loop().time() >= until_s:
+            self._failure = None
+            return
+        if isinstance(error, Unavailable):
+            raise Unavailable(str(error), retry_after_s=error.retry_after_s, reason=error.reason)
+        raise Refused(str(error), hint=error.hint)
+
+
+def url() -> str:
+    """The server that the SDK will ask: never one that a file of the working directory names."""
+    return os.environ.get("DAYTONA_API_URL") or "https://app.daytona.io/api"
+
+
+async def import_sdk() -> None:
+    """In a thread: it takes more than a second. Raises Refused when it is not there."""
+    try:
+        await asyncio.to_thread(_import)
+    except ImportError as error:
+        raise Refused(
+            "provider `daytona` needs the package `daytona`, which is not installed",
+            hint="pip install 'fleetctl[daytona]'",
+        ) from error
+
+
+def _import() -> None:
+    # The package itself is imported in a moment; its classes, with all that they need, are not.
+    package = importlib.import_module("daytona")
+    for name in ("AsyncDaytona", "DaytonaConfig", "Image"):
+        getattr(package, name)

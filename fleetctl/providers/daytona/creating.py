@@ -1,0 +1,303 @@
+"""Makes sandboxes at Daytona: named and labelled in the request, one for each run however often it
+is asked for, paced, and with our own deadline for each state.
+
+Called by provider.py. What takes long, such as a machine with a GPU, goes on in the background, and
+`make` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import FleetctlError, Unavailable
+from fleetctl.providers.base import Notify, RunOrder
+from fleetctl.providers.daytona import endings
+from fleetctl.providers.daytona.errors import certain, is_conflict, is_of_the_sdk, words
+from fleetctl.providers.daytona.sandboxes import (
+    ENDS_LABEL,
+    GUEST_LABEL,
+    DaytonaSandboxes,
+    state_of,
+)
+from fleetctl.providers.daytona.settings import Settings
+from fleetctl.providers.daytona.streams import Guest
+from fleetctl.providers.remote import names
+from fleetctl.providers.remote.bucket import Bucket
+
+if TYPE_CHECKING:
+    import daytona
+
+log = logging.getLogger("fleetctl.providers")
+
+PATIENCE_S = 20.0  # what is free is there by then
+WAITS_AGAIN_S = 60.0  # who waits is told at once when it is through; this is the net
+LIFE_SLACK_S = 900.0  # for a sandbox to begin, to clone and to be ended
+LOOK_S = 15.0  # between two looks at a sandbox that is not started yet
+FAILED_AFTER_S = 10.0
+# Daytona's own time limits for states, after which it says `error`; we wait a little longer.
+STATES_S = {
+    "starting": 5 * 60.0,
+    "creating": 15 * 60.0,
+    "pulling_snapshot": 30 * 60.0,
+    "pending_build": 60 * 60.0,
+    "building_snapshot": 60 * 60.0,
+}
+OTHERS_S = 5 * 60.0
+SLACK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a create needs that is looked up or built first."""
+
+    client: daytona.AsyncDaytona
+    snapshot: str
+    volumes: list[daytona.VolumeMount]
+
+
+@dataclass(slots=True)
+class _Making:
+    task: asyncio.Task[str]
+    since_s: float
+    awaited: int = 0
+
+
+class Creating:
+    """parts: finds what an order's sandbox is made of; finish: puts into it what must be there
+    before anything begins. Both may raise Refused and Unavailable. stale: called when Daytona does
+    not know some of the parts any more.
+    """
+
+    def __init__(
+        self,
+        sandboxes: DaytonaSandboxes,
+        settings: Settings,
+        *,
+        parts: Callable[[RunOrder], Awaitable[Parts]],
+        finish: Callable[[RunOrder, daytona.AsyncSandbox], Awaitable[None]],
+        stale: Callable[[RunOrder], None],
+        store_id: str,
+        notify: Notify,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._settings = settings
+        self._parts, self._finish, self._stale = parts, finish, stale
+        self._store_id = store_id
+        self._notify = notify
+        self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
+        self._making: dict[str, _Making] = {}
+
+    def is_making(self, run: str) -> bool:
+        return run in self._making
+
+    async def make(self, order: RunOrder) -> str:
+        """The handle of the run's sandbox. Raises Unavailable with the reason Queued while it waits
+        for a machine; then `notify` tells when to ask again.
+        """
+        making = self._making.get(order.run) or self._begin(order)
+        making.awaited += 1
+        try:
+            await asyncio.wait({making.task}, timeout=PATIENCE_S)
+        finally:
+            making.awaited -= 1
+        if not making.task.done():
+            raise _waiting(order, making.since_s)
+        if self._making.get(order.run) is making:
+            del self._making[order.run]
+        if making.task.cancelled():
+            raise Unavailable(f"the start of `{order.run}` was given up", retry_after_s=1.0)
+        return making.task.result()
+
+    async def give_up(self, run: str) -> None:
+        """Make it no more. What was made already is found by its name."""
+        making = self._making.pop(run, None)
+        if making is not None:
+            making.task.cancel()
+            await asyncio.wait({making.task}, timeout=self._settings.call_s)
+
+    async def close(self) -> None:
+        """Give up what is under way; the next controller adopts it under the same names."""
+        await asyncio.gather(*(self.give_up(run) for run in list(self._making)))
+
+    def _begin(self, order: RunOrder) -> _Making:
+        if len(self._making) >= self._settings.making_max:
+            raise Unavailable(
+                f"{len(self._making)} sandboxes are being made already",
+                reason="Queued",
+                retry_after_s=WAITS_AGAIN_S,
+            )
+        task = asyncio.ensure_future(self._make(order))
+        making = self._making[order.run] = _Making(task, time.time())
+        task.add_done_callback(lambda done: self._made(order.run, making, done))
+        return making
+
+    def _made(self, run: str, making: _Making, done: asyncio.Task[str]) -> None:
+        if not done.cancelled():
+            done.exception()  # whoever asks next gets it
+        if not making.awaited and self._making.get(run) is making:
+            self._notify(run)
+
+    async def _make(self, order: RunOrder) -> str:
+        """Exactly one sandbox, whatever became of earlier requests under the same name."""
+        parts = await self._parts(order)
+        await self._bucket.take()
+        params = self._params(order, parts)
+        sandbox = await self._started(order, parts.client.create(params, timeout=0))
+        await self._finish(order, sandbox)
+        return self._sandboxes.keep(sandbox)
+
+    async def _started(
+        self, order: RunOrder, request: Coroutine[Any, Any, daytona.AsyncSandbox]
+    ) -> daytona.AsyncSandbox:
+        what = f"the sandbox of run `{order.run}` cannot be made"
+        try:
+            return await self._watched(order, request)
+        except FleetctlError:
+            raise
+        except Exception as error:
+            if not is_of_the_sdk(error):
+                raise
+            told = None if is_conflict(error) else self._told(order, error, what)
+            if told is not None:
+                raise told from error
+            said = words(error)
+            log.info("create without an answer", extra={"run": order.run, "error": said})
+        return await self._adopted(order, said)
+
+    async def _adopted(self, order: RunOrder, said: str) -> daytona.AsyncSandbox:
+        """What an earlier request made. Raises TimeoutError when nothing is there: the request may
+        still arrive, so its outcome is not known.
+        """
+        sandbox = await self._sandboxes.named(order.run)
+        if sandbox is None:
+            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet: {said}")
+        state = state_of(sandbox)
+        if endings.is_over(state):
+            why = sandbox.error_reason or f"it is {state}"
+            await self._sandboxes.end(sandbox.id)
+            raise Unavailable(
+                f"the sandbox of run `{order.run}` failed before anything began: {why}",
+                reason="SandboxFailed",
+                retry_after_s=FAILED_AFTER_S,
+            )
+        if state != "started":
+            return await self._started(order, _wait(sandbox))
+        return sandbox
+
+    async def _watched(
+        self, order: RunOrder, request: Coroutine[Any, Any, daytona.AsyncSandbox]
+    ) -> daytona.AsyncSandbox:
+        """The request's answer, or what it made; unless that stays in one state for too long."""
+        asking = asyncio.ensure_future(request)
+        watching = asyncio.ensure_future(self._stuck(order))
+        try:
+            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            state = watching.result()
+        finally:
+            asking.cancel()
+            watching.cancel()
+            await asyncio.wait({asking, watching})
+        sandbox = await self._sandboxes.named(order.run)
+        if sandbox is not None and state_of(sandbox) == "started":
+            return sandbox  # the answer is late or lost, and is not needed
+        if sandbox is not None:
+            await self._sandboxes.end(sandbox.id)
+        raise Unavailable(
+            f"the sandbox of run `{order.run}` was stuck in `{state}`, and was deleted",
+            reason="SandboxStuck",
+            retry_after_s=FAILED_AFTER_S,
+        )
+
+    async def _stuck(self, order: RunOrder) -> str:
+        """Returns a state that lasts too long, or is all that is waited for. Looks rarely: who
+        waits is told by events.
+        """
+        loop = asyncio.get_running_loop()
+        seen, since_s = "", loop.time()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                sandbox = await self._sandboxes.named(order.run)
+            except FleetctlError:
+                continue
+            state = "unanswered" if sandbox is None else state_of(sandbox)
+            if state == "started":
+                return state
+            if state != seen:
+                seen, since_s = state, loop.time()
+            elif loop.time() - since_s > self._patience_s(order, state) + SLACK_S:
+                return state
+
+    def _patience_s(self, order: RunOrder, state: str) -> float:
+        if state == "creating" and order.template.resources.gpu is not None:
+            return self._settings.queue_s  # in line for a machine
+        return STATES_S.get(state, OTHERS_S)
+
+    def _told(self, order: RunOrder, error: Exception, what: str) -> FleetctlError | None:
+        """What an error says for sure; None when there may be a sandbox."""
+        from daytona.common.errors import DaytonaQueueTimeoutError, DaytonaSpotEvictedError
+
+        if isinstance(error, DaytonaQueueTimeoutError | DaytonaSpotEvictedError):
+            return Unavailable(f"{what}: {words(error)}", reason="Queued", retry_after_s=1.0)
+        told = certain(error, what)
+        if isinstance(told, Unavailable) and told.reason == "RateLimited":
+            self._bucket.hold(told.retry_after_s)
+        elif isinstance(told, Unavailable) and told.reason != "Quota":
+            self._stale(order)
+        return told
+
+    def _params(self, order: RunOrder, parts: Parts) -> daytona.CreateSandboxFromSnapshotParams:
+        import daytona
+
+        now_s, life_s = time.time(), self._life_s(order)
+        guest = Guest.of_template(order.template)
+        labels = names.tags(order, self._store_id, now_s)
+        labels |= {GUEST_LABEL: guest.label, ENDS_LABEL: str(int(now_s + life_s))}
+        gpu = order.template.resources.gpu is not None
+        return daytona.CreateSandboxFromSnapshotParams(
+            name=self._sandboxes.name_of(order.run),
+            language="python",
+            snapshot=parts.snapshot,
+            labels=labels,
+            volumes=parts.volumes,
+            # Only calls count as activity, so a task that works alone would be stopped; the TTL is
+            # what ends a sandbox that everybody has forgotten.
+            auto_stop_interval=0,
+            ttl_minutes=math.ceil(life_s / 60),
+            # Stopped is destroyed: nothing that we stop is worth its disk.
+            ephemeral=True,
+            queue_timeout=max(1, int(self._settings.queue_s / 60)) if gpu else None,
+        )
+
+    def _life_s(self, order: RunOrder) -> float:
+        """Daytona ends the sandbox then, whatever becomes of us."""
+        template, cap_s = order.template, self._settings.lifetime_s
+        if template.timeout_seconds is None or order.reusable:
+            return cap_s
+        task_s = template.timeout_seconds + template.termination_grace_period_seconds
+        return min(cap_s, task_s + LIFE_SLACK_S)
+
+
+async def _wait(sandbox: daytona.AsyncSandbox) -> daytona.AsyncSandbox:
+    await sandbox.wait_for_sandbox_start(timeout=0)
+    return sandbox
+
+
+def _waiting(order: RunOrder, since_s: float) -> Unavailable:
+    since = time.strftime("%H:%M:%S", time.gmtime(since_s))
+    gpu = order.template.resources.gpu
+    what = "a machine" if gpu is None else f"{gpu.name}:{gpu.count}"
+    return Unavailable(
+        f"waiting for {what} at Daytona since {since} UTC",
+        reason="Queued",
+        retry_after_s=WAITS_AGAIN_S,
+        hint="" if gpu is None else "another GPU or a fall-back provider may be free sooner",
+    )

@@ -1,0 +1,102 @@
+"""Recipes as images of the SDK, with the guest in them: nothing is asked of a server here. Called
+by images.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import Refused
+from fleetctl.guest.assemble import posix_source, recompile_source, remote_source
+from fleetctl.providers.daytona.streams import IN_IMAGE
+from fleetctl.providers.remote.recipes import Package, Recipe
+from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.sources.tree import Rules, take
+
+if TYPE_CHECKING:
+    import daytona
+
+FORMAT = "1"  # of what this module makes; a change makes other snapshots
+LINE_CHARACTERS = 48_000  # builders refuse lines of more than 64 KiB
+NO_PYTHON = "the image has no python3, which a task in python needs"
+
+
+def image(recipe: Recipe, scratch: Path) -> daytona.Image:
+    """scratch: where copies of local packages may lie until the image is built."""
+    built = _base(recipe)
+    if recipe.env:
+        built = built.env(dict(recipe.env))
+    if recipe.apt:
+        names = " ".join(recipe.apt)
+        built = built.run_commands(
+            f"apt-get update && apt-get install -y --no-install-recommends {names}"
+            " && rm -rf /var/lib/apt/lists/*"
+        )
+    for package in recipe.packages:
+        built = _with_package(built, package, scratch)
+    wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
+    if wanted:
+        built = built.pip_install(*wanted)
+    if recipe.run:
+        built = built.run_commands(*recipe.run)
+    if recipe.must_have_python:
+        built = built.run_commands(
+            f"command -v python3 >/dev/null || {{ echo {NO_PYTHON!r}; exit 1; }}"
+        )
+    return _with_guest(built).entrypoint(["sleep", "infinity"])
+
+
+def _base(recipe: Recipe) -> daytona.Image:
+    import daytona
+    from daytona.common.image import SUPPORTED_PYTHON_SERIES
+
+    if recipe.registry is not None:
+        if recipe.python is not None:
+            raise Refused(
+                f"image.python is `{recipe.python}` beside the registry image `{recipe.registry}`,"
+                " and Daytona adds no Python to images",
+                hint="name an image that has it",
+            )
+        return daytona.Image.base(recipe.registry)
+    version = recipe.python or ""
+    if (recipe.pip or recipe.packages) and version in SUPPORTED_PYTHON_SERIES:
+        return daytona.Image.debian_slim(version)  # type: ignore[arg-type]  # with compilers
+    return daytona.Image.base(f"python:{version}-slim-bookworm")
+
+
+def _with_package(built: daytona.Image, package: Package, scratch: Path) -> daytona.Image:
+    path = Path(package.path)
+    if path.is_file():
+        return built.add_local_file(path, package.place)
+    copy = make_private(scratch) / package.digest[:16]
+    shutil.rmtree(copy, ignore_errors=True)
+    take(path, copy, Rules.of_project(()))
+    return built.add_local_dir(copy, package.place)
+
+
+def _with_guest(built: daytona.Image) -> daytona.Image:
+    """As text of the commands: a build's context would need a store of its own.
+
+    The guest in Python is compiled here, by the Python that will run it.
+    """
+    commands = [f"mkdir -p {IN_IMAGE}"]
+    files = {"guest.py": remote_source(compiled=False), "guest.sh": posix_source()}
+    for name, text in files.items():
+        commands += _written(f"{IN_IMAGE}/{name}", text)
+    program = f"{IN_IMAGE}/recompile.py"
+    commands += _written(program, recompile_source())
+    commands.append(
+        f"if command -v python3 >/dev/null; then python3 -I {program} {IN_IMAGE}/guest.py; fi"
+        f" && rm {program}"
+    )
+    return built.run_commands(*commands)
+
+
+def _written(path: str, text: str) -> list[str]:
+    lines = textwrap.wrap(base64.b64encode(text.encode()).decode(), LINE_CHARACTERS)
+    commands = [f"echo {line} | base64 -d >>{path}" for line in lines]
+    return [f"rm -f {path}", *commands]

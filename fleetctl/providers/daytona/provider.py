@@ -1,0 +1,248 @@
+"""Provider `daytona`: the four verbs for runs, and the assets, on Daytona.
+
+Built by wiring.py; called by the engine. It keeps no truth of its own: sandboxes carry their names
+and labels, and what runs said is mirrored below $FLEETCTL_HOME/daytona.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controllers.model import Observation
+from fleetctl.errors import Refused
+from fleetctl.guest.assemble import posix_source, remote_source
+from fleetctl.prices import table as prices
+from fleetctl.providers.base import (
+    Backend,
+    Contract,
+    FunctionAsset,
+    LogChunk,
+    Notify,
+    Owned,
+    RunOrder,
+    RunRef,
+)
+from fleetctl.providers.daytona import machines, settings, sources
+from fleetctl.providers.daytona.client import Connection
+from fleetctl.providers.daytona.creating import Creating, Parts
+from fleetctl.providers.daytona.errors import asking
+from fleetctl.providers.daytona.images import Images
+from fleetctl.providers.daytona.sandboxes import DaytonaSandboxes
+from fleetctl.providers.daytona.streams import Guest
+from fleetctl.providers.daytona.volumes import Volumes
+from fleetctl.providers.remote import scratch
+from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.remote.orders import Place, guest_order
+from fleetctl.providers.remote.runs import RemoteRuns
+from fleetctl.providers.remote.sandboxes import Work
+from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.sources.pinning import pinned
+from specs.template import Template
+
+if TYPE_CHECKING:
+    import daytona
+
+NAME = "daytona"
+BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
+# Before Daytona ends a sandbox at its age, so that the task can save what it has.
+LEAVE_S = 300.0
+TASK_S_MIN = 1.0
+UPLOAD_S = 60.0  # of the guest
+
+CONTRACT = Contract(
+    visibility_bound_s=10.0,  # of lists: the vendor's own tests wait 5 s for their index
+    list_shows_finished=False,
+    strong_get=True,
+    name_scope="live",
+    max_lifetime_s=None,  # none but the TTL that we ask for; see settings.lifetime_s
+    billing_quantum_s=1.0,  # priced by the second
+    calls_per_s=150.0,  # 10,000 a minute in the smallest tier
+    calls_at_once=256,
+    call_deadline_s=900.0,  # starts in line for creates, and uploads
+    default_parallelism=10,  # 10 cores in the smallest tier
+    poll_s=30.0,
+    # A name finds its sandbox at once, and only we delete it, after its end is on our disk. But a
+    # TTL, an eviction or a person may destroy it too, and then its name is free again: who lost the
+    # answer of a start would find nothing and begin the work twice. So its id comes first.
+    two_phase=True,
+)
+
+
+class DaytonaProvider:
+    contract = CONTRACT
+
+    def __init__(
+        self, home: Path, *, store_id: str, notify: Notify, pace: Pace | None = None
+    ) -> None:
+        self._home = home
+        self._store_id = store_id
+        self._notify = notify
+        self._pace = pace or Pace()
+        self._connection = Connection()
+        self._images = Images(home / NAME)
+        self._volumes = Volumes()
+
+    async def start(self, order: RunOrder) -> str:
+        if order.handle:
+            await self._begin(order)
+            return order.handle
+        known = self._runs.handle_of(order.uid, order.run)
+        if known:
+            return known
+        make_private(self._job(order.uid))  # from now on Daytona may hold something of ours
+        return await self._creating.make(order)
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        # Of a sandbox that is being made nothing is known, whatever a look-up by name would say.
+        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        await self._creating.give_up(ref.run)
+        handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
+        handle = handle or await self._sandboxes.find(ref.sandbox) or ""
+        if handle and await self._sandboxes.is_ours(handle):
+            self._runs.stop(ref, handle, grace_s=grace_s)
+
+    async def owned(self) -> Sequence[Owned]:
+        # Without an account, or with nothing to do at Daytona, the sweep must cost nothing.
+        if not jobs_dir(self._home, NAME).exists():
+            return []
+        return await self._sandboxes.owned()
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogChunk]:
+        return self._runs.logs(ref, offset=offset, follow=follow)
+
+    async def ensure_volume(self, name: str) -> None:
+        await self._volumes.ensure(await self._connection.client(), name)
+
+    async def remove_volume(self, name: str) -> None:
+        await self._volumes.remove(await self._connection.client(), name)
+
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        raise Refused(
+            f"function `{asset.order.name}` cannot be on provider `daytona`, which has none",
+            hint="use `runtime: sandbox`, or place it on `modal` or `local`",
+        )
+
+    async def remove_function(self, name: str) -> None:
+        """None was ever made."""
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        self._images.forget(self._job(uid))
+        if not keep_logs:
+            await self._runs.forget_all_of(uid)
+        await asyncio.to_thread(scratch.remove, self._home, NAME, uid, keep_logs=keep_logs)
+
+    def usd_per_s(self, template: Template) -> float | None:
+        return prices.load(NAME).usd_per_s(machines.billed(template.resources))
+
+    async def close(self) -> None:
+        if "_runs" in self.__dict__:
+            await self._runs.close()
+        if "_creating" in self.__dict__:
+            await self._creating.close()
+        await self._images.close()
+        await self._connection.close()
+
+    # -- made when first needed, so that a wrong setting is told to who needs it -------------------
+
+    @cached_property
+    def _settings(self) -> settings.Settings:
+        return settings.from_environment()
+
+    @cached_property
+    def _sandboxes(self) -> DaytonaSandboxes:
+        return DaytonaSandboxes(self._connection, self._store_id, self._settings)
+
+    @cached_property
+    def _runs(self) -> RemoteRuns:
+        return RemoteRuns(self._home, NAME, self._sandboxes, notify=self._notify, pace=self._pace)
+
+    @cached_property
+    def _creating(self) -> Creating:
+        return Creating(
+            self._sandboxes,
+            self._settings,
+            parts=self._parts,
+            finish=self._finish,
+            stale=self._forget_parts,
+            store_id=self._store_id,
+            notify=self._notify,
+        )
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _is_making(self, ref: RunRef) -> bool:
+        return not ref.handle and self._creating.is_making(ref.run)
+
+    def _job(self, uid: str) -> Path:
+        return jobs_dir(self._home, NAME) / checked(uid)
+
+    async def _parts(self, order: RunOrder) -> Parts:
+        template = order.template
+        # What is cheap to refuse is refused before an image is built.
+        machines.machine(template.resources)
+        if order.secret_refs:
+            raise Refused(
+                f"secret `{order.secret_refs[0]}` is to come from the provider, and Daytona shows"
+                " the values of its secrets to nothing but outgoing requests",
+                hint="use fromEnv or fromFile in the Secret",
+            )
+        await pinned(template, self._job(order.uid))
+        client = await self._connection.client()
+        return Parts(
+            client=client,
+            snapshot=await self._images.ready(client, template, self._job(order.uid)),
+            volumes=await self._volumes.mounts(client, template),
+        )
+
+    def _forget_parts(self, order: RunOrder) -> None:
+        for mount in order.template.volumes:
+            self._volumes.forget(mount.name)
+        image = order.template.image
+        named = image.snapshot if image is not None else None
+        self._images.forget(self._job(order.uid), named or "")
+
+    async def _finish(self, order: RunOrder, sandbox: daytona.AsyncSandbox) -> None:
+        """Put into a fresh sandbox what its image does not hold."""
+        guest = Guest.of_template(order.template)
+        if guest.uploaded:
+            text = posix_source() if guest.posix else remote_source()
+            async with asking("the guest cannot be uploaded", deadline_s=UPLOAD_S):
+                await sandbox.fs.upload_file(text.encode(), guest.path)
+        source = order.template.source
+        if source is not None:
+            handle = self._sandboxes.keep(sandbox)
+            await sources.bring(
+                sandbox,
+                source,
+                sources.directory(source, await self._sandboxes.work_dir(handle)),
+                commit=await pinned(order.template, self._job(order.uid)),
+                secrets=order.secrets,
+                job=self._job(order.uid),
+            )
+
+    async def _begin(self, order: RunOrder) -> None:
+        """Raises TimeoutError when nothing is heard in time: the run may have begun."""
+        source, directory = order.template.source, None
+        if source is not None:
+            directory = sources.directory(source, await self._sandboxes.work_dir(order.handle))
+        left_s = await self._sandboxes.left_s(order.handle) - LEAVE_S
+        place = Place(
+            handle=order.handle,
+            setup=() if source is None or directory is None else sources.setup(source, directory),
+            source=directory,
+            left_s=max(TASK_S_MIN, left_s),
+            note=machines.machine(order.template.resources).note,
+        )
+        async with asyncio.timeout(BEGIN_S):
+            await self._runs.begin(order, Work(guest_order(order, place), order.secrets))
+
+
+_: type[Backend] = DaytonaProvider

@@ -1,0 +1,268 @@
+"""The sandboxes of our store at Daytona, by id: looked up, told whose they are, ended, listed.
+
+Made by provider.py; the shared part (providers/remote) asks it through its five verbs. Decides by
+`get`, which is never stale, and never by a list, which is an index that lags.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import Refused
+from fleetctl.providers.base import Owned
+from fleetctl.providers.daytona import endings, streams
+from fleetctl.providers.daytona.client import Connection
+from fleetctl.providers.daytona.endings import Facts
+from fleetctl.providers.daytona.errors import (
+    asking,
+    is_conflict,
+    is_not_found,
+    is_of_the_sdk,
+    words,
+)
+from fleetctl.providers.daytona.settings import Settings
+from fleetctl.providers.daytona.streams import Guest
+from fleetctl.providers.remote import names
+from fleetctl.providers.remote.fates import Fate
+from fleetctl.providers.remote.follower import SandboxOver
+from fleetctl.providers.remote.sandboxes import At, Sandboxes, Work
+
+if TYPE_CHECKING:
+    import daytona
+
+KEPT_MAX = 50_000
+END_S = 120.0  # to end a sandbox and hear that it is over
+BUSY_S, BUSY_MAX_S = 0.2, 5.0  # between two tries to end one that is in the midst of a change
+GUEST_LABEL, ENDS_LABEL = "guest", "ends-at"
+
+
+class DaytonaSandboxes:
+    def __init__(self, connection: Connection, store_id: str, settings: Settings) -> None:
+        self._connection = connection
+        self._store_id = store_id
+        self._settings = settings
+        self._live: dict[str, daytona.AsyncSandbox] = {}
+        self._labels: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._sessions: dict[tuple[str, str], str] = {}  # (handle, run) -> where we follow
+        self._work_dirs: dict[str, str] = {}
+        self._ended_by_us: set[str] = set()
+
+    # -- what the shared part asks -----------------------------------------------------------------
+
+    async def stream(
+        self, handle: str, run: str, work: Work | None, at: At
+    ) -> AsyncGenerator[bytes, None]:
+        sandbox = self._live.get(handle) or await self.get(handle)
+        if sandbox is None or not endings.may_work(state_of(sandbox)):
+            raise SandboxOver(handle)
+        guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
+        frames = self._frames(sandbox, guest, run, work, at)
+        try:
+            async for data in frames:
+                yield data
+        except Exception as error:
+            self._live.pop(handle, None)  # perhaps it is over: the next stream looks first
+            if is_of_the_sdk(error):
+                raise ConnectionError(f"the stream of {handle} broke: {words(error)}") from error
+            raise
+        finally:
+            await frames.aclose()
+
+    async def _frames(
+        self,
+        sandbox: daytona.AsyncSandbox,
+        guest: Guest,
+        run: str,
+        work: Work | None,
+        at: At,
+    ) -> AsyncGenerator[bytes, None]:
+        if work is not None:
+            async with asyncio.timeout(self._settings.call_s + self._settings.quick_s):
+                first = await streams.begin(
+                    sandbox, guest, run, work, at, for_s=self._settings.quick_s
+                )
+            yield first
+            reached = streams.reached(first, at)
+            if reached.over:
+                return
+            at = reached.at
+        key = (sandbox.id, run)
+        async with asyncio.timeout(self._settings.call_s):
+            session = await streams.open_session(sandbox, run, self._sessions.get(key))
+        self._sessions[key] = session
+        async for data in streams.follow(sandbox, guest, run, session, at):
+            yield data
+
+    async def fate(self, handle: str) -> Fate | None:
+        sandbox = await self.get(handle)
+        state = "" if sandbox is None else state_of(sandbox)
+        if not endings.is_over(state):
+            return None
+        facts = Facts(state, ours=handle in self._ended_by_us)
+        if sandbox is not None:
+            facts = Facts(
+                state,
+                ours=facts.ours,
+                evicted=bool(sandbox.spot_evicted_at),
+                queue_timed_out=bool(sandbox.queue_timed_out_at),
+                expired=_has_expired(sandbox.labels),
+                error=sandbox.error_reason or "",
+            )
+            if state != endings.GONE:
+                # What failed or was stopped is still held, and paid for.
+                await self.end(handle)
+        self._let_go(handle)
+        return endings.fate(facts)
+
+    async def end(self, handle: str) -> None:
+        sandbox = self._live.get(handle) or await self.get(handle)
+        if sandbox is None or state_of(sandbox) == endings.GONE:
+            self._let_go(handle)
+            return
+        self._ended_by_us.add(handle)
+        what = f"sandbox `{handle}` cannot be ended"
+        try:
+            async with asking(what, deadline_s=END_S):
+                await self._delete(sandbox)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+        self._let_go(handle)
+
+    async def _delete(self, sandbox: daytona.AsyncSandbox) -> None:
+        """Returns once it is destroyed. It cannot be ended in the midst of a change."""
+        delay_s = BUSY_S
+        while True:
+            try:
+                await sandbox.delete(timeout=END_S, wait=True)
+            except Exception as error:
+                if not is_conflict(error):
+                    raise
+            else:
+                return
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, BUSY_MAX_S)
+            await sandbox.refresh_data()
+            if state_of(sandbox) == endings.GONE:
+                return
+
+    async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
+        sandbox = self._live.get(handle) or await self.get(handle)
+        if sandbox is None:
+            return
+        guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
+        call_s = self._settings.call_s
+        async with asking(f"run `{run}` cannot be asked to stop", deadline_s=call_s):
+            await sandbox.process.exec(streams.stop_command(guest, run, grace_s))
+
+    async def find(self, run: str) -> str | None:
+        sandbox = await self.named(run)
+        return None if sandbox is None else sandbox.id
+
+    # -- what the provider asks --------------------------------------------------------------------
+
+    def name_of(self, run: str) -> str:
+        """Names are unique in a whole organization, which may have several stores."""
+        return names.sandbox_name(f"{self._store_id}-{run}")
+
+    async def named(self, run: str) -> daytona.AsyncSandbox | None:
+        """The sandbox with the run's name. Raises Refused when what has the name is not ours."""
+        sandbox = await self.get(self.name_of(run))
+        if sandbox is None:
+            return None
+        if not names.is_of(sandbox.labels, self._store_id, run):
+            raise Refused(
+                f"sandbox `{sandbox.id}` at Daytona has the name of run `{run}` and is not ours",
+                hint=f"delete sandbox {sandbox.id} at app.daytona.io, or rename it",
+            )
+        return sandbox
+
+    def keep(self, sandbox: daytona.AsyncSandbox) -> str:
+        """Remember a sandbox that lives; its handle."""
+        self._live[sandbox.id] = sandbox
+        self._labels[sandbox.id] = dict(sandbox.labels)
+        while len(self._labels) > KEPT_MAX:
+            self._labels.popitem(last=False)
+        return sandbox.id
+
+    async def get(self, id_or_name: str) -> daytona.AsyncSandbox | None:
+        """As it is now; None when Daytona does not know it."""
+        client = await self._connection.client()
+        call_s = self._settings.call_s
+        try:
+            what = f"sandbox `{id_or_name}` cannot be looked up"
+            async with asking(what, deadline_s=call_s):
+                sandbox = await client.get(id_or_name, request_timeout=call_s)
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        self.keep(sandbox)
+        return sandbox
+
+    async def is_ours(self, handle: str) -> bool:
+        """Raises Unavailable when its labels cannot be read: then nobody may touch it."""
+        return names.is_ours(await self.labels(handle), self._store_id)
+
+    async def labels(self, handle: str) -> dict[str, str]:
+        """Asked once for each sandbox; {} when there is no such sandbox any more."""
+        if handle not in self._labels and await self.get(handle) is None:
+            return {}
+        return self._labels[handle]
+
+    async def left_s(self, handle: str) -> float:
+        """Of its life, by our own clock."""
+        ends_at_s = (await self.labels(handle)).get(ENDS_LABEL, "")
+        return float(ends_at_s) - time.time() if ends_at_s.isdigit() else self._settings.lifetime_s
+
+    async def work_dir(self, handle: str) -> str:
+        """Where its commands begin."""
+        if handle not in self._work_dirs:
+            sandbox = self._live.get(handle) or await self.get(handle)
+            if sandbox is None:
+                return "/"
+            what = f"the directories of sandbox `{handle}` cannot be looked up"
+            async with asking(what, deadline_s=self._settings.call_s):
+                self._work_dirs[handle] = (await sandbox.get_work_dir()).rstrip("/") or "/"
+        return self._work_dirs[handle]
+
+    async def owned(self) -> list[Owned]:
+        """Every live one of our store, as far as the index knows. Raises Unavailable when it cannot
+        be read whole.
+        """
+        from daytona import ListSandboxesQuery
+
+        client = await self._connection.client()
+        query = ListSandboxesQuery(labels=names.fleet_tag(self._store_id))
+        what = "the sandboxes at Daytona cannot be listed"
+        async with asking(what, deadline_s=2 * self._settings.call_s):
+            listed = [sandbox async for sandbox in client.list(query)]
+        return [
+            Owned(names.run_of(one.labels), one.id, names.made_at_s(one.labels))
+            for one in listed
+            if endings.is_listed(state_of(one)) and one.id not in self._ended_by_us
+        ]
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _let_go(self, handle: str) -> None:
+        self._live.pop(handle, None)
+        self._work_dirs.pop(handle, None)
+        for key in [key for key in self._sessions if key[0] == handle]:
+            del self._sessions[key]
+
+
+def state_of(sandbox: daytona.AsyncSandbox) -> str:
+    return str(getattr(sandbox.state, "value", sandbox.state) or "unknown")
+
+
+def _has_expired(labels: dict[str, str]) -> bool:
+    ends_at_s = labels.get(ENDS_LABEL, "")
+    return ends_at_s.isdigit() and float(ends_at_s) <= time.time()
+
+
+_: type[Sandboxes] = DaytonaSandboxes

@@ -1,0 +1,48 @@
+"""How the provider paces itself at Daytona; every number can be set in the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from fleetctl.errors import Refused
+
+PREFIX = "FLEETCTL_DAYTONA_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Defaults are what Daytona grants its smallest tier, where it says."""
+
+    creates_per_s: float = 5.0  # 300 a minute; more is answered with 429
+    creates_burst: float = 60.0
+    making_max: float = 500.0  # sandboxes under way at once; each is looked at now and then
+    lifetime_s: float = 86_400.0  # TTL of a sandbox whose task has no limit: our dead-man's switch
+    queue_s: float = 3600.0  # a sandbox with a GPU waits so long for a machine, then asks anew
+    call_s: float = 30.0  # our own deadline of one call
+    quick_s: float = 2.0  # a task that ends sooner is begun, followed and ended in one call
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+    """Raises Refused for a value that is no positive number."""
+    environ = os.environ if environ is None else environ
+    given = {
+        field.name: _number(f"{PREFIX}{field.name.upper()}", text)
+        for field in fields(Settings)
+        if (text := environ.get(f"{PREFIX}{field.name.upper()}"))
+    }
+    return Settings(**given)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise Refused(
+            f"{name} is `{text}`; it must be a number above 0",
+            hint=f"unset {name} for the default",
+        )
+    return value

@@ -1,0 +1,239 @@
+"""What Daytona's errors, states and frames mean to us, and how its machines are asked for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from daytona.common import errors as sdk
+
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.prices import table as prices
+from fleetctl.providers.daytona.endings import Facts, fate
+from fleetctl.providers.daytona.errors import RATE_AFTER_S, certain, retry_after_s, words
+from fleetctl.providers.daytona.machines import GPUS, Machine, billed, machine
+from fleetctl.providers.daytona.streams import Guest, reached
+from fleetctl.providers.remote.fates import Cause
+from fleetctl.providers.remote.sandboxes import At
+from fleetctl.providers.sources.clone import credentials
+from specs.template import GitSource, Resources, Template
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "sort", "reason"),
+    [
+        (sdk.DaytonaAuthenticationError("Unauthorized", 401), Refused, ""),
+        (sdk.DaytonaForbiddenError("Forbidden resource", 403), Refused, ""),
+        (sdk.DaytonaRateLimitError("ThrottlerException", 429), Unavailable, "RateLimited"),
+        (
+            sdk.DaytonaBadRequestError("Total CPU limit exceeded. Maximum allowed: 10.", 400),
+            Unavailable,
+            "Quota",
+        ),
+        (
+            sdk.DaytonaBadRequestError("Snapshot quota exceeded. Maximum allowed: 100", 400),
+            Unavailable,
+            "Quota",
+        ),
+        (
+            sdk.DaytonaBadRequestError("Volume 'x' is not in a ready state. Current state: c", 400),
+            Unavailable,
+            "VolumeNotReady",
+        ),
+        (
+            sdk.DaytonaBadRequestError("Snapshot fleetctl-1 is inactive", 400),
+            Unavailable,
+            "SnapshotNotReady",
+        ),
+        (
+            sdk.DaytonaBadRequestError("Snapshot name is not valid: use letters", 400),
+            Refused,
+            "",
+        ),
+        (sdk.DaytonaBadRequestError("Invalid mount path /etc", 400), Refused, ""),
+        (sdk.DaytonaUnprocessableEntityError("no", 422), Refused, ""),
+        (sdk.DaytonaNotFoundError("Volume 'x' not found", 404), Unavailable, "Unavailable"),
+        (sdk.DaytonaConflictError("exists", 409), None, ""),
+        (sdk.DaytonaInternalServerError("oops", 500), None, ""),
+        (sdk.DaytonaBadGatewayError("<html>", 502), None, ""),
+        (sdk.DaytonaConnectionError("reset"), None, ""),
+        (sdk.DaytonaTimeoutError("slow"), None, ""),
+    ],
+)
+def test_an_error_is_certain_only_when_nothing_can_have_been_made(
+    error: Exception, sort: type[Exception] | None, reason: str
+) -> None:
+    told = certain(error, "it cannot be made")
+    assert type(told) is (type(None) if sort is None else sort)
+    if isinstance(told, Unavailable):
+        assert told.reason == reason
+        assert told.retry_after_s > 0
+    if isinstance(told, Refused):
+        assert told.hint
+
+
+@pytest.mark.parametrize(
+    ("headers", "after_s"),
+    [
+        ({"Retry-After-sandbox-create": "7"}, 7.0),
+        ({"retry-after-Authenticated": "3", "RETRY-AFTER-sandbox-create": "12.5"}, 12.5),
+        ({"Retry-After": "4"}, 4.0),
+        ({"Retry-After-sandbox-create": "soon"}, RATE_AFTER_S),
+        ({"X-RateLimit-Reset-sandbox-create": "60"}, RATE_AFTER_S),
+        ({}, RATE_AFTER_S),
+    ],
+)
+def test_each_throttler_has_a_header_of_its_own(headers: dict[str, str], after_s: float) -> None:
+    assert retry_after_s(headers) == after_s
+
+
+def test_the_page_of_a_proxy_is_not_told() -> None:
+    page = "Failed to create sandbox: <html><body><h1>502 Bad Gateway</h1></body></html>"
+    said = words(sdk.DaytonaBadGatewayError(page, status_code=502))
+    assert said == "Failed to create sandbox: HTTP 502 from a proxy"
+    assert words(sdk.DaytonaError("it is 1 < 2.\nReally.")) == "it is 1 < 2. Really"
+    assert words(TimeoutError()) == "TimeoutError"
+    assert len(words(sdk.DaytonaError("x" * 9000))) == 400
+
+
+# -- endings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (Facts("started"), None),
+        (Facts("starting"), None),
+        (Facts("creating"), None),
+        (Facts("paused"), None),
+        (Facts("unknown"), None),
+        (Facts("a_state_of_the_future"), None),
+        (Facts("destroying", ours=True), None),
+        (Facts("destroyed", ours=True, evicted=True), Cause.STOPPED),
+        (Facts("destroyed", evicted=True), Cause.PREEMPTED),
+        (Facts("destroyed", queue_timed_out=True), Cause.QUEUE),
+        (Facts("destroyed", expired=True), Cause.TIMEOUT),
+        (Facts("destroyed"), Cause.TERMINATED),
+        (Facts("stopped"), Cause.TERMINATED),
+        (Facts("archived"), Cause.TERMINATED),
+        (Facts("error", error="runner lost"), Cause.FAILED),
+        (Facts("build_failed"), Cause.FAILED),
+        (Facts(""), Cause.UNKNOWN),
+        (Facts("", ours=True), Cause.STOPPED),
+    ],
+)
+def test_why_a_sandbox_without_an_end_record_is_over(facts: Facts, cause: Cause | None) -> None:
+    found = fate(facts)
+    assert (found.cause if found else None) == cause
+    if cause is Cause.FAILED:
+        assert found is not None
+        assert found.detail == facts.error
+
+
+# -- machines --------------------------------------------------------------------------------------
+
+
+def made(**resources: Any) -> Machine:
+    return machine(Resources.model_validate(resources))
+
+
+def test_a_machine_is_whole_and_what_was_rounded_is_said() -> None:
+    assert made() == Machine()
+    assert made(cpu=2, memory="4Gi", disk="10Gi") == Machine(2, 4, 10)
+    small = made(cpu="100m", memory=1, disk="512Mi")
+    assert (small.cpu, small.memory, small.disk) == (1, 1, 1)
+    assert small.note == "rounded up: cpu 0.1 to 1, memory 9.31e-10 to 1 GiB, disk 0.5 to 1 GiB"
+    assert made(cpu=2, memory="4Gi").note == ""
+
+
+def test_gpus_are_asked_for_by_the_sdks_own_names() -> None:
+    assert made(gpu="h100:2") == Machine(gpu=2, gpu_type="H100")
+    assert made(gpu="any") == Machine(gpu=1, gpu_type=None)
+    with pytest.raises(Refused, match="`H10`, which Daytona does not have") as caught:
+        made(gpu="H10")
+    assert "did you mean `H100`?" in caught.value.hint
+
+
+def test_the_list_of_gpus_is_the_sdks() -> None:
+    from daytona import GpuType
+
+    known = {one.value for one in GpuType}
+    assert set(GPUS) == {one for one in known if not one.startswith("unknown")}
+
+
+def test_the_whole_machine_is_paid_for() -> None:
+    table = prices.load("daytona")
+    half = Resources.model_validate({"cpu": 0.5, "memory": "512Mi", "gpu": "H100:1"})
+    whole = Resources.model_validate({"cpu": 1, "memory": "1Gi", "gpu": "H100:1"})
+    assert table.usd_per_s(billed(half)) == table.usd_per_s(whole)
+    unknown = Resources.model_validate({"gpu": "B300:1"})
+    assert table.usd_per_s(billed(unknown)) is None
+
+
+# -- guests and frames -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "label"),
+    [
+        ({"python": "1"}, "python"),
+        ({"script": "true"}, "python"),
+        ({"script": "true", "image": "alpine:3"}, "posix"),
+        ({"python": "1", "image": "me/mine:1"}, "python"),
+        ({"script": "true", "image": {"snapshot": "s"}}, "posix-uploaded"),
+        ({"python": "1", "image": {"snapshot": "s"}}, "python-uploaded"),
+    ],
+)
+def test_which_guest_a_sandbox_has_is_told_by_its_label(
+    template: dict[str, Any], label: str
+) -> None:
+    guest = Guest.of_template(Template.model_validate(template))
+    assert guest.label == label
+    assert Guest.of_label(label) == guest
+
+
+def log(at: int, data: bytes, *, as_hex: bool = False) -> bytes:
+    text = {"hex": data.hex()} if as_hex else {"b64": base64.b64encode(data).decode()}
+    return json.dumps({"e": "log", "at": at, **text}, separators=(",", ":")).encode() + b"\n"
+
+
+def test_how_far_a_piece_came_is_counted_as_the_mirror_counts() -> None:
+    started = b'{"e":"started","at":1.5}\n'
+    piece = started + log(10, b"hello") + b'{"e":"alive"}\n' + log(15, b"!", as_hex=True)
+    there = reached(piece, At(journal=100, log=10))
+    assert (there.at, there.over) == (At(journal=100 + len(started), log=16), False)
+    ended = b'{"e":"ended","at":2}\n'
+    there = reached(ended + b'{"e":"eof"}\n', there.at)
+    assert (there.at.journal, there.over) == (100 + len(started) + len(ended), True)
+    assert reached(b"", At(3, 4)).at == At(3, 4)
+
+
+# -- credentials of a clone ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "found"),
+    [
+        ("https://github.com/a/b", {"GITHUB_TOKEN": "t"}, ("x-access-token", "t")),
+        (
+            "https://github.com/a/b",
+            {"GIT_TOKEN": "g", "GITHUB_TOKEN": "t"},
+            ("x-access-token", "g"),
+        ),
+        ("https://gitlab.com/a/b", {"GITLAB_TOKEN": "t"}, ("oauth2", "t")),
+        ("https://example.org/a", {"GITHUB_TOKEN": "t"}, None),
+        ("https://example.org/a", {"GIT_TOKEN": "t", "GIT_USERNAME": "me"}, ("me", "t")),
+        ("http://example.org/a", {"GIT_TOKEN": "t"}, None),
+        ("http://127.0.0.1:8080/a", {"GIT_TOKEN": "t"}, ("x-access-token", "t")),
+        ("git@github.com:a/b", {"GITHUB_TOKEN": "t"}, None),
+        ("https://github.com/a/b", {}, None),
+    ],
+)
+def test_a_token_goes_to_its_own_host_alone_and_over_safe_lines(
+    url: str, environment: dict[str, str], found: tuple[str, str] | None
+) -> None:
+    assert credentials(GitSource(url=url), environment) == found
