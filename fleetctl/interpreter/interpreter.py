@@ -1,0 +1,213 @@
+"""The Python API: an interpreter whose code runs in a sandbox, and keeps its state there.
+
+    with Interpreter(provider="local") as interpreter:
+        result = interpreter.execute("SUBMIT(total=sum(range(1000)))")
+    print(result.total)
+
+Every method has an async twin. Any number of interpreters may be used from any threads at once;
+executions of one follow one another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from fleetctl.errors import UsageError
+from fleetctl.interpreter import leaving, loop, uploading
+from fleetctl.interpreter.options import ExecutionProfile, Options
+from fleetctl.interpreter.result import FinalOutput
+from fleetctl.interpreter.runtime import Callback, Runtime, Tool, Work
+
+RESERVED_NAMES = ("SUBMIT", "print")
+Self = TypeVar("Self", bound="BaseInterpreter")
+Profile = ExecutionProfile | str
+
+
+class BaseInterpreter:
+    """What all interpreters share; the constructors are in modal.py and daytona.py."""
+
+    def __init__(self, options: Options, profile: ExecutionProfile) -> None:
+        self._options = options
+        self._tools: dict[str, Tool] = {}
+        self._runtime = Runtime(options, self._tools)
+        leaving.remember(self._runtime)
+        # Nobody can reach it any more, so nobody else can end it.
+        weakref.finalize(self, leaving.abandon, self._runtime).atexit = False
+        self.output_fields: Sequence[Mapping[str, Any]] | None = None
+        self.execution_event_callback: Callback | None = None
+        self.default_execution_profile = profile
+
+    @property
+    def provider(self) -> str:
+        return self._options.provider
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """Functions of this process that code may call by name, from any of its threads.
+
+        Arguments and values travel as JSON; a value that is none becomes its text. An error is a
+        RuntimeError in the code. A function that several threads call at once must allow that.
+        """
+        return self._tools
+
+    @tools.setter
+    def tools(self, value: Mapping[str, Tool]) -> None:
+        _check_names(value)
+        given = dict(value)
+        self._tools.clear()
+        self._tools.update(given)
+
+    def start(self) -> None:
+        """Make the sandbox, unless it is there. Raises FleetctlError."""
+        loop.run(self._runtime.start())
+
+    def execute(
+        self,
+        code: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        execution_profile: Profile | None = None,
+    ) -> str | FinalOutput:
+        """Run code in the sandbox, with `variables` set as globals before it; globals stay.
+
+        Returns a FinalOutput when the code called SUBMIT, else the text that it printed, with what
+        it wrote to stderr and the error that ended it. Errors of the code are never raised.
+
+        Raises InterpreterError when the sandbox ended or the code took longer than
+        execute_timeout. The state is lost then. Code is never run twice; the next call starts a new
+        sandbox.
+        """
+        return loop.run(self._runtime.execute(self._work(code, variables, execution_profile)))
+
+    def shutdown(self) -> None:
+        """End the sandbox, confirmed. Waits for an execution that goes on. Idempotent."""
+        loop.run(self._runtime.shutdown())
+
+    def commit(self) -> None:
+        """Have the volume keep what was written so far. Nothing to do without a volume."""
+        loop.run(self._runtime.commit())
+
+    def reload(self) -> None:
+        """See what others have written to the volume. Nothing to do without a volume."""
+        loop.run(self._runtime.reload())
+
+    def upload_to_volume(
+        self,
+        local_dirs: Mapping[str, str] | None = None,
+        local_files: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        """Copy local directories and files ({local path: path on the volume}) to the volume.
+
+        A path that exists there is left alone. Returns the paths that were written. Raises
+        ValueError without a volume, FileNotFoundError, InterpreterError.
+        """
+        return loop.run(self._upload(local_dirs or {}, local_files or {}))
+
+    async def astart(self) -> None:
+        await loop.join(self._runtime.start())
+
+    async def aexecute(
+        self,
+        code: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        execution_profile: Profile | None = None,
+    ) -> str | FinalOutput:
+        """`execute` for a coroutine. When it is cancelled, the code is interrupted."""
+        work = self._work(code, variables, execution_profile)
+        return await loop.join(self._runtime.execute(work))
+
+    async def ashutdown(self) -> None:
+        await loop.join(self._runtime.shutdown())
+
+    async def acommit(self) -> None:
+        await loop.join(self._runtime.commit())
+
+    async def areload(self) -> None:
+        await loop.join(self._runtime.reload())
+
+    async def aupload_to_volume(
+        self,
+        local_dirs: Mapping[str, str] | None = None,
+        local_files: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        return await loop.join(self._upload(local_dirs or {}, local_files or {}))
+
+    @contextlib.contextmanager
+    def execution_profile(self: Self, profile: Profile) -> Iterator[Self]:
+        """Executions inside the block have this profile."""
+        before = self.default_execution_profile
+        self.default_execution_profile = ExecutionProfile(profile)
+        try:
+            yield self
+        finally:
+            self.default_execution_profile = before
+
+    def __enter__(self: Self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    async def __aenter__(self: Self) -> Self:
+        await self.astart()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.ashutdown()
+
+    def __repr__(self) -> str:
+        state = "started" if self._runtime.started else "not started"
+        return f"<{type(self).__name__} on {self.provider}, {state}>"
+
+    def _work(
+        self, code: str, variables: Mapping[str, Any] | None, profile: Profile | None
+    ) -> Work:
+        """Raises UsageError for names that cannot be."""
+        _check_names(self._tools)
+        given = dict(variables or {})
+        for name in given:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise UsageError(f"variable `{name}` is no name that Python allows")
+        fields = tuple(str(one["name"]) for one in self.output_fields or () if one.get("name"))
+        return Work(
+            code=code,
+            variables=given,
+            fields=fields,
+            profile=ExecutionProfile(profile or self.default_execution_profile).value,
+            callback=self.execution_event_callback,
+        )
+
+    async def _upload(
+        self, local_dirs: Mapping[str, str], local_files: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        if not self._options.volume:
+            raise ValueError("there is no volume to upload to; pass volume_name")
+        wanted = uploading.wanted_files(local_dirs, local_files)
+        return await self._runtime.use(lambda talk: uploading.upload(talk, wanted))
+
+
+def _check_names(tools: Mapping[str, Tool]) -> None:
+    """Raises ValueError for a tool that code could not call."""
+    for name, tool in tools.items():
+        if name in RESERVED_NAMES or not name.isidentifier():
+            raise ValueError(
+                f"a tool cannot be called `{name}`; any other name that Python allows can"
+            )
+        if not callable(tool):
+            raise ValueError(f"tool `{name}` is a {type(tool).__name__}, not a function")

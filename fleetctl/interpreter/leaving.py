@@ -1,0 +1,60 @@
+"""Ends the sandboxes of interpreters that nobody shut down: dropped ones, and all at exit.
+
+Used by interpreter.py. What a killed process leaves is up to the provider's own safeguards.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+
+from fleetctl.errors import FleetctlError
+from fleetctl.interpreter import loop
+from fleetctl.interpreter.conversation import Conversation
+from fleetctl.interpreter.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+_alive: weakref.WeakSet[Runtime] = weakref.WeakSet()
+_ending: set[Future[None]] = set()
+_lock = threading.Lock()
+_left_to_parent: list[Conversation | None] = []  # kept, so that no destructor ends what is in use
+
+
+def remember(runtime: Runtime) -> None:
+    with _lock:
+        _alive.add(runtime)
+
+
+def abandon(runtime: Runtime) -> None:
+    """Its interpreter was dropped. Called by the garbage collector, so it must not wait."""
+    if runtime.started:
+        ending = loop.post(runtime.shutdown(at_once=True))
+        _ending.add(ending)
+        ending.add_done_callback(_ending.discard)
+
+
+def _end_all() -> None:
+    with _lock:
+        runtimes = [runtime for runtime in _alive if runtime.started]
+    for ending in [*_ending, *(loop.post(one.shutdown(at_once=True)) for one in runtimes)]:
+        try:
+            ending.result()
+        except FleetctlError as error:
+            log.warning("sandbox not ended at exit", extra={"error": str(error)})
+
+
+def _forget_in_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _ending.clear()
+    for runtime in list(_alive):
+        _left_to_parent.append(runtime.leave_to_parent())
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_forget_in_fork)

@@ -1,0 +1,91 @@
+"""The one event loop that all interpreters of this process share, in a thread of its own.
+
+Called by interpreter.py. Callers may be threads or coroutines of other loops, as many as they like;
+all that touches a session happens here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Do it there and wait here. When the wait is interrupted, the work is cancelled."""
+    future = post(work)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def post(work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Have it done there without waiting."""
+    return asyncio.run_coroutine_threadsafe(work, _the_loop())
+
+
+async def join(work: Coroutine[Any, Any, T]) -> T:
+    """The same for a coroutine of another loop."""
+    return await asyncio.wrap_future(post(work))
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call what may block. A thread that dies with the process: it may be a tool that hangs."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def call() -> None:
+        try:
+            settle = _settled(done, function(), None)
+        except BaseException as error:  # noqa: BLE001 - carried over to whoever waits
+            settle = _settled(done, None, error)
+        loop.call_soon_threadsafe(settle)
+
+    threading.Thread(target=call, name="fleetctl-tool", daemon=True).start()
+    return await done
+
+
+def _settled(
+    done: asyncio.Future[Any], value: object, error: BaseException | None
+) -> Callable[[], None]:
+    def settle() -> None:
+        if done.done():
+            return  # nobody waits any more
+        if error is None:
+            done.set_result(value)
+        elif isinstance(error, StopIteration):
+            done.set_exception(RuntimeError(f"StopIteration: {error}"))  # a future takes none
+        else:
+            done.set_exception(error)
+
+    return settle
+
+
+def _the_loop() -> asyncio.AbstractEventLoop:
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(
+                target=_loop.run_forever, name="fleetctl-interpreters", daemon=True
+            ).start()
+        return _loop
+
+
+def _start_anew() -> None:
+    """In a fork there is no such thread."""
+    global _loop, _lock
+    _loop, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_anew)

@@ -1,0 +1,98 @@
+"""Interpreters in the manner of Modal's: `Interpreter` on any provider, `ModalInterpreter` on
+`modal` unless told otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fleetctl.errors import Refused
+from fleetctl.interpreter.interpreter import BaseInterpreter
+from fleetctl.interpreter.options import (
+    ExecutionProfile,
+    Manner,
+    Options,
+    chosen_provider,
+    split_secrets,
+)
+
+APP_NAME = "fleetctl-interpreter"
+
+
+class Interpreter(BaseInterpreter):
+    """Python code in a sandbox: helpers for texts, buffers and a volume; SUBMIT with any arguments.
+
+    provider: where; else $FLEETCTL_PROVIDER, else `local`.
+    timeout: seconds that a sandbox lives; idle_timeout: that it lives with nothing to do;
+    execute_timeout: that one execution may take, by default as long as the sandbox lives.
+    image_python_version, image_pip_packages: what the sandbox has; by default what the provider's
+    interpreters have (`local`: the Python that runs this, `modal`: 3.12 with numpy and pandas).
+    volume_name: a volume, made when it does not exist, at volume_mount_path.
+    secrets: {variable: value}, or names of secrets that the provider keeps (or its own objects);
+    secret_name: one more of those. image, app, app_name: the provider's own, for Modal.
+    summarize_stdout: text of more than stdout_summary_threshold characters becomes its size and its
+    first stdout_summary_prefix_len characters.
+    async_execute: accepted for compatibility; every method here has a twin that never blocks.
+    sub_lm: refused, as there is no llm_query yet.
+    """
+
+    _default_provider = "local"
+
+    def __init__(
+        self,
+        *,
+        provider: str | None = None,
+        image: object | None = None,
+        app: object | None = None,
+        secrets: Mapping[str, str] | Sequence[object] | None = None,
+        timeout: float = 600,
+        idle_timeout: float | None = None,
+        execute_timeout: float | None = None,
+        app_name: str = APP_NAME,
+        secret_name: str | None = None,
+        image_python_version: str | None = None,
+        image_pip_packages: Sequence[str] | None = None,
+        volume_name: str | None = None,
+        volume_mount_path: str = "/data",
+        summarize_stdout: bool = True,
+        stdout_summary_threshold: int = 10_000,
+        stdout_summary_prefix_len: int = 200,
+        sub_lm: object | None = None,
+        default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
+        async_execute: bool = True,  # noqa: ARG002 - see the docstring
+    ) -> None:
+        refuse_language_model(sub_lm)
+        values, names, objects = split_secrets(secrets, secret_name)
+        options = Options(
+            provider=chosen_provider(provider, self._default_provider),
+            manner=Manner.MODAL,
+            timeout_s=timeout,
+            idle_timeout_s=idle_timeout,
+            execute_timeout_s=execute_timeout,
+            python_version=image_python_version,
+            pip_packages=None if image_pip_packages is None else tuple(image_pip_packages),
+            volume=volume_name,
+            mount_path=volume_mount_path,
+            secrets=values,
+            secret_names=names,
+            native={"image": image, "app": app, "app_name": app_name, "secrets": objects or None},
+            summary_threshold=stdout_summary_threshold if summarize_stdout else None,
+            summary_prefix=stdout_summary_prefix_len,
+        )
+        super().__init__(options, ExecutionProfile(default_execution_profile))
+
+
+class ModalInterpreter(Interpreter):
+    """As `Interpreter`, on provider `modal` unless `provider` or $FLEETCTL_PROVIDER says
+    otherwise.
+    """
+
+    _default_provider = "modal"
+
+
+def refuse_language_model(sub_lm: object | None) -> None:
+    if sub_lm is not None:
+        raise Refused(
+            "sub_lm is for llm_query, which comes with a later release of fleetctl",
+            hint="give a function of that name: interpreter.tools['llm_query'] = ...",
+        )

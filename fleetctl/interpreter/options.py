@@ -1,0 +1,143 @@
+"""What an interpreter was asked for, and the order for a session that follows from it."""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+from fleetctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from fleetctl.providers.session import SessionOrder
+    from specs.template import GitSource, Image
+
+PROVIDER_VARIABLE = "FLEETCTL_PROVIDER"
+
+T = TypeVar("T")
+
+
+class ExecutionProfile(StrEnum):
+    """What code may use besides Python. ROOT_INTERLOCUTOR: SUBMIT alone; the others: all helpers
+    and tools.
+    """
+
+    ROOT_INTERLOCUTOR = "ROOT_INTERLOCUTOR"
+    RLM_ROOT = "RLM_ROOT"
+    RLM_DELEGATE = "RLM_DELEGATE"
+    MAINTENANCE = "MAINTENANCE"
+
+
+class Manner(StrEnum):
+    """Which of the two families of helpers, SUBMIT and error texts code finds."""
+
+    MODAL = "modal"
+    DAYTONA = "daytona"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Checked when made: raises UsageError. provider: "" is for later, see `chosen_provider`."""
+
+    provider: str
+    manner: Manner
+    timeout_s: float
+    idle_timeout_s: float | None = None
+    execute_timeout_s: float | None = None
+    python_version: str | None = None
+    pip_packages: tuple[str, ...] | None = None
+    volume: str | None = None
+    mount_path: str = "/data"
+    repository: tuple[str, str | None] | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_names: tuple[str, ...] = ()
+    native: Mapping[str, object] = field(default_factory=dict, repr=False)
+    summary_threshold: int | None = None  # characters of stdout; None = never summarised
+    summary_prefix: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_s", "idle_timeout_s", "execute_timeout_s"):
+            value = getattr(self, name)
+            if value is not None and not (0 < value < math.inf):
+                raise UsageError(
+                    f"{name.removesuffix('_s')} is `{value}`; it must be seconds above 0"
+                )
+        if not self.mount_path.startswith("/"):
+            raise UsageError(
+                f"volume_mount_path is `{self.mount_path}`; it must be an absolute path"
+            )
+
+
+def chosen_provider(asked: str | None, default: str) -> str:
+    """The provider asked for, else $FLEETCTL_PROVIDER, else the class's own."""
+    return asked or os.environ.get(PROVIDER_VARIABLE) or default
+
+
+def split_secrets(
+    secrets: Mapping[str, str] | Sequence[object] | None, name: str | None
+) -> tuple[dict[str, str], tuple[str, ...], tuple[object, ...]]:
+    """(values by variable, names of secrets that the provider keeps, the provider's own objects)"""
+    if isinstance(secrets, Mapping):
+        return dict(secrets), (name,) if name else (), ()
+    given = list(secrets or ())
+    names = [one for one in given if isinstance(one, str)] + ([name] if name else [])
+    return {}, tuple(names), tuple(one for one in given if not isinstance(one, str))
+
+
+def session_order(options: Options) -> SessionOrder:
+    """Raises UsageError for what no provider could carry out."""
+    from fleetctl.guest.assemble import driver_source
+    from fleetctl.providers.session import SessionOrder, VolumePlace
+
+    daytona = options.manner is Manner.DAYTONA
+    place = None
+    if options.volume or daytona:
+        # Daytona's code finds the directory also without a volume, and loses it with the sandbox.
+        place = VolumePlace(options.mount_path, options.volume)
+    return SessionOrder(
+        name=f"fleetctl-{uuid.uuid4().hex[:20]}",
+        driver=driver_source(),
+        lifetime_s=options.timeout_s,
+        image=_image(options),
+        place=place,
+        repository=_repository(options),
+        workspace=daytona,
+        secrets=options.secret_names,
+        native=options.native,
+    )
+
+
+def _image(options: Options) -> Image | None:
+    if options.python_version is None and options.pip_packages is None:
+        return None
+    from specs.template import Image
+
+    pip = tuple(options.pip_packages or ())
+    return _checked(lambda: Image(python=options.python_version, pip=pip))
+
+
+def _repository(options: Options) -> GitSource | None:
+    if options.repository is None:
+        return None
+    from specs.template import GitSource
+
+    url, ref = options.repository
+    return _checked(lambda: GitSource(url=url, ref=ref))
+
+
+def _checked(make: Callable[[], T]) -> T:
+    """What a model of specs/ says of a wrong value, as one of our errors."""
+    from pydantic import ValidationError
+
+    try:
+        return make()
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = first["msg"].removeprefix("Value error, ")
+        raise UsageError(
+            f"{'.'.join(map(str, first['loc']))} is `{first['input']}`; {what}"
+        ) from None

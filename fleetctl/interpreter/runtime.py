@@ -1,0 +1,235 @@
+"""One interpreter's life on the shared loop: opening its session, executing, losing it.
+
+Used by interpreter.py, whose methods are these with a thread or another loop around them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fleetctl.errors import FleetctlError, Unavailable
+from fleetctl.home import home
+from fleetctl.interpreter import loop
+from fleetctl.interpreter.conversation import Conversation, Problem, Tool
+from fleetctl.interpreter.errors import START_ANEW, InterpreterError, redact
+from fleetctl.interpreter.events import ExecutionEvents, output_keys
+from fleetctl.interpreter.options import Options, session_order
+from fleetctl.interpreter.result import FinalOutput
+
+SYNC_S = 30.0  # for a volume to take what was written, before the sandbox goes
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+__all__ = ["Callback", "Runtime", "Tool", "Work"]
+
+Callback = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call of `execute`."""
+
+    code: str
+    variables: Mapping[str, Any]
+    fields: tuple[str, ...]
+    profile: str
+    callback: Callback | None
+
+
+class Runtime:
+    """tools: the interpreter's own table, which may change at any time."""
+
+    def __init__(self, options: Options, tools: Mapping[str, Tool]) -> None:
+        self._options = options
+        self._tools = tools
+        self._turn = asyncio.Lock()  # executions of one interpreter follow one another
+        self._talk: Conversation | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._talk is not None and not self._talk.over
+
+    async def start(self) -> None:
+        async with self._turn:
+            await self._ensure()
+
+    async def execute(self, work: Work) -> str | FinalOutput:
+        async with self._turn:
+            events = ExecutionEvents(work.code, work.profile)
+            await self._tell(work.callback, events.start())
+            try:
+                answer = await self._ask(work)
+            except FleetctlError as error:
+                told = {"error_type": type(error).__name__, "error": str(error)}
+                ended = events.complete("exception", success=False, **told)
+                await self._tell(work.callback, ended)
+                raise
+            result, ended = self._read(answer, events)
+            await self._tell(work.callback, ended)
+            return result
+
+    async def commit(self) -> None:
+        """Have the volume keep what was written. Raises InterpreterError."""
+        async with self._turn:
+            if self._options.volume and self.started:
+                talk = await self._ensure()
+                if problem := await talk.ask("sync"):
+                    raise InterpreterError(f"the volume does not take what was written: {problem}")
+
+    async def reload(self) -> None:
+        async with self._turn:
+            if self._options.volume and self._talk is not None and not self._talk.over:
+                await self._talk.reload()
+
+    async def use(self, act: Callable[[Conversation], Awaitable[T]]) -> T:
+        """`act(conversation)`, between executions."""
+        async with self._turn:
+            try:
+                return await act(await self._ensure())
+            except Problem as error:
+                raise InterpreterError(str(error)) from None
+
+    async def shutdown(self, *, at_once: bool = False) -> None:
+        """at_once: without waiting for an execution that goes on, which then fails."""
+        if at_once:
+            await self._lose()
+            return
+        async with self._turn:
+            talk = self._talk
+            if talk is not None and not talk.over and self._options.volume:
+                # What code wrote with `open` is kept as well as what the helpers wrote.
+                asked = asyncio.create_task(talk.ask("sync"))
+                await asyncio.wait([asked], timeout=SYNC_S)
+                if not asked.done() or asked.exception() is not None:
+                    log.warning("volume not synced before shutdown")
+            await self._lose()
+
+    def leave_to_parent(self) -> Conversation | None:
+        """In a fork: forget a sandbox that is not ours, and who waited for it."""
+        talk, self._talk = self._talk, None
+        self._turn = asyncio.Lock()
+        return talk
+
+    async def _ensure(self) -> Conversation:
+        """The conversation with a living driver. Raises FleetctlError."""
+        if self._talk is not None and not self._talk.over:
+            return self._talk
+        await self._lose()
+        from fleetctl import wiring
+
+        order = session_order(self._options)
+        session = await wiring.open_session(self._options.provider, home(), order)
+        talk = Conversation(session, self._tools)
+        try:
+            await talk.greeted()
+            await talk.ask("setup", **self._setup(session.place_root, session.workspace))
+        except BaseException as error:
+            await talk.stop()
+            if isinstance(error, InterpreterError):
+                raise self._redacted(error) from None
+            raise
+        self._talk = talk
+        return talk
+
+    async def _lose(self) -> None:
+        talk, self._talk = self._talk, None
+        if talk is not None:
+            try:
+                await talk.stop()
+            except Unavailable:
+                self._talk = talk  # so that the next shutdown tries again
+                raise
+
+    async def _ask(self, work: Work) -> Mapping[str, Any]:
+        """The driver's answer. The code is sent once; what becomes of it then is final."""
+        talk = await self._ensure()
+        order = {
+            "code": work.code,
+            "variables": {name: _plain(value) for name, value in work.variables.items()},
+            "tools": sorted(self._tools),
+            "fields": list(work.fields),
+            "profile": work.profile,
+        }
+        limit_s = self._options.execute_timeout_s or self._options.timeout_s
+        asked = asyncio.create_task(talk.ask("execute", **order))
+        try:
+            await asyncio.wait([asked], timeout=limit_s)
+        except asyncio.CancelledError:
+            asked.cancel()
+            await asyncio.wait([asked])
+            raise
+        if not asked.done():
+            await self._lose()
+            await asyncio.wait([asked])
+            raise InterpreterError(
+                f"the code did not end within {limit_s:g} s; its sandbox was stopped and its state"
+                " is lost",
+                hint=f"raise execute_timeout; {START_ANEW}",
+            )
+        try:
+            answer: Mapping[str, Any] = asked.result()
+        except InterpreterError as error:
+            await self._lose()
+            raise self._redacted(error) from None
+        return answer
+
+    def _setup(self, root: str, workspace: str) -> dict[str, Any]:
+        options = self._options
+        return {
+            "manner": options.manner.value,
+            "mount": options.mount_path,
+            "root": root if options.volume else "",
+            "workspace": workspace,
+            "env": dict(options.secrets),
+            "idle_s": options.idle_timeout_s,
+        }
+
+    def _read(
+        self, answer: Mapping[str, Any], events: ExecutionEvents
+    ) -> tuple[str | FinalOutput, dict[str, Any]]:
+        if answer["final"] is not None:
+            final = json.loads(answer["final"])
+            keys = output_keys(final)
+            return FinalOutput(final), events.complete(
+                "final_output", success=True, output_keys=keys
+            )
+        stdout, stderr = self._summarised(answer["stdout"]), answer["stderr"]
+        if not stderr:
+            return stdout, events.complete("stdout", success=True, stdout_preview=stdout)
+        preview = redact(stderr, self._options.secrets.values())
+        done = events.complete("stderr", success=not answer["failed"], stderr_preview=preview)
+        return stdout + ("\n" if stdout else "") + stderr, done
+
+    def _summarised(self, text: str) -> str:
+        limit = self._options.summary_threshold
+        if limit is None or len(text) <= limit:
+            return text
+        prefix = text[: self._options.summary_prefix]
+        lines = len(text.splitlines())
+        return f'[Output: {len(text):,} chars, {lines:,} lines]\nPrefix: "{prefix}..."'
+
+    def _redacted(self, error: InterpreterError) -> InterpreterError:
+        text = redact(str(error), self._options.secrets.values())
+        return InterpreterError(text, hint=error.hint)
+
+    async def _tell(self, callback: Callback | None, event: dict[str, Any]) -> None:
+        if callback is None:
+            return
+        try:
+            await loop.in_thread(lambda: callback(event))
+        except Exception:
+            log.exception("execution event callback failed")
+
+
+def _plain(value: Any) -> Any:
+    """A variable as it is when it can travel, else its text."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+    return value

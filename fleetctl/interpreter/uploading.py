@@ -1,0 +1,63 @@
+"""Sends local files onto a session's volume, through the driver. Used by interpreter.py."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from fleetctl.interpreter.conversation import Conversation
+from fleetctl.interpreter.errors import InterpreterError
+
+PIECE_BYTES = 3 * 256 * 1024  # of a file in one message; a multiple of three encodes without rest
+
+
+def wanted_files(
+    local_dirs: Mapping[str, str], local_files: Mapping[str, str]
+) -> dict[str, list[tuple[Path, str]]]:
+    """remote path as asked -> (local file, its remote path). Raises FileNotFoundError."""
+    wanted = {}
+    for local, remote in local_files.items():
+        path = Path(local)
+        if not path.is_file():
+            raise FileNotFoundError(f"`{local}` is no file")
+        wanted[remote] = [(path, remote)]
+    for local, remote in local_dirs.items():
+        top = Path(local)
+        if not top.is_dir():
+            raise FileNotFoundError(f"`{local}` is no directory")
+        wanted[remote] = [
+            (path, str(PurePosixPath(remote) / path.relative_to(top).as_posix()))
+            for path in sorted(top.rglob("*"))
+            if path.is_file()
+        ]
+    return wanted
+
+
+async def upload(
+    talk: Conversation, wanted: Mapping[str, list[tuple[Path, str]]]
+) -> tuple[str, ...]:
+    """The remote paths that were written: those of `wanted` that did not exist yet."""
+    written = []
+    for remote, files in wanted.items():
+        if await talk.ask("exists", path=remote):
+            continue
+        for local, path in files:
+            for piece, first, last in _pieces(local):
+                await talk.ask("put", path=path, data=piece, first=first, last=last)
+        written.append(remote)
+    if written and (problem := await talk.ask("sync")):
+        raise InterpreterError(f"the volume does not take what was written: {problem}")
+    return tuple(written)
+
+
+def _pieces(path: Path) -> Iterator[tuple[str, bool, bool]]:
+    """(base64 text, whether it is the first piece, whether it is the last)"""
+    with path.open("rb") as file:
+        piece, first = file.read(PIECE_BYTES), True
+        while True:
+            following = file.read(PIECE_BYTES)
+            yield base64.b64encode(piece).decode(), first, not following
+            if not following:
+                return
+            piece, first = following, False

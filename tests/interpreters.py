@@ -1,0 +1,180 @@
+"""Where tests of interpreters run: one entry a provider, so that every test runs on each.
+
+A place makes its provider ready for the test and for programs that it starts, and gives the
+environment variables that lead there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fleetctl.providers.local.paths import Layout
+from tests.contracts.local_worlds import stop_keepers
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.emulators.modal.running import ModalEmulator
+
+Variables = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """name: of the provider; read_volume: a file's text, looked at from outside of sandboxes;
+    sandboxes: how many there are; serve: the url under which a repository here is cloned there.
+    """
+
+    name: str
+    variables: Variables
+    read_volume: Callable[[str, str], str]
+    sandboxes: Callable[[], int]
+    serve: Callable[[Path], str]
+
+
+@contextmanager
+def local(directory: Path) -> Iterator[Place]:
+    layout = Layout(directory / "home")
+    sessions = layout.root / "sessions"
+
+    def count() -> int:
+        return len([one for one in sessions.glob("*") if one.is_dir()])
+
+    yield Place(
+        "local",
+        {"FLEETCTL_HOME": str(layout.home)},
+        lambda volume, path: (layout.volume(volume) / path).read_text(encoding="utf-8"),
+        count,
+        lambda repository: f"file://{repository}",
+    )
+    stop_keepers(directory / "home")
+
+
+@contextmanager
+def modal(directory: Path) -> Iterator[Place]:
+    """One emulated Modal for all tests of a process: its images are built once."""
+    emulator = _emulated_modal()
+
+    def read(volume: str, path: str) -> str:
+        [found] = [one for one in emulator.state()["volumes"] if one["name"] == volume]
+        return (Path(found["directory"]) / path).read_text(encoding="utf-8")
+
+    with _served(directory / "served") as serve:
+        variables = {"FLEETCTL_HOME": str(directory / "home"), **emulator.env}
+        yield Place("modal", variables, read, lambda: len(emulator.live()), serve)
+    for volume in emulator.state()["volumes"]:
+        shutil.rmtree(volume["directory"])
+        Path(volume["directory"]).mkdir()
+
+
+@contextmanager
+def daytona(directory: Path) -> Iterator[Place]:
+    """One emulated Daytona for all tests of a process: its images are built once."""
+    emulator = _emulated_daytona()
+
+    def volumes() -> list[dict[str, Any]]:
+        return [one for one in emulator.state()["volumes"] if one["state"] != "deleted"]
+
+    def read(volume: str, path: str) -> str:
+        [found] = [one for one in volumes() if one["name"] == volume]
+        return (Path(found["directory"]) / path).read_text(encoding="utf-8")
+
+    with _served(directory / "served") as serve:
+        variables = {"FLEETCTL_HOME": str(directory / "home"), **emulator.env}
+        yield Place("daytona", variables, read, lambda: len(emulator.state()["present"]), serve)
+    for volume in volumes():
+        shutil.rmtree(volume["directory"])
+        Path(volume["directory"]).mkdir()
+
+
+@cache
+def _emulated_daytona() -> DaytonaEmulator:
+    emulator = DaytonaEmulator()
+    emulator.start()
+    atexit.register(emulator.stop)
+    return emulator
+
+
+@cache
+def _emulated_modal() -> ModalEmulator:
+    emulator = ModalEmulator()
+    emulator.start()
+    atexit.register(emulator.stop)
+    return emulator
+
+
+@contextmanager
+def _served(directory: Path) -> Iterator[Callable[[Path], str]]:
+    """Repositories over plain HTTP on loopback, as the last call saw them."""
+    directory.mkdir(parents=True)
+    handler = functools.partial(_Quiet, directory=str(directory))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def serve(repository: Path) -> str:
+        bare = directory / f"{repository.name}.git"
+        shutil.rmtree(bare, ignore_errors=True)
+        subprocess.run(["git", "clone", "-q", "--bare", str(repository), str(bare)], check=True)
+        subprocess.run(["git", "-C", str(bare), "update-server-info"], check=True)
+        return f"http://127.0.0.1:{server.server_port}/{bare.name}"
+
+    try:
+        yield serve
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
+    "local": local,
+    "modal": modal,
+    "daytona": daytona,
+}
+
+
+def make_repository(directory: Path) -> Path:
+    """A git repository with two commits, a branch and a tag."""
+    tree = directory / "sample-repo"
+    tree.mkdir()
+    (tree / "README.md").write_text("# Sample\nfirst line\nERROR second line\n")
+    (tree / "code.py").write_text('class A:\n    """An A."""\n    def m(self): ...\ndef f(): ...\n')
+    (tree / "deep").mkdir()
+    (tree / "deep" / "inner.txt").write_text("inner\n")
+    for arguments in (
+        ["init", "-q", "-b", "main"],
+        ["add", "."],
+        ["commit", "-q", "-m", "first"],
+        ["tag", "v1"],
+    ):
+        _git(tree, arguments)
+    _git(tree, ["checkout", "-q", "-b", "feature/one"])
+    (tree / "new.txt").write_text("new\n")
+    _git(tree, ["add", "."])
+    _git(tree, ["commit", "-q", "-m", "second"])
+    _git(tree, ["checkout", "-q", "main"])
+    return tree
+
+
+def _git(tree: Path, arguments: list[str]) -> None:
+    who = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@example.org",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@example.org",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+    }
+    subprocess.run(["git", *arguments], cwd=tree, check=True, env={**os.environ, **who})

@@ -1,0 +1,51 @@
+"""Interpreters of both manners on every provider that runs here, shut down when a test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl import DaytonaInterpreter, Interpreter
+from fleetctl.interpreter.interpreter import BaseInterpreter
+from tests.interpreters import PLACES, Place
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(params=sorted(PLACES))
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    with PLACES[request.param](tmp_path) as place:
+        for name, value in place.variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("FLEETCTL_PROVIDER", raising=False)
+        yield place
+        assert place.sandboxes() == 0
+
+
+@pytest.fixture
+def make(place: Place) -> Iterator[Make]:
+    """Make an interpreter in the manner of Modal's; `kind=` for another one."""
+    made: list[BaseInterpreter] = []
+
+    def make(kind: type[BaseInterpreter] = Interpreter, **options: Any) -> BaseInterpreter:
+        made.append(kind(provider=place.name, **options))  # type: ignore[call-arg]
+        return made[-1]
+
+    yield make
+    for interpreter in made:
+        interpreter.shutdown()
+
+
+@pytest.fixture
+def modal(make: Make) -> Interpreter:
+    return make()
+
+
+@pytest.fixture
+def daytona(make: Make) -> DaytonaInterpreter:
+    return make(DaytonaInterpreter)
