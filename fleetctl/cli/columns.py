@@ -68,6 +68,19 @@ def _policy(seen: View, _now_s: float) -> str:
     return safe(str(seen.spec().get("deletionPolicy") or "Retain"))
 
 
+def _gpu(seen: View, _now_s: float) -> str:
+    """`H100:1 A100:1`: what is wanted first stands first."""
+    gpu = mapping(seen.spec().get("resources")).get("gpu")
+    return safe(" ".join(_names(gpu if isinstance(gpu, list) else [gpu] if gpu else []))) or NONE
+
+
+def _containers(seen: View, _now_s: float) -> str:
+    """`0-8`; `0-` where only the jobs' parallelism limits them."""
+    spec = seen.spec()
+    most = spec.get("maxContainers")
+    return f"{scalar(spec.get('minContainers', 0))}-{'' if most is None else scalar(most)}"
+
+
 def _source(seen: View, _now_s: float) -> str:
     """Where a secret's values come from; never the values, which the store does not have."""
     spec = seen.spec()
@@ -121,6 +134,10 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
     ),
     "Volume": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *WIDE[1:],
+    ),
+    "Function": (
+        NAME, STATUS, Column("PROVIDER", _provider), Column("GPU", _gpu),
+        Column("CONTAINERS", _containers), AGE, *WIDE[1:],
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *WIDE[1:]),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from fleetctl.cli.render import Screen
 from fleetctl.cli.starting import holder
 from fleetctl.cli.summary import best_line, failed_line, took
 from fleetctl.cli.tasks import Task, in_order
-from fleetctl.cli.text import age, safe, safe_lines, timestamp
+from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp, usd
 from fleetctl.cli.view import View, fix, why
 from fleetctl.clock import SystemClock
 from fleetctl.home import home
@@ -24,7 +24,10 @@ TRACEBACK_LINES_MAX = 12
 ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
 # A stored spec leaves out what has its default; these are worth seeing all the same.
-DEFAULTS = {"Volume": {"provider": "local", "deletionPolicy": "Retain"}}
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "Volume": {"provider": "local", "deletionPolicy": "Retain"},
+    "Function": {"provider": "local", "minContainers": 0, "scaledownSeconds": 60},
+}
 LABELS = {"deletionPolicy": "On delete", "fromEnv": "From env", "fromFile": "From file"}
 
 
@@ -64,6 +67,10 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield from _failures(seen, reading)
     else:
         yield from _facts(seen)
+        if seen.kind.name == "Volume":
+            from fleetctl.cli.volumesize import asked
+
+            yield _label("In use", asked(seen))
     yield from _conditions(seen, now_s)
     yield from _events(seen, reading, now_s)
 
@@ -90,6 +97,18 @@ def _head(seen: View, now_s: float) -> Iterator[str]:
         yield _label("Labels", safe(" ".join(f"{k}={v}" for k, v in resource.labels.items())))
 
 
+def _cost(seen: View) -> str:
+    """What ended runs cost, where that is anything; runs without a known price are told apart."""
+    cost = seen.map("cost")
+    spent, unpriced = cost.get("actual"), cost.get("unpricedRuns")
+    said = []
+    if isinstance(spent, float) and spent:
+        said.append(f"{usd(spent)} so far")
+    if isinstance(unpriced, int) and unpriced:
+        said.append(f"{plural(unpriced, 'run')} without a known price")
+    return " and ".join(said)
+
+
 def _also(seen: View, because: str) -> list[str]:
     """What else is waited for, without what the first sentence says already."""
     message = seen.text("message")
@@ -108,6 +127,8 @@ def _work(seen: View) -> Iterator[str]:
         infra = seen.count("infraFailures")
         extra = f" ({infra} by the infrastructure, not counted)" if infra else ""
         yield _label("Retries", f"{seen.count('retries')}{extra}")
+    if cost := _cost(seen):
+        yield _label("Cost", cost)
     if best := best_line(seen):
         yield _label("Best", best.removeprefix("best "))
     if stage := seen.text("stage"):

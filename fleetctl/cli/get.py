@@ -141,6 +141,10 @@ def _table(
     found: list[View], wanted: Wanted, screen: Screen, *, wide: bool, widths: Sequence[int] = ()
 ) -> list[int]:
     shown = columns(wanted.kind, wide=wide)
+    if wanted.kind is not None and wanted.kind.name == "Volume":
+        from fleetctl.cli.volumesize import with_size
+
+        shown = with_size(shown)
     now_s = SystemClock().now_s()
     rows = [[column.cell(view, now_s) for column in shown] for view in found]
     return screen.table([column.title for column in shown], rows, widths=widths)

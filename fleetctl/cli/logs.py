@@ -20,7 +20,7 @@ from fleetctl.home import home
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [-f] [--index 3,7-9] [--failed] [--tail N] [--attempt N]",
+        usage="KIND/NAME [-f] [--index 3,7-9] [--failed] [--tail N] [--attempt N] [--build]",
         summary=(
             "Show what tasks printed, the newest attempt of each, in the order of their indexes.\n"
             "Every line begins with [index/attempt]; --no-prefix leaves that out."
@@ -29,6 +29,7 @@ def parser(verb: str) -> Parser:
             "fleetctl logs job/chunks -f",
             "fleetctl logs job/chunks --failed --tail 50",
             "fleetctl logs sweep/lr --index 3,7-9 --attempt 1",
+            "fleetctl logs job/chunks --build -f",
         ),
         codes="0 ok, 2 wrong usage, 4 no such object or task, 130 interrupted (work goes on)",
     )
@@ -39,6 +40,9 @@ def parser(verb: str) -> Parser:
     made.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each task")
     made.add_argument("--attempt", type=count, metavar="N", help="this attempt, not the newest")
     made.add_argument("--no-prefix", action="store_true", help="lines as the tasks wrote them")
+    made.add_argument(
+        "--build", action="store_true", help="what was printed while its images were built"
+    )
     return made
 
 
@@ -48,14 +52,19 @@ def run(args: Namespace, screen: Screen) -> int:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} has no logs")
-        if not args.follow:
-            return _show(place, seen, pick, reading, screen)
-        from fleetctl.cli.logfollow import follow
-
         try:
+            if args.build:
+                from fleetctl.cli.buildlogs import show
+
+                return show(place, seen, args, reading, screen)
+            if not args.follow:
+                return _show(place, seen, pick, reading, screen)
+            from fleetctl.cli.logfollow import follow
+
             return follow(place, seen, pick, reading, screen)
         except KeyboardInterrupt:
-            return detached([wanted.key], f"fleetctl logs {wanted.key} -f", screen)
+            build = " --build" if args.build else ""
+            return detached([wanted.key], f"fleetctl logs {wanted.key}{build} -f", screen)
 
 
 def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> int:

@@ -52,7 +52,7 @@ class LogStream:
             if self._partial and kept and len(kept) == kept.maxlen:
                 kept.popleft()  # the line without an end is one of the last lines too
             for line in kept:
-                self._print(line)
+                print_line(self._screen, self._prefix, line)
 
     def finish(self) -> None:
         """Print what is left of a last line that has no end."""
@@ -72,11 +72,13 @@ class LogStream:
         if self._skipping is not None:
             self._skipping.append(line)
         else:
-            self._print(line)
+            print_line(self._screen, self._prefix, line)
 
-    def _print(self, line: bytes) -> None:
-        if self._screen.out_is_terminal:
-            text = line.decode("utf-8", "replace").rstrip("\r").expandtabs(8)
-            self._screen.data(f"{self._prefix}{safe(text)}")
-        else:
-            self._screen.raw(self._prefix.encode() + line + b"\n")
+
+def print_line(screen: Screen, prefix: str, line: bytes) -> None:
+    """One line of output, without its end: escaped for a terminal, raw for a program."""
+    if screen.out_is_terminal:
+        text = line.decode("utf-8", "replace").rstrip("\r").expandtabs(8)
+        screen.data(f"{prefix}{safe(text)}")
+    else:
+        screen.raw(prefix.encode() + line + b"\n")

@@ -33,6 +33,9 @@ VERBS = {
     "describe": Verb("describe", "show one object in full: why it stands where it stands"),
     "logs": Verb("logs", "show what tasks printed"),
     "results": Verb("results", "show what tasks submitted"),
+    "ls": Verb("ls", "list the files in a volume"),
+    "cp": Verb("cp", "copy files into a volume, or out of it"),
+    "rm": Verb("rm", "remove files from a volume"),
     "wait": Verb("wait", "block until something holds, or can no longer hold"),
     "events": Verb("events", "show what happened, as sentences"),
     "delete": Verb("delete", "stop the work of objects and remove them"),
@@ -41,6 +44,7 @@ VERBS = {
     "up": Verb("control", "run the controller"),
     "down": Verb("control", "stop the controller; work goes on"),
     "status": Verb("control", "tell whether the controller runs, and how much there is"),
+    "doctor": Verb("doctor", "tell what this machine can do, and what would mend the rest"),
     "version": Verb("version", "print the version"),
 }
 

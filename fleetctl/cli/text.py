@@ -86,11 +86,33 @@ def duration(span_s: float) -> str:
     return f"{whole // DAY_S}d{whole % DAY_S // HOUR_S}h"
 
 
+def usd(amount: float) -> str:
+    """Money with the digits that matter: `$0.0031`, `$0.45`, `$1,204.10`; less shows as
+    `<$0.0001`.
+    """
+    if 0 < amount < 0.0001:
+        return "<$0.0001"
+    return f"${amount:.4f}" if 0 < amount < 0.1 else f"${amount:,.2f}"
+
+
 def timestamp(at_s: float) -> str:
     """RFC 3339 in UTC with whole seconds, as Kubernetes writes it; years 1970 to 9999."""
     import time
 
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(min(max(at_s, 0.0), YEAR_10000_S - 1)))
+
+
+def byte_size(count: int) -> str:
+    """`812 B`, `4.0 KiB`, `1.2 GiB`."""
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size /= 1024
+        # What would round up to 1024.0 belongs to the next unit.
+        if size < 1023.95 or unit == "TiB":
+            return f"{size:.1f} {unit}"
+    raise AssertionError
 
 
 def assignments(values: Mapping[str, object]) -> str:

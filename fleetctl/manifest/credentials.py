@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fleetctl.manifest.problems import CREDENTIAL_NAME
+from specs.function import FunctionSpec
 from specs.scalars import Spec
 from specs.template import Template
 from specs.trainingrun import TrainingRunSpec
@@ -39,5 +40,9 @@ def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:
         yield template.env
         if template.image is not None:
             yield template.image.env
+    if isinstance(spec, FunctionSpec):
+        yield spec.env
+        if spec.image is not None:
+            yield spec.image.env
     if isinstance(spec, TrainingRunSpec):
         yield from (stage.env for stage in spec.stages)

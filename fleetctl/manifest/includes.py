@@ -70,11 +70,13 @@ def _shown(path: str, document: Document) -> str:
 
 
 def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
-    template = spec.get("template")
-    source = template.get("source") if isinstance(template, dict) else None
+    """A Function has its source in its spec, the kinds that run have theirs in their template."""
+    within: Path = ("spec", "template") if "template" in spec else ("spec",)
+    holder = spec.get("template", spec)
+    source = holder.get("source") if isinstance(holder, dict) else None
     if not isinstance(source, dict) or "path" not in source:
         return
-    written, here = source["path"], ("spec", "template", "source", "path")
+    written, here = source["path"], (*within, "source", "path")
     source["path"] = path = _absolute(written, directory)
     if isinstance(path, str) and "\0" not in path and not FilePath(path).is_dir():
         said = f" is {value_text(written)}; there is no such directory"

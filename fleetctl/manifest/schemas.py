@@ -27,6 +27,12 @@ _SHORT_FORMS = {
     "Gpu": "`NAME:COUNT`, such as `A100:4`; `A100` is one, `any:1` any.",
     "Image": "Reference of an image in a registry.",
 }
+_GPU_LIST = {
+    "type": "array",
+    "items": {"type": "string"},
+    "minItems": 1,
+    "description": "Sorts that will do, best first; for functions alone.",
+}
 _ENV_LIST = {
     "type": "array",
     "items": {
@@ -89,9 +95,12 @@ def _without_titles(schema: Any) -> Any:
 
 def _with_short_forms(name: str, definition: dict[str, Any]) -> dict[str, Any]:
     if name in _SHORT_FORMS:
-        return {"anyOf": [{"type": "string", "description": _SHORT_FORMS[name]}, definition]}
+        forms: list[Any] = [{"type": "string", "description": _SHORT_FORMS[name]}, definition]
+        if name == "Gpu":
+            forms.append(_GPU_LIST)
+        return {"anyOf": forms}
     env = definition.get("properties", {}).get("env")
-    if name in ("Template", "Stage") and env is not None:
+    if name in ("Template", "Stage", "FunctionSpec") and env is not None:
         mapping = {key: env.pop(key) for key in list(env) if key != "description"}
         env["anyOf"] = [mapping, _ENV_LIST]
     return definition

@@ -15,7 +15,6 @@ from fleetctl.manifest.problems import Path
 from fleetctl.manifest.words import listed
 from specs.common import Metadata
 from specs.scalars import Spec
-from specs.secret import SecretSpec
 from specs.sweep import SweepSpec
 from specs.trainingrun import TrainingRunSpec
 
@@ -30,8 +29,6 @@ def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
             yield from _sweep(spec)
         case TrainingRunSpec():
             yield from _training(spec)
-        case SecretSpec(from_provider=str()):
-            yield _finding(("spec", "fromProvider"), "use `fromEnv` or `fromFile`")
 
 
 def _sweep(spec: SweepSpec) -> Iterator[Finding]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.providers.rundir.builds import link
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite import SqliteStore, open_store
 
@@ -35,6 +37,8 @@ def build(home: Path) -> None:
             add(store)
     store.close()
     _write_logs(home)
+    _write_build_log(home)
+    _write_volume(home / "local" / "volumes" / "ckpt")
 
 
 def _put(
@@ -133,6 +137,7 @@ def _nightly(store: SqliteStore) -> None:
 def _resize(store: SqliteStore) -> None:
     uid = _put(store, "BatchJob", "resize", age_s=3 * HOUR_S, status={
         "phase": "Failed", "reason": "MaxFailedIndexesExceeded", "total": 4, "succeeded": 2,
+        "cost": {"actual": 0.4521, "unpricedRuns": 1},
         "failed": 2, "retries": 2, "completedIndexes": "0-1", "failedIndexes": "2-3",
         "message": "2 tasks failed, more than maxFailedIndexes 1",
         "startTime": NOW_S - 3 * HOUR_S, "completionTime": NOW_S - 3 * HOUR_S + 59,
@@ -266,6 +271,23 @@ def _hostile(store: SqliteStore) -> None:
     _run(store, uid, 0, state=RunState.FAILED, reason=evil, message=evil, params={evil: evil},
          result={"text": evil})  # fmt: skip
     store.events.record([EventRow(uid, NOW_S - 1, "Warning", evil, evil)])
+
+
+def _write_build_log(home: Path) -> None:
+    """As provider local leaves it: one file a build, linked from each object that uses it."""
+    log = home / "local" / "envs" / "0123456789abcdef.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"=> uv pip install\nInstalled 2 packages\n + \x1b[1mnumpy\x1b[0m==2.3.4")
+    link(home / "local" / "jobs" / "u-nightly-ev", log)
+
+
+def _write_volume(volume: Path) -> None:
+    """Two files, and a name that would ring and move the cursor."""
+    (volume / "run-1").mkdir(parents=True)
+    for name, size in (("run-1/last.pt", 2_500_000), ("notes.md", 12), ("\x1b[2J\x07evil", 1)):
+        (volume / name).write_bytes(b"x" * size)
+        os.utime(volume / name, (NOW_S - DAY_S, NOW_S - DAY_S))
+    os.utime(volume / "run-1", (NOW_S - DAY_S, NOW_S - DAY_S))
 
 
 def _write_logs(home: Path) -> None:

@@ -40,6 +40,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.transaction():
         row = Resource("u", "BatchJob", "x", 1, 0, "{}", "", {}, {}, 5.0)
         store.resources.put(row, expected_version=None)
+        volume = Resource("v", "Volume", "data", 1, 0, "{}", "", {}, {}, 5.0)
+        stored = store.resources.put(volume, expected_version=None)
+        ready = '{"phase":"Ready","observedGeneration":1}'
+        store.resources.put_status("v", ready, expected_version=stored.version)
     store.close()
     return place
 
@@ -59,8 +63,8 @@ def loaded(home: Path, *words: str) -> set[str]:
 @pytest.mark.parametrize(
     "command",
     ["--help", "get --help", "get jobs", "get all -o wide", "get job/x -o json", "get tasks job/x",
-     "describe job/x", "logs job/x", "results job/x -o json", "events",
-     "wait job/none --for=delete", "status", "version", "down"],
+     "get volumes", "describe job/x", "logs job/x", "logs job/x --build", "results job/x -o json",
+     "events", "wait job/none --for=delete", "status", "version", "down"],
 )  # fmt: skip
 def test_reading_loads_nothing_heavy(home: Path, command: str) -> None:
     assert loaded(home, *command.split()) & HEAVY == set()

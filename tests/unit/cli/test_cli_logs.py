@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.logsource import read_bytes
 from fleetctl.cli.logstream import LINE_BYTES_MAX, LogStream
 from fleetctl.cli.render import Screen
-from fleetctl.errors import FleetctlError
 from fleetctl.stores.reader import RunRow
 
 RUN = RunRow(
@@ -118,8 +116,3 @@ def test_a_program_gets_the_bytes_and_a_terminal_gets_escapes(tmp_path: Path) ->
         stream = world.stream()
         stream.drain()
         assert world.printed() == expected
-
-
-def test_the_logs_of_an_unknown_provider_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(FleetctlError, match="provider `moon`"):
-        list(read_bytes(tmp_path, "u", RUN._replace(provider="moon"), 0))

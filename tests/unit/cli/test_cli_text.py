@@ -17,6 +17,7 @@ from fleetctl.cli.text import (
     safe_lines,
     shorten,
     timestamp,
+    usd,
     width,
 )
 
@@ -101,3 +102,17 @@ def test_parameters_read_as_assignments_with_numbers_in_full() -> None:
 def test_a_long_text_is_cut_and_says_so() -> None:
     assert shorten("abcdef", 4) == "abc…"
     assert shorten("abcd", 4) == "abcd"
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        (0.0, "$0.00"),
+        (0.00001, "<$0.0001"),
+        (0.0031, "$0.0031"),
+        (0.45, "$0.45"),
+        (1204.1, "$1,204.10"),
+    ],
+)
+def test_money_has_the_digits_that_matter(amount: float, shown: str) -> None:
+    assert usd(amount) == shown

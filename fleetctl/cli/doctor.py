@@ -1,0 +1,132 @@
+"""`fleetctl doctor`: what this machine can do, and the command that mends what it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.client import ping
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.reading import open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.cli.starting import holder
+from fleetctl.cli.text import plural, safe
+from fleetctl.cli.view import View, mapping
+from fleetctl.errors import StoreError
+from fleetctl.home import LOG, home
+
+if TYPE_CHECKING:
+    from fleetctl.providers.findings import Finding
+
+# What every command needs.
+ALWAYS = ("state", "controller")
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[-o table|json]",
+        summary=(
+            "Try what this machine and its accounts can do. Every line that is not well has the\n"
+            "command that would mend it; `absent` is what nothing that is declared needs."
+        ),
+        examples=("fleetctl doctor", "fleetctl doctor -o json"),
+        codes="0 all that is needed is well, 1 something is not, 2 wrong usage",
+    )
+    add_output(made, "table", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    place = home()
+    state, needed = _state(place)
+    found = [state, _controller(place), *asyncio.run(_providers(place))]
+    needed |= set(ALWAYS)
+    if args.output == "json":
+        screen.data(json.dumps([{**one._asdict(), "needed": one.topic in needed} for one in found]))
+    else:
+        for one in found:
+            _show(one, screen, needed=one.topic in needed)
+    return int(any(not one.ok and one.topic in needed for one in found))
+
+
+async def _providers(place: Path) -> list[Finding]:
+    from fleetctl.wiring import check_providers
+
+    return await check_providers(place)
+
+
+def _show(one: Finding, screen: Screen, *, needed: bool) -> None:
+    status = "ok" if one.ok else "bad" if needed else "absent"
+    screen.data(f"{status:<7} {one.topic:<11} {one.what}: {safe(one.says)}")
+    if not one.ok and one.fix:
+        screen.data(f"{'':<19} fix: {safe(one.fix)}")
+
+
+def _state(place: Path) -> tuple[Finding, set[str]]:
+    """How the state directory is, and what the objects in it need."""
+    from fleetctl.providers.findings import Finding
+    from fleetctl.stores.filesystem import refuse_shared_filesystem
+
+    nearest = place
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        said, fix = f"`{nearest}` cannot be written to", "export FLEETCTL_HOME=~/fleetctl"
+        return Finding("state", "directory", False, said, fix), set()
+    try:
+        refuse_shared_filesystem(nearest)
+        with open_reading(place) as reading:
+            seen = reading.views()
+    except StoreError as error:
+        return Finding("state", "store", False, str(error), error.hint), set()
+    held = plural(len(seen), "object") if place.exists() else "made at the first apply"
+    needed = {topic for one in seen for topic in _needs(one)}
+    return Finding("state", "directory", True, f"`{place}`, {held}"), needed
+
+
+def _controller(place: Path) -> Finding:
+    from fleetctl.providers.findings import Finding
+
+    pid = holder(place)
+    if pid is None:
+        return Finding("controller", "process", True, "does not run; `apply` starts one")
+    if ping(place) is None:
+        said = f"process {pid} holds the store and does not listen; it may be starting or ending"
+        return Finding("controller", "process", False, said, f"tail {place / LOG}")
+    return Finding("controller", "process", True, f"runs, pid {pid}")
+
+
+def _needs(seen: View) -> Iterator[str]:
+    """The topics that an object cannot do without which is not over, or which was refused."""
+    over = seen.over and seen.text("reason") != "Refused"
+    if over or seen.kind.name == "Secret":
+        return
+    spec = seen.spec()
+    if not seen.kind.runs:
+        yield str(spec.get("provider") or "local")
+        return
+    providers = set(_placed(mapping(spec.get("placement"))))
+    yield from providers
+    if "local" not in providers:
+        return
+    template = mapping(spec.get("template"))
+    image, source = mapping(template.get("image")), mapping(template.get("source"))
+    if image.get("pip") or image.get("python"):
+        yield "uv"
+    if source.get("git"):
+        yield "git"
+
+
+def _placed(placement: Mapping[str, object]) -> Iterator[str]:
+    """Names of providers where work may run."""
+    candidates = placement.get("ordered") or placement.get("anyOf")
+    if isinstance(candidates, list):
+        yield from (str(mapping(one).get("provider")) for one in candidates)
+    else:
+        yield str(placement.get("provider") or "local")

@@ -1,0 +1,114 @@
+"""`logs --build -f`: lines as they come, and an end when nothing is built any more."""
+
+from __future__ import annotations
+
+import io
+import threading
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controllers.model import Resource, Run, RunState
+from fleetctl.cli import buildlogs
+from fleetctl.cli.kinds import target
+from fleetctl.cli.reading import must_find, open_reading
+from fleetctl.cli.render import Screen
+from fleetctl.providers.rundir.builds import BuildLog, link
+from fleetctl.stores.sqlite import SqliteStore, open_store
+
+FOLLOW = Namespace(follow=True, failed=False, index=None, attempt=None, tail=None)
+
+
+class FixedClock:
+    def now_s(self) -> float:
+        return 1_800_000_000.0
+
+
+class Silent:
+    """A controller is not what these tests are about."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def check(self) -> None:
+        pass
+
+
+class Spoken(io.StringIO):
+    """What was printed; `says` waits until it holds a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more = threading.Condition()
+
+    def write(self, text: str) -> int:
+        with self._more:
+            count = super().write(text)
+            self._more.notify_all()
+        return count
+
+    def says(self, text: str) -> bool:
+        with self._more:
+            return self._more.wait_for(lambda: text in self.getvalue(), timeout=60)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
+    """One job that has begun its first run."""
+    monkeypatch.setattr(buildlogs, "Supervisor", Silent)
+    made = open_store(tmp_path, FixedClock())
+    with made.transaction():
+        row = Resource("u", "BatchJob", "x", 1, 0, "{}", "{}", {}, {}, 5.0)
+        made.resources.put(row, expected_version=None)
+        run = Run(
+            name="r", uid="u", index=0, attempt=1, state=RunState.STARTING, provider="modal",
+            sandbox="r", template_hash="t", params="{}", params_hash="p", created_at_s=5.0,
+        )  # fmt: skip
+        made.runs.begin([run])
+    yield made
+    made.close()
+
+
+def followed(home: Path, out: io.StringIO) -> int:
+    with open_reading(home) as reading:
+        seen = must_find(target("job/x"), reading)
+        return buildlogs.show(home, seen, FOLLOW, reading, Screen(out, io.StringIO()))
+
+
+def test_lines_are_shown_while_the_image_is_built(store: SqliteStore, tmp_path: Path) -> None:
+    log = tmp_path / "modal" / "builds" / "k.log"
+    link(tmp_path / "modal" / "jobs" / "u", log)
+    out, codes = Spoken(), []
+    with BuildLog(log) as written:
+        written.write("=> RUN make\nhalf a ")
+        thread = threading.Thread(target=lambda: codes.append(followed(tmp_path, out)))
+        thread.start()
+        assert out.says("=> RUN make\n")
+        assert "half" not in out.getvalue()
+        written.write("line\nthe last one")
+        assert out.says("half a line\n")
+        assert thread.is_alive()
+    thread.join(60)
+    assert codes == [0]
+    assert out.getvalue() == "=> RUN make\nhalf a line\nthe last one\n"
+
+
+def test_a_log_that_is_not_there_yet_is_waited_for(store: SqliteStore, tmp_path: Path) -> None:
+    out, codes = Spoken(), []
+    thread = threading.Thread(target=lambda: codes.append(followed(tmp_path, out)))
+    thread.start()
+    log = tmp_path / "modal" / "builds" / "k.log"
+    link(tmp_path / "modal" / "jobs" / "u", log)
+    with BuildLog(log) as written:
+        written.write("here\n")
+        assert out.says("here\n")
+    thread.join(60)
+    assert (codes, out.getvalue()) == ([0], "here\n")
