@@ -1,0 +1,1 @@
+"""Protocol emulators on loopback: what the real SDKs talk to when there is no account."""
