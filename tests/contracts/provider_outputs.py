@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from controllers.model import Alive, Ended, Gone
-from fleetctl.providers.base import RunRef
+from fleetctl.errors import Unavailable
+from fleetctl.providers.base import SANDBOX_CLOSED, RunRef
 from tests.contracts.provider_worlds import World, python, script, story
 
 
@@ -180,7 +181,11 @@ class ProviderOutputs:
         await world.ended(first)
         await world.provider.stop(first, grace_s=0)
         await _until_closed(world, first)
-        second = await world.start(template, run="run-1", sandbox="run-0", reusable=True)
+        try:
+            second = await world.start(template, run="run-1", sandbox="run-0", reusable=True)
+        except Unavailable as error:
+            assert error.reason == SANDBOX_CLOSED
+            return
         seen = await world.ended(second)
         assert (seen.ok, seen.infrastructure, seen.sandbox_open) == (False, True, False)
         assert await world.log(second) == b""

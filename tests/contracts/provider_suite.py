@@ -44,29 +44,27 @@ class ProviderSuite(ProviderOutputs):
     @story
     async def test_the_same_order_twice_is_one_run(self, world: World) -> None:
         order = world.order(python("print('once', flush=True)"))
-        handles = await asyncio.gather(world.provider.start(order), world.provider.start(order))
-        assert handles[0] == handles[1]
-        ref = RunRef(order.run, order.run, handles[0], 0, order.uid)
+        ref, same = await asyncio.gather(world.begin(order), world.begin(order))
+        assert ref == same
         await world.ended(ref)
         assert await world.log(ref) == b"once\n"
 
     @story
     async def test_an_order_for_a_run_that_ended_adopts_it(self, world: World) -> None:
         order = world.order(python("print('once', flush=True)"))
-        ref = RunRef(order.run, order.run, await world.provider.start(order), 0, order.uid)
+        ref = await world.begin(order)
         await world.ended(ref)
-        await world.again().start(order)
+        assert await world.begin(order, world.again()) == ref
         assert (await world.ended(ref)).ok
         assert await world.log(ref) == b"once\n"
 
     @story
     async def test_the_next_controller_adopts_a_living_run(self, world: World) -> None:
         order = world.order(python(WAITS))
-        handle = await world.provider.start(order)
-        ref = RunRef(order.run, order.run, handle, 0, order.uid)
+        ref = await world.begin(order)
         await world.log_holds(ref, b"begun")
         world.provider = world.again()
-        assert await world.provider.start(order) == handle
+        assert await world.begin(order) == ref
         assert isinstance(await world.see(ref), Alive)
         assert await world.log(ref) == b"begun\n"
 
@@ -74,9 +72,20 @@ class ProviderSuite(ProviderOutputs):
     async def test_two_controllers_that_race_begin_a_run_once(self, world: World) -> None:
         order = world.order(python("print('once', flush=True)"))
         both = (world.again(), world.again())
-        await asyncio.gather(*(one.start(order) for one in both))
+        await asyncio.gather(*(world.begin(order, one) for one in both))
         ref = RunRef(order.run, order.run, "", 0, order.uid)
         await world.ended(ref)
+        assert await world.log(ref) == b"once\n"
+
+    @story
+    async def test_a_start_whose_first_answer_was_lost_makes_one_sandbox(
+        self, world: World
+    ) -> None:
+        order = world.order(python("print('once', flush=True)\nimport time\ntime.sleep(600)"))
+        await world.provider.start(order)
+        ref = await world.begin(order, world.again())
+        await world.log_holds(ref, b"once")
+        assert [one.handle for one in await world.provider.owned()] == [ref.handle]
         assert await world.log(ref) == b"once\n"
 
     @story
@@ -178,14 +187,14 @@ class ProviderSuite(ProviderOutputs):
         assert isinstance(await world.see(RunRef("never", "never", "", 0, "uid-1")), Gone)
 
     @story
-    async def test_a_run_whose_machine_died_is_gone_and_stays_gone(self, world: World) -> None:
+    async def test_a_run_whose_machine_died_is_lost_and_stays_lost(self, world: World) -> None:
         order = world.order(python(WAITS))
-        ref = RunRef(order.run, order.run, await world.provider.start(order), 0, order.uid)
+        ref = await world.begin(order)
         await world.alive(ref)
         await world.lose(ref)
-        await world.gone(ref)
-        await world.provider.start(order)  # adopted: its work must not begin a second time
-        await world.gone(ref)
+        await world.lost(ref)
+        await world.begin(order)  # adopted: its work must not begin a second time
+        await world.lost(ref)
         assert ref.sandbox not in [one.sandbox for one in await world.provider.owned()]
 
     @story

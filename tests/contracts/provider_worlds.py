@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.told: list[str] = []
+        self.handles: dict[str, str] = {}  # of the runs that were begun
         self.backends: list[Backend] = []
         self.provider = self.again()
 
@@ -67,9 +69,17 @@ class World:
     async def start(
         self, template: Template | None = None, *, run: str = "run-0", **changes: Any
     ) -> RunRef:
-        order = self.order(template, run=run, **changes)
-        handle = await self.provider.start(order)
-        return RunRef(run, order.sandbox, handle, 0, order.uid)
+        return await self.begin(self.order(template, run=run, **changes))
+
+    async def begin(self, order: RunOrder, provider: Backend | None = None) -> RunRef:
+        """Start the work of an order, in both phases where there are two."""
+        provider = provider or self.provider
+        shared = self.handles.get(order.sandbox, "") if order.sandbox != order.run else ""
+        handle = await provider.start(replace(order, handle=shared))
+        if provider.contract.two_phase and not shared:
+            assert await provider.start(replace(order, handle=handle)) == handle
+        self.handles[order.run] = handle
+        return RunRef(order.run, order.sandbox, handle, 0, order.uid)
 
     async def see(self, ref: RunRef) -> Observation | None:
         return next(iter(await self.provider.observe([ref])), None)
@@ -96,9 +106,10 @@ class World:
         assert isinstance(seen, Alive)
         return seen
 
-    async def gone(self, ref: RunRef) -> Gone:
-        seen = await self.until(ref, lambda seen: isinstance(seen, Gone), "went")
-        assert isinstance(seen, Gone)
+    async def lost(self, ref: RunRef) -> Gone | Ended:
+        """Until it is gone, or its provider says what became of its machine."""
+        seen = await self.until(ref, _is_lost, "was lost")
+        assert isinstance(seen, Gone | Ended)
         return seen
 
     async def run(self, template: Template | None = None, **changes: Any) -> Ended:
@@ -113,6 +124,10 @@ class World:
 
     async def _log_holds(self, ref: RunRef, text: bytes) -> bool:
         return text in await self.log(ref)
+
+
+def _is_lost(seen: Observation) -> bool:
+    return isinstance(seen, Gone) or (isinstance(seen, Ended) and seen.infrastructure)
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.errors import Refused
 from specs.template import Template
 from tests.contracts.local_worlds import LocalWorld, stop_keepers
 from tests.contracts.provider_suite import ProviderSuite
-from tests.contracts.provider_worlds import World, command
+from tests.contracts.provider_worlds import World, command, story
 
 
 class TestNamespaces(ProviderSuite):
@@ -37,3 +38,13 @@ class TestNamespaces(ProviderSuite):
 
 class TestProcess(TestNamespaces):
     tier = "process"
+
+
+class TestSecrets:
+    def world(self, tmp_path: Path) -> World:
+        return LocalWorld(tmp_path)
+
+    @story
+    async def test_a_secret_that_another_provider_keeps_is_refused(self, world: World) -> None:
+        with pytest.raises(Refused, match="keeps no secrets"):
+            await world.provider.start(world.order(secret_refs=("wandb-secret",)))

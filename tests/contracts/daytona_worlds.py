@@ -1,0 +1,92 @@
+"""Worlds of provider `daytona`: the real SDK against the emulator of tests/emulators/daytona, in a
+process of its own for all worlds of a module. Each world is a store of its own in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.daytona.provider import DaytonaProvider
+from fleetctl.providers.remote.follower import Pace
+from tests.contracts.provider_worlds import World
+from tests.emulators.daytona.running import DaytonaEmulator
+
+QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+SETTINGS = {"FLEETCTL_DAYTONA_QUICK_S": "0.3", "FLEETCTL_DAYTONA_CREATES_PER_S": "100"}
+
+
+@contextmanager
+def emulated() -> Iterator[DaytonaEmulator]:
+    """An emulator that the SDK in this process finds; the environment is put back after."""
+    with DaytonaEmulator() as emulator:
+        before = dict(os.environ)
+        for name in [name for name in os.environ if name.startswith("DAYTONA_")]:
+            del os.environ[name]
+        os.environ.update(emulator.env | SETTINGS)
+        try:
+            yield emulator
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+Tale = Callable[["DaytonaWorld"], Awaitable[None]]
+Play = Callable[[Tale], None]
+
+
+@contextmanager
+def played(directory: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
+    """Tells tales, each in a world of its own; afterwards the service is as it was."""
+
+    def told(tale: Tale) -> None:
+        async def scene() -> None:
+            world = DaytonaWorld(directory, emulator)
+            try:
+                await tale(world)
+            finally:
+                await world.close()
+
+        asyncio.run(scene())
+
+    try:
+        yield told
+    finally:
+        emulator.remove_faults()
+        emulator.set(quota={"snapshots": 100})
+
+
+class DaytonaWorld(World):
+    def __init__(self, directory: Path, emulator: DaytonaEmulator) -> None:
+        self.emulator = emulator
+        self.salt = token_hex(4)
+        super().__init__(directory)
+
+    def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
+        return DaytonaProvider(
+            self.directory / "home",
+            store_id=f"{store_id}-{self.salt}",
+            notify=notify,
+            pace=QUICK,
+        )
+
+    async def lose(self, ref: RunRef) -> None:
+        """Its machine goes away: Daytona says `error`, if it is there at all."""
+        if self.emulator.sandbox(ref.handle)["state"] != "destroyed":
+            self.emulator.lose(ref.handle)
+
+    def made(self) -> list[dict[str, Any]]:
+        """Every sandbox that was ever made for this world's store."""
+        fleet = f"{self.store_id}-{self.salt}"
+        boxes = self.emulator.state()["sandboxes"]
+        return [one for one in boxes if one["labels"].get("fleet") == fleet]
+
+    def present(self) -> list[dict[str, Any]]:
+        """Those that are not destroyed."""
+        return [one for one in self.made() if one["state"] != "destroyed"]

@@ -1,0 +1,92 @@
+"""Worlds of provider `modal`: the real SDK against the emulator of tests/emulators/modal, in a
+process of its own for all worlds of a module. Each world is a store of its own in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from controllers.model import Alive
+from fleetctl.providers.base import Backend, FunctionOrder, RunOrder, RunRef
+from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.remote.follower import Pace
+from specs.template import Template
+from tests.contracts.provider_worlds import PAUSE_S, World
+from tests.emulators.modal.running import ModalEmulator
+
+QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+
+
+@contextmanager
+def emulated() -> Iterator[ModalEmulator]:
+    """An emulator that the SDK in this process finds; the environment is put back after."""
+    with ModalEmulator() as emulator:
+        before = dict(os.environ)
+        os.environ.update(emulator.env)
+        try:
+            yield emulator
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+class ModalWorld(World):
+    def __init__(self, directory: Path, emulator: ModalEmulator) -> None:
+        self.emulator = emulator
+        self.salt = token_hex(4)
+        super().__init__(directory)
+
+    def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
+        return ModalProvider(
+            self.directory / "home",
+            store_id=f"{store_id}-{self.salt}",
+            notify=notify,
+            pace=QUICK,
+        )
+
+    async def lose(self, ref: RunRef) -> None:
+        """Preempt the sandbox: its machine goes, with all that was not committed."""
+        self.emulator.do("preempt", sandbox_id=ref.handle)
+
+
+class FunctionWorld(ModalWorld):
+    """The same store, with every template run by a function of its own."""
+
+    def order(
+        self, template: Template | None = None, *, run: str = "run-0", **changes: Any
+    ) -> RunOrder:
+        made = super().order(template, run=run, **changes)
+        called = made.template.model_copy(update={"runtime": "function"})
+        return replace(made, template=called, function=FunctionOrder("", 0, None, 60.0))
+
+    async def begin(self, order: RunOrder, provider: Backend | None = None) -> RunRef:
+        """The second phase tells the call, which is the handle from then on."""
+        provider = provider or self.provider
+        first = await provider.start(order)
+        handle = await provider.start(replace(order, handle=first))
+        self.handles[order.run] = handle
+        return RunRef(order.run, order.sandbox, handle, 0, order.uid)
+
+    async def lose(self, ref: RunRef) -> None:
+        """The container's machine goes once the run has begun; Modal begins its input again
+        elsewhere.
+        """
+        while isinstance(seen := await self.see(ref), Alive) and seen.started_at_s is None:
+            await asyncio.sleep(PAUSE_S)
+        one = self.input(ref)
+        if one["state"] == "running":
+            self.emulator.do("preempt_container", task_id=one["began"][-1]["task_id"])
+
+    def input(self, ref: RunRef) -> dict[str, Any]:
+        """What the emulator knows of the run's call."""
+        call = ref.handle.split(":")[1]
+        calls = self.emulator.state()["functions"]["calls"]
+        found: dict[str, Any] = next(it for it in calls if it["call_id"] == call)["inputs"][0]
+        return found

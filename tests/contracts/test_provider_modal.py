@@ -1,0 +1,40 @@
+"""Provider `modal` against the suite of all providers: the unmodified SDK, and the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specs.template import Template
+from tests.contracts.modal_worlds import ModalWorld, emulated
+from tests.contracts.provider_suite import ProviderSuite
+from tests.contracts.provider_worlds import World, command
+from tests.emulators.modal.running import ModalEmulator
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[ModalEmulator]:
+    with emulated() as one:
+        yield one
+
+
+class TestModal(ProviderSuite):
+    @pytest.fixture(autouse=True)
+    def _emulator(self, emulator: ModalEmulator) -> None:
+        self.emulator = emulator
+
+    def world(self, tmp_path: Path) -> World:
+        return ModalWorld(tmp_path, self.emulator)
+
+    def refused(self) -> Template:
+        return command("true", resources={"gpu": "NoSuchGpu:1"})
+
+
+class TestOlderBackend(TestModal):
+    """The one that all sandboxes with GPUs run on; the SDK takes it for the others when told to."""
+
+    @pytest.fixture(autouse=True)
+    def _older(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MODAL_SANDBOX_V2", "0")

@@ -1,0 +1,3 @@
+"""The suite of all providers against the real services. Run by `make live-modal`; never by the
+tests, which run the same code against emulators.
+"""

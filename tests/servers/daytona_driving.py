@@ -1,0 +1,44 @@
+"""What the tests of the Daytona emulator share: one emulator a module, clean before each test."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.emulators.daytona.running import DaytonaEmulator
+
+PATIENCE_S = 30.0
+STEP_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DaytonaEmulator]:
+    """The emulator, and the variables of the SDK that lead to it."""
+    with DaytonaEmulator() as emulator, pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("DAYTONA_")]:
+            patch.delenv(name)
+        for name, value in emulator.env.items():
+            patch.setenv(name, value)
+        yield emulator
+
+
+@pytest.fixture
+def emulator(server: DaytonaEmulator) -> Iterator[DaytonaEmulator]:
+    """Without faults, and with no request counted; nothing of one test is left for the next."""
+    server.remove_faults()
+    server.forget_requests()
+    yield server
+    server.remove_faults()
+
+
+def wait_until(true: Callable[[], Any], *, what: str = "it") -> Any:
+    """The first truthy answer; the wait is generous, because no test fails by time."""
+    give_up_at_s = time.monotonic() + PATIENCE_S
+    while not (found := true()):
+        assert time.monotonic() < give_up_at_s, f"{what} did not happen"
+        time.sleep(STEP_S)
+    return found

@@ -1,0 +1,64 @@
+"""A store whose runs are on an emulated Daytona, for the tests of its failure modes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fleetctl.providers.base import Backend
+from fleetctl.providers.daytona.provider import DaytonaProvider
+from fleetctl.providers.remote.follower import Pace
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.servers import fleets
+
+DURATIONS_S = {"creating": 0.0, "starting": 0.0, "destroying": 0.0, "volume.creating": 0.05}
+USUAL = {"list_lag_s": 0.0, "gpus_per_type": 10**6, "quota": {"cpu": 250}, "latency_s": 0.0}
+
+
+class Fleet(fleets.Fleet):
+    name = "daytona"
+
+    def __init__(self, home: Path, emulator: DaytonaEmulator, **options: Any) -> None:
+        self.home, self.emulator = home, emulator
+        super().__init__(home, **options)
+
+    def build(self, home: Path, pace: Pace) -> Backend:
+        return DaytonaProvider(home, store_id=self.store.store_id, notify=self.told, pace=pace)
+
+    def made(self) -> list[dict[str, Any]]:
+        fleet = self.store.store_id
+        boxes = self.emulator.state()["sandboxes"]
+        return [one for one in boxes if one["labels"].get("fleet") == fleet]
+
+    def live(self) -> list[dict[str, Any]]:
+        """Held at Daytona, whether anything runs in it or not."""
+        return [one for one in self.made() if one["state"] != "destroyed"]
+
+
+Tale = Callable[[Fleet], Awaitable[None]]
+Play = Callable[..., None]
+
+
+@contextmanager
+def played(home: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
+    """Tells a tale of one store; afterwards the service is as it was."""
+
+    def told(tale: Tale, **options: Any) -> None:
+        async def scene() -> None:
+            fleet = Fleet(home, emulator, **options)
+            try:
+                await tale(fleet)
+            finally:
+                await fleet.close()
+
+        asyncio.run(scene())
+
+    try:
+        yield told
+    finally:
+        emulator.remove_faults()
+        emulator.set(durations_s=DURATIONS_S, **USUAL)
+        emulator.scale(1.0)

@@ -1,0 +1,65 @@
+"""A store whose runs are on an emulated Modal, for the tests of its failure modes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fleetctl.providers.base import Backend
+from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.remote.follower import Pace
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers import fleets
+from tests.servers.fleets import Tally, begins
+
+__all__ = ["Fleet", "Play", "Tale", "Tally", "begins", "played"]
+
+
+class Fleet(fleets.Fleet):
+    name = "modal"
+
+    def __init__(self, home: Path, emulator: ModalEmulator, **options: Any) -> None:
+        self.emulator = emulator
+        super().__init__(home, **options)
+
+    def build(self, home: Path, pace: Pace) -> Backend:
+        return ModalProvider(home, store_id=self.store.store_id, notify=self.told, pace=pace)
+
+    def made(self) -> list[dict[str, Any]]:
+        """Every sandbox that was ever made for this store."""
+        fleet = self.store.store_id
+        boxes = self.emulator.state()["sandboxes"]
+        return [one for one in boxes if one["tags"].get("fleet") == fleet]
+
+    def live(self) -> list[dict[str, Any]]:
+        return [one for one in self.made() if one["live"]]
+
+
+Tale = Callable[[Fleet], Awaitable[None]]
+Play = Callable[..., None]
+
+
+@contextmanager
+def played(home: Path, emulator: ModalEmulator) -> Iterator[Play]:
+    """Tells a tale of one store; afterwards the service is as it was, and empty."""
+
+    def told(tale: Tale, **options: Any) -> None:
+        async def scene() -> None:
+            fleet = Fleet(home, emulator, **options)
+            try:
+                await tale(fleet)
+            finally:
+                await fleet.close()
+
+        asyncio.run(scene())
+
+    try:
+        yield told
+    finally:
+        emulator.do("clear_faults")
+        emulator.do("settings", gpu_capacity={})
+        for left in emulator.live():
+            emulator.do("end_sandbox", sandbox_id=left["sandbox_id"])

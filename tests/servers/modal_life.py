@@ -1,0 +1,64 @@
+"""A store whose objects run on the emulated Modal, under real controllers and real commands.
+
+Used by the tests that kill the controller, and by those that look at screens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.servers.modal_driving import eventually
+from tests.soak.killing import Life
+
+
+@dataclass(slots=True)
+class ModalLife(Life):
+    """changes: to the environment of every command; None takes a variable out."""
+
+    changes: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        given = {**Life.env.fget(self), "HOME": str(self.root), **self.changes}  # type: ignore[attr-defined]
+        return {name: value for name, value in given.items() if value is not None}
+
+    def start(self) -> None:
+        """Until it answers; otherwise the next command would start a controller of its own."""
+        Life.start(self)
+        eventually(lambda: '"ready": true' in self.command("status", "-o", "json").stdout)
+
+    def apply_job(self, template: dict[str, Any], *, name: str = "job", tasks: int = 1) -> None:
+        """A BatchJob on Modal."""
+        done = self.command("apply", "-f", "-", stdin=job(template, name=name, tasks=tasks))
+        assert done.returncode == 0, done.stderr
+        self.acknowledged.append(name)
+
+    def restart_after(self, happened: Callable[[], Any]) -> None:
+        """Kill the controller once that has happened, and start the next one."""
+        eventually(happened)
+        self.kill()
+        self.start()
+
+    def succeed(self) -> None:
+        """Until every job has."""
+        for name in self.acknowledged:
+            eventually(lambda name=name: self.phases().get(name) in ("Succeeded", "Failed"))
+            assert self.phases()[name] == "Succeeded"
+
+
+def job(template: dict[str, Any], *, name: str = "job", tasks: int = 1) -> str:
+    """The manifest of a BatchJob on Modal."""
+    manifest = {
+        "apiVersion": "fleetctl.dev/v1alpha1",
+        "kind": "BatchJob",
+        "metadata": {"name": name},
+        "spec": {
+            "tasks": {"completions": tasks},
+            "placement": {"provider": "modal"},
+            "template": template,
+        },
+    }
+    return json.dumps(manifest)

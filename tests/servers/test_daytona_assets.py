@@ -1,0 +1,347 @@
+"""Images, sources, volumes and files on Daytona: the real SDK against the emulator, whose ground
+truth says what was built and what is still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.errors import NotFound, Refused, Unavailable
+from fleetctl.providers.base import RunRef
+from fleetctl.providers.daytona import images
+from fleetctl.providers.daytona.files import DaytonaFiles
+from fleetctl.providers.rundir.builds import logs_of
+from fleetctl.providers.volumefiles import Copy
+from tests.contracts.daytona_worlds import DaytonaWorld, Play, Tale, emulated, played
+from tests.contracts.provider_worlds import command, eventually, python, script
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.interpreters import make_repository
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[DaytonaEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
+    with played(tmp_path, emulator) as told:
+
+        def and_nothing_is_left(tale: Tale) -> None:
+            async def whole(world: DaytonaWorld) -> None:
+                await tale(world)
+                assert world.present() == []
+
+            told(whole)
+
+        yield and_nothing_is_left
+
+
+def ours(world: DaytonaWorld) -> list[str]:
+    found = world.emulator.state()["snapshots"]
+    return [one["name"] for one in found if one["name"].startswith(images.PREFIX)]
+
+
+# -- images ----------------------------------------------------------------------------------------
+
+
+def test_an_image_is_built_once_for_all_runs_and_its_log_is_kept(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        image = {"run": ["echo building-$((6 * 7)) && echo made >/made"], "env": {"WORD": "hello"}}
+        template = command("sh", "-c", "cat /made; echo $WORD", image=image)
+        refs = await asyncio.gather(
+            *(world.start(template, run=f"run-{number}", index=number) for number in range(4))
+        )
+        for ref in refs:
+            assert (await world.ended(ref)).ok
+            assert await world.log(ref) == b"made\nhello\n"
+        builds = [one for one in world.emulator.state()["builds"] if one["built"]]
+        assert len(builds) == len(ours(world))
+        [log] = logs_of(world.directory / "home", "uid-1")
+        assert "building-42" in log.read_text()
+        await world.provider.remove_scratch("uid-1", keep_logs=True)
+        assert "building-42" in log.read_text()
+        # The next controller finds what this one built.
+        before = world.emulator.count("createSnapshot")
+        ref = await world.begin(world.order(template, run="run-9"), world.again())
+        assert (await world.ended(ref)).ok
+        assert world.emulator.count("createSnapshot") == before
+
+    play(tale)
+
+
+def test_a_build_that_fails_is_refused_with_the_end_of_its_log_and_may_be_mended(
+    play: Play,
+) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        order = world.order(command("true", image={"run": ["echo the reason is here; exit 3"]}))
+        for _ in range(2):
+            with pytest.raises(Refused, match="the reason is here") as caught:
+                await world.provider.start(order)
+            assert "the whole log is" in caught.value.hint
+        assert world.made() == []
+        states = [one["state"] for one in world.emulator.state()["snapshots"]]
+        assert "build_failed" not in states
+
+    play(tale)
+
+
+def test_a_build_that_takes_long_makes_room_and_is_told(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "PATIENCE_S", 0.2)
+
+    async def tale(world: DaytonaWorld) -> None:
+        order = world.order(command("true", image={"run": ["sleep 2; echo slowly"]}))
+        with pytest.raises(Unavailable) as caught:
+            await world.provider.start(order)
+        assert caught.value.reason == "Building"
+
+        async def built() -> bool:
+            try:
+                return bool(await world.provider.start(order))
+            except Unavailable:
+                return False
+
+        await eventually(built, "it was built")
+        assert (await world.ended(await world.begin(order))).ok
+
+    play(tale)
+
+
+def test_what_is_not_whole_is_rounded_up_and_said(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        resources = {"cpu": "1500m", "memory": "1.5Gi", "disk": "5Gi"}
+        ref = await world.start(python("pass", resources=resources))
+        seen = await world.ended(ref)
+        assert seen.note == "rounded up: cpu 1.5 to 2, memory 1.5 to 2 GiB"
+        [box] = world.made()
+        size = box["resources"]
+        assert (size["cpu"], size["memory"], size["disk"], size["gpu"]) == (2, 2, 5, 0)
+        whole = {"cpu": 2.0, "memory": 2 * 1024**3, "disk": 5 * 1024**3}
+        rate = world.provider.usd_per_s
+        assert rate(python("pass", resources=resources)) == rate(python("pass", resources=whole))
+
+    play(tale)
+
+
+def test_a_gpu_is_asked_for_by_its_sort_in_a_sandbox_that_goes_when_it_stops(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        await world.run(command("true", resources={"gpu": "h200:1"}))
+        [box] = world.made()
+        assert (box["resources"]["gpu"], box["resources"]["gpu_type"]) == (1, "H200")
+        assert box["intervals"]["delete"] == 0
+        with pytest.raises(Refused, match="`A100`, which Daytona does not have"):
+            await world.provider.start(
+                world.order(command("true", resources={"gpu": "A100"}), run="b")
+            )
+
+    play(tale)
+
+
+def test_an_image_of_a_registry_runs_commands_without_python(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        template = script("echo begun; sleep 0.6; echo over", image="alpine:3.20")
+        ref = await world.start(template, secrets={"TOKEN": "hush-hush"})
+        assert (await world.ended(ref)).ok
+        assert await world.log(ref) == b"begun\nover\n"
+        [box] = world.made()
+        assert box["labels"]["guest"] == "posix"
+
+    play(tale)
+
+
+def test_a_snapshot_is_started_as_it_is_with_the_guest_brought_to_it(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        image = {"snapshot": "daytona-medium"}
+        ref = await world.start(python("SUBMIT(a=1)", image=image))
+        assert (await world.ended(ref)).result == '{"a":1}'
+        ref = await world.start(script("echo hello", image=image), run="run-1")
+        assert (await world.ended(ref)).ok
+        assert await world.log(ref) == b"hello\n"
+        assert {one["snapshot"] for one in world.made()} == {"daytona-medium"}
+
+    play(tale)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"image": {"snapshot": "no-such-thing"}}, "`no-such-thing`, which Daytona does not have"),
+        ({"image": {"snapshot": "daytona-small"}, "resources": {"cpu": 2}}, "has its own"),
+        ({"image": {"registry": "a/b:1", "python": "3.12"}}, "adds no Python to images"),
+        ({"resources": {"cpu": 64}}, "exceeds maximum allowed per sandbox"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_before_anything_is_made(
+    play: Play, fields: dict[str, Any], says: str
+) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        with pytest.raises(Refused, match=says) as caught:
+            await world.provider.start(world.order(command("true", **fields)))
+        assert caught.value.hint
+        assert world.made() == []
+
+    play(tale)
+
+
+def test_the_oldest_of_our_snapshots_makes_room_for_a_new_one(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        await world.run(command("true", image={"run": ["echo one"]}))
+        before = ours(world)
+        world.emulator.set(quota={"snapshots": len(before)})
+        order = world.order(command("true", image={"run": ["echo two"]}), run="run-1")
+
+        async def built() -> bool:
+            try:
+                return bool(await world.provider.start(order))
+            except Unavailable as error:
+                assert error.reason == "Quota"
+                return False
+
+        await eventually(built, "there was room")
+        assert (await world.ended(await world.begin(order))).ok
+        assert len(ours(world)) == len(before)
+
+    play(tale)
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ref", "listed"), [(None, ["code.py"]), ("v1", ["code.py"]), ("feature/one", ["new.txt"])]
+)
+def test_a_repository_is_cloned_into_the_workspace_and_is_where_the_task_begins(
+    play: Play, tmp_path: Path, ref: str | None, listed: list[str]
+) -> None:
+    url = f"file://{make_repository(tmp_path)}"
+
+    async def tale(world: DaytonaWorld) -> None:
+        source = {"git": {"url": url, **({"ref": ref} if ref else {})}}
+        started = await world.start(script("pwd; ls", source=source))
+        assert (await world.ended(started)).ok
+        said = (await world.log(started)).decode().split()
+        assert said[0] == "/home/daytona/workspace/sample-repo"
+        assert set(listed) <= set(said)
+
+    play(tale)
+
+
+def test_a_ref_that_daytona_does_not_find_is_told_by_git(play: Play, tmp_path: Path) -> None:
+    url = f"file://{make_repository(tmp_path)}"
+
+    async def tale(world: DaytonaWorld) -> None:
+        source = {"git": {"url": url, "ref": "no-such-branch"}}
+        with pytest.raises(Refused, match="cannot be cloned") as caught:
+            await world.provider.start(world.order(script("true", source=source)))
+        assert "no-such-branch" in str(caught.value)
+        await world.provider.stop(RunRef("run-0", "run-0", "", 0, "uid-1"), grace_s=0)
+
+        async def gone() -> bool:
+            return not world.present()
+
+        await eventually(gone, "its sandbox was deleted")
+
+    play(tale)
+
+
+def test_a_directory_of_this_machine_is_where_the_task_begins(play: Play, tmp_path: Path) -> None:
+    tree = tmp_path / "project"
+    (tree / "pkg").mkdir(parents=True)
+    (tree / "pkg" / "mod.py").write_text("WORD = 'imported'\n")
+    (tree / "secret.env").write_text("no")
+    (tree / ".gitignore").write_text("*.env\n")
+
+    async def tale(world: DaytonaWorld) -> None:
+        source = {"path": str(tree)}
+        ref = await world.start(script("pwd; cat pkg/mod.py; ls", source=source))
+        assert (await world.ended(ref)).ok
+        said = (await world.log(ref)).decode()
+        assert said.startswith("/home/daytona/workspace/project\nWORD = 'imported'\n")
+        assert "secret.env" not in said
+        (tree / "pkg" / "mod.py").write_text("WORD = 'changed'\n")
+        elsewhere = {**source, "mountPath": "/root/There"}
+        ref = await world.start(script("pwd; cat pkg/mod.py", source=elsewhere), run="run-1")
+        assert (await world.ended(ref)).ok
+        # All runs of a template see the directory as the first one did.
+        assert await world.log(ref) == b"/root/There\nWORD = 'imported'\n"
+        [archive] = (world.directory / "home").rglob("source-*.tar.gz")
+        with tarfile.open(fileobj=io.BytesIO(archive.read_bytes())) as tar:
+            assert "./secret.env" not in tar.getnames()
+
+    play(tale)
+
+
+# -- volumes and their files -----------------------------------------------------------------------
+
+
+def test_a_volume_is_mounted_with_its_links_and_its_files_are_copied_both_ways(
+    play: Play, tmp_path: Path
+) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        mount = {"name": "shared", "mountPath": "/home/daytona/memory", "links": ["/opt/memory"]}
+        text = "echo kept >/opt/memory/a; cd $FLEETCTL_VOLUME_SHARED; mkdir d\\ e; echo 2 >d\\ e/b"
+        assert (await world.run(script(text, volumes=[mount]))).ok
+        files, told = DaytonaFiles(tmp_path), []
+        assert [one.path for one in await files.entries("shared", "")] == ["a", "d e"]
+        everything = await files.entries("shared", "", recursive=True)
+        assert [(one.path, one.size) for one in everything] == [("a", 5), ("d e", 0), ("d e/b", 2)]
+        out = tmp_path / "out"
+        await files.get("shared", [Copy(out, "d e/b", 2)], tell=told.append)
+        assert (out.read_text(), told) == ("2\n", [2])
+        out.write_text("from here")
+        await files.put("shared", [Copy(out, "new/deep/c", 9)], tell=told.append)
+        assert [one.path for one in await files.entries("shared", "new/deep/c")] == ["new/deep/c"]
+        with pytest.raises(Refused, match="is a directory"):
+            await files.remove("shared", "new")
+        await files.remove("shared", "new", recursive=True)
+        await files.remove("shared", "a")
+        assert [one.path for one in await files.entries("shared", "")] == ["d e"]
+        for path in ("nope", "d e/nope"):
+            with pytest.raises(NotFound, match="volume/shared has no"):
+                await files.entries("shared", path)
+        with pytest.raises(NotFound):
+            await files.get("shared", [Copy(out, "nope", 0)], tell=told.append)
+        with pytest.raises(NotFound, match="no volume `other` yet"):
+            await files.entries("other", "")
+        helpers = [one for one in world.emulator.state()["sandboxes"] if "files" in one["name"]]
+        assert helpers
+        assert {one["state"] for one in helpers} == {"destroyed"}
+        await world.provider.remove_scratch("uid-1", keep_logs=False)
+        await world.provider.remove_volume("shared")
+
+    play(tale)
+
+
+def test_a_volume_that_is_to_be_read_only_is_refused(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        mount = {"name": "shared", "mountPath": "/data", "readOnly": True}
+        with pytest.raises(Refused, match="mounts all volumes writable"):
+            await world.provider.start(world.order(command("true", volumes=[mount])))
+
+    play(tale)
+
+
+def test_a_volume_that_somebody_else_deleted_is_made_again(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        template = command("true", volumes=[{"name": "fleeting", "mountPath": "/data"}])
+        assert (await world.run(template)).ok
+        await world.again().remove_volume("fleeting")
+        order = world.order(template, run="run-1")
+        with pytest.raises(Unavailable):
+            await world.provider.start(order)
+        assert (await world.ended(await world.begin(order))).ok
+        states = [one["state"] for one in world.emulator.state()["volumes"]]
+        assert json.dumps(states).count("ready") >= 1
+
+    play(tale)

@@ -1,0 +1,281 @@
+"""What is known to go wrong at Daytona while sandboxes are made, begun and ended: failures 1 to 8.
+
+The real engine, store, provider and SDK against the emulator. What was made, what began and what
+is still there is asked of the emulator and of the tasks themselves, not of the store. The other
+failures are in test_daytona_failures_later.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.engine.sweeper import sweep
+from fleetctl.providers.daytona import creating
+from tests.contracts.daytona_worlds import emulated
+from tests.contracts.provider_worlds import eventually
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.servers.daytona_driving import wait_until
+from tests.servers.daytona_fleet import Fleet, Play, played
+from tests.servers.fleets import Tally, begins
+
+WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+FOUR = {"tasks": {"completions": 4}, "parallelism": 4}
+EACH_OF_FOUR_ONCE = {f"{index}/1": 1 for index in range(4)}
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[DaytonaEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def tally() -> Iterator[Tally]:
+    with Tally() as one:
+        yield one
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
+    with played(tmp_path / "home", emulator) as told:
+        yield told
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own deadlines, in tenths of seconds."""
+    monkeypatch.setattr(creating, "LOOK_S", 0.1)
+    monkeypatch.setattr(creating, "SLACK_S", 0.1)
+    monkeypatch.setattr(creating, "OTHERS_S", 0.3)
+    monkeypatch.setattr(creating, "STATES_S", dict.fromkeys(creating.STATES_S, 0.3))
+    monkeypatch.setattr(creating, "FAILED_AFTER_S", 0.1)
+
+
+# -- 1: lists lag, and what was deleted comes back -------------------------------------------------
+
+
+def test_1_an_index_that_lags_decides_nothing(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(list_lag_s=3600.0)
+        fleet.apply({"python": tally.python()}, **FOUR)
+        await fleet.phase("Succeeded")
+        await sweep(fleet.engine, "daytona")
+        assert tally.begun == EACH_OF_FOUR_ONCE
+        assert [run.attempt for run in fleet.runs()] == [1] * 4
+        assert len(fleet.made()) == 4
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 2 and 3: answers to creates that are lost, or late --------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{"drop": True}, {"reset": True}, {"status": 504}])
+def test_2_a_create_whose_answer_is_lost_makes_one_sandbox_and_begins_once(
+    play: Play, tally: Tally, how: dict[str, object]
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fault(operation="createSandbox", when="after", count=3, **how)
+        fleet.apply({"python": tally.python()}, **FOUR)
+        await fleet.phase("Succeeded")
+        assert tally.begun == EACH_OF_FOUR_ONCE
+        assert [run.attempt for run in fleet.runs()] == [1] * 4
+        assert len(fleet.made()) == 4
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_3_a_create_that_is_not_answered_is_found_by_its_name(
+    play: Play, tally: Tally, impatient: None
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fault(operation="createSandbox", when="after", delay_s=3600, count=1)
+        fleet.apply({"python": tally.python()})
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert len(fleet.made()) == 1
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_3_a_controller_that_dies_while_a_sandbox_starts_leaves_it_to_the_next(
+    tmp_path: Path, emulator: DaytonaEmulator, tally: Tally
+) -> None:
+    async def first(fleet: Fleet) -> None:
+        fleet.emulator.set(durations_s={"starting": 2.0})
+        fleet.apply({"python": tally.python()})
+
+        async def is_made() -> bool:
+            return len(fleet.made()) == 1
+
+        await eventually(is_made, "a sandbox was made")
+
+    async def second(fleet: Fleet) -> None:
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert len(fleet.made()) == 1
+        assert fleet.live() == []
+
+    for tale in (first, second):
+        with played(tmp_path / "home", emulator) as play:
+            play(tale)
+
+
+# -- 4: a start that is sent again -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_4_a_start_whose_answer_is_lost_begins_the_work_once(
+    play: Play, tally: Tally, when: str
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        path = "/toolbox/*/process/execute"
+        fleet.emulator.fault(method="POST", path=path, when=when, drop=True, count=3)
+        fleet.apply({"python": tally.python("SUBMIT(done=True)")}, **FOUR)
+        await fleet.phase("Succeeded")
+        assert tally.begun == EACH_OF_FOUR_ONCE
+        assert fleet.results() == {index: {"done": True} for index in range(4)}
+        assert len(fleet.made()) == 4
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 5: sandboxes that are stuck -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["creating", "starting"])
+def test_5_a_sandbox_that_is_stuck_is_given_up_and_deleted_when_that_can_be(
+    play: Play, tally: Tally, impatient: None, state: str
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fate(during=state, outcome="stuck", count=1)
+        fleet.apply({"python": tally.python()})
+        await asyncio.sleep(1.5)  # it cannot be deleted in the midst of a change
+        assert [one["state"] for one in fleet.made()] == [state]
+        fleet.emulator.advance(1000.0)  # Daytona gives it up, too
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert len(fleet.made()) == 2
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 6: deletes that are refused -------------------------------------------------------------------
+
+
+def test_6_a_delete_that_is_refused_is_asked_again_until_it_is_confirmed(
+    play: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fault(operation="deleteSandbox", status=409, count=3)
+        fleet.apply({"python": tally.python()})
+        await fleet.phase("Succeeded")
+        assert fleet.live() == []
+        assert len(fleet.made()) == 1
+
+    play(tale)
+
+
+def test_6_deleting_what_is_still_starting_leaves_nothing(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(durations_s={"starting": 1.5})
+        fleet.apply({"python": tally.python()})
+
+        async def starts() -> bool:
+            return [one["state"] for one in fleet.made()] == ["starting"]
+
+        await eventually(starts, "the sandbox was starting")
+        fleet.delete()
+        await fleet.gone()
+        await fleet.nothing_lives()
+        assert not tally.begun
+
+    play(tale)
+
+
+def test_6_a_sandbox_that_takes_long_to_be_destroyed_is_waited_for(
+    play: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(durations_s={"destroying": 1.0})
+        fleet.apply({"python": tally.python()}, tasks={"completions": 2}, parallelism=1)
+        await fleet.phase("Succeeded")
+        one, two = fleet.made()
+        assert two["created_at_s"] >= one["destroyed_at_s"]
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 7: sandboxes that fail ------------------------------------------------------------------------
+
+
+def test_7_why_a_sandbox_failed_to_start_is_told_and_it_is_deleted(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creating, "FAILED_AFTER_S", 1.0)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fate(during="starting", outcome="error", reason="no space left", count=1)
+        fleet.apply({"python": tally.python()})
+        status = await fleet.waits("SandboxFailed")
+        assert "no space left" in str(status)
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert [run.attempt for run in fleet.runs()] == [1]
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_7_a_sandbox_whose_machine_failed_is_no_fault_of_its_task_and_is_deleted(
+    play: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        work = tally.python("\nimport os, time\nif os.environ['FLEETCTL_ATTEMPT'] == '1':")
+        fleet.apply({"python": work + "\n    time.sleep(600)\n"})
+        await begins(tally)
+        [box] = fleet.live()
+        fleet.emulator.lose(box["id"], reason="the runner is gone", recoverable=True)
+        await fleet.phase("Succeeded")
+        lost, _ = fleet.runs()
+        assert lost.reason == "SandboxFailed"
+        assert "the runner is gone" in lost.message
+        assert tally.begun == {"0/1": 1, "0/2": 1}
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 8: auto-stop, and the dead-man's switch -------------------------------------------------------
+
+
+def test_8_a_task_that_works_alone_is_not_stopped_and_nothing_outlives_its_ttl(
+    play: Play, tally: Tally, emulator: DaytonaEmulator
+) -> None:
+    boxes = []
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python(WAITS), "timeoutSeconds": 7200})
+        await begins(tally)
+        fleet.emulator.advance(3600.0)
+        await asyncio.sleep(0.3)
+        [box] = fleet.live()
+        assert (box["state"], box["intervals"]["stop"]) == ("started", 0)
+        assert box["intervals"]["delete"] == 0
+        assert box["destroy_at_s"] - box["created_at_s"] < 7200 + 1200
+        boxes.append(box["id"])
+
+    play(tale)
+    # The controller is gone, and comes never again.
+    emulator.advance(7200.0)
+    wait_until(lambda: emulator.sandbox(boxes[0])["state"] == "destroyed", what="its end")

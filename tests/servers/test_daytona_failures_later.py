@@ -1,0 +1,302 @@
+"""What is known to go wrong at Daytona with limits, volumes, sessions, streams, GPUs and lists:
+failures 9 to 19. The others are in test_daytona_failures.py.
+
+The real engine, store, provider and SDK against the emulator. What was made, what began and what
+is still there is asked of the emulator and of the tasks themselves, not of the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.errors import Unavailable
+from fleetctl.providers.daytona import creating, errors, volumes
+from tests.contracts.daytona_worlds import emulated
+from tests.contracts.provider_worlds import eventually
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.servers.daytona_fleet import Fleet, Play, played
+from tests.servers.fleets import Tally, begins
+
+ONE_GPU = {"resources": {"gpu": "H100:1", "cpu": 1, "memory": "1Gi"}}
+LINES = "for i in $(seq 1 40); do echo line $i; sleep 0.05; done"
+ALL_LINES = b"".join(b"line %d\n" % number for number in range(1, 41))
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[DaytonaEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def tally() -> Iterator[Tally]:
+    with Tally() as one:
+        yield one
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
+    with played(tmp_path / "home", emulator) as told:
+        yield told
+
+
+async def log_of(fleet: Fleet) -> bytes:
+    [run] = fleet.runs()
+    path = fleet.home / "daytona" / "jobs" / run.uid / "runs" / f"{run.name}.log"
+    return path.read_bytes() if path.exists() else b""
+
+
+# -- 9: quotas -------------------------------------------------------------------------------------
+
+
+def test_9_a_quota_is_waited_for_with_its_reason_and_costs_no_attempt(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "QUOTA_AFTER_S", 0.1)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python()}, name="warm")
+        await fleet.phase("Succeeded", "warm")
+        tally.begun.clear()
+        fleet.emulator.set(quota={"cpu": 0})
+        work = tally.python("\nimport time\ntime.sleep(0.5)\n")
+        fleet.apply({"python": work}, tasks={"completions": 5}, parallelism=5)
+        status = await fleet.waits("Quota")
+        assert "CPU limit exceeded" in json.dumps(status)
+        fleet.emulator.set(quota={"cpu": 2})
+        await fleet.phase("Succeeded")
+        assert tally.begun == {f"{index}/1": 1 for index in range(5)}
+        assert len(fleet.made()) == 6
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 10: rate limits -------------------------------------------------------------------------------
+
+
+def test_10_a_rate_limit_is_waited_out_as_long_as_its_own_header_says(
+    play: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        headers = {"rETRY-aFTER-sandbox-create": "2", "X-RateLimit-Limit-sandbox-create": "300"}
+        fleet.emulator.fault(operation="createSandbox", status=429, headers=headers, count=1)
+        fleet.apply({"python": tally.python()})
+        await fleet.waits("RateLimited")
+        fleet.emulator.forget_requests()
+        await asyncio.sleep(1.0)
+        assert fleet.emulator.count("createSandbox") == 0
+        await fleet.phase("Succeeded")
+        assert [run.attempt for run in fleet.runs()] == [1]
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 11: volumes -----------------------------------------------------------------------------------
+
+
+def test_11_a_volume_is_waited_for_and_deleted_after_its_last_user(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volumes, "IN_USE_AFTER_S", 0.1)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(durations_s={"volume.creating": 1.0})
+        mounts = [{"name": "slow", "mountPath": "/data", "links": ["/other/data"]}]
+        work = tally.python("\nimport time\nwhile 1: time.sleep(0.1)\n")
+        fleet.apply({"python": work, "volumes": mounts})
+        await begins(tally)
+        with pytest.raises(Unavailable) as caught:
+            await fleet.provider.remove_volume("slow")
+        assert caught.value.reason == "VolumeInUse"
+        assert _volume(fleet, "slow")["state"] == "ready"
+        fleet.delete()
+        await fleet.nothing_lives()
+        await fleet.provider.remove_volume("slow")
+        await fleet.provider.remove_volume("slow")
+        assert _volume(fleet, "slow")["state"] == "deleted"
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_11_a_volume_that_failed_says_why(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.provider.ensure_volume("broken")
+        fleet.emulator.set_volume("broken", "error", reason="the bucket is gone")
+        fleet.apply({"python": "pass", "volumes": [{"name": "broken", "mountPath": "/data"}]})
+        status = await fleet.phase("Failed")
+        assert "the bucket is gone" in json.dumps(status)
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def _volume(fleet: Fleet, name: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = fleet.emulator.state()["volumes"]
+    return [one for one in found if one["name"] == name][-1]
+
+
+# -- 12 and 13: what a session's shell and its input do to commands --------------------------------
+
+
+@pytest.mark.parametrize("script", ["sleep 0.6; exit 3", "set -e; sleep 0.6; false", "exec false"])
+def test_12_a_script_that_would_end_a_shell_ends_with_its_exit_code(
+    play: Play, script: str
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"script": script})
+        await fleet.phase("Failed")
+        [run] = fleet.runs()
+        assert run.reason == ("ExitCode:3" if "3" in script else "ExitCode:1")
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_13_a_program_that_reads_its_input_finds_it_closed(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"script": "sleep 0.6; cat; echo done"})
+        await fleet.phase("Succeeded")
+        assert await log_of(fleet) == b"done\n"
+
+    play(tale)
+
+
+# -- 14 and 15: streams and proxies ----------------------------------------------------------------
+
+
+def test_14_streams_that_are_cut_lose_and_repeat_nothing(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"script": LINES})
+
+        async def says() -> bool:
+            return bool(fleet.live()) and b"line 8" in await log_of(fleet)
+
+        await eventually(says, "it said something")
+        for _ in range(4):
+            [box] = fleet.live()
+            fleet.emulator.cut(box["id"])
+            await asyncio.sleep(0.2)
+        await fleet.phase("Succeeded")
+        assert await log_of(fleet) == ALL_LINES
+        assert len(fleet.made()) == 1
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_15_a_page_of_a_proxy_is_no_message_and_no_failure(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        page = "<html><body><h1>502 Bad Gateway</h1></body></html>"
+        fleet.emulator.fault(path="/toolbox/*", status=502, body=page, count=4)
+        fleet.emulator.fault(operation="getSandbox", status=502, body=page, count=2)
+        fleet.emulator.fault(operation="deleteSandbox", status=504, body=page, count=2)
+        fleet.apply({"python": tally.python()})
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert [run.attempt for run in fleet.runs()] == [1]
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 16: GPUs --------------------------------------------------------------------------------------
+
+
+def test_16_a_spot_eviction_is_no_failure_and_the_next_attempt_goes_on(
+    play: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        work = tally.python("\nimport os, time\nif os.environ['FLEETCTL_ATTEMPT'] == '1':")
+        fleet.apply({"python": work + "\n    time.sleep(600)\n", **ONE_GPU})
+        await begins(tally)
+        [box] = fleet.live()
+        assert box["intervals"]["delete"] == 0
+        fleet.emulator.evict(box["id"])
+        status = await fleet.phase("Succeeded")
+        assert [run.reason for run in fleet.runs()] == ["Preempted", "Completed"]
+        assert tally.begun == {"0/1": 1, "0/2": 1}
+        assert status["failed"] == 0
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_16_a_queue_that_times_out_is_waited_in_again(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creating, "PATIENCE_S", 0.1)
+    monkeypatch.setenv("FLEETCTL_DAYTONA_QUEUE_S", "60")
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(gpus_per_type=0)
+        fleet.apply({"python": tally.python(), **ONE_GPU})
+        status = await fleet.waits("Queued")
+        assert "waiting for H100:1 at Daytona since" in json.dumps(status)
+        fleet.emulator.scale(120.0)
+
+        async def asked_again() -> bool:
+            return len(fleet.made()) >= 3
+
+        await eventually(asked_again, "the queue timed out twice")
+        fleet.emulator.scale(1.0)
+        assert not tally.begun
+        fleet.emulator.set(gpus_per_type=1)
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert [run.attempt for run in fleet.runs()] == [1]
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 18 and 19: leftovers, and other people's sandboxes --------------------------------------------
+
+
+def test_18_what_fails_at_its_start_holds_nothing(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fate(during="starting", outcome="error", reason="a bad day", count=3)
+        fleet.apply({"python": tally.python()}, tasks={"completions": 3}, parallelism=3)
+        await fleet.waits("SandboxFailed")
+        fleet.delete()
+        await fleet.gone()
+        await fleet.nothing_lives()
+
+    play(tale)
+
+
+def test_19_a_strange_sandbox_of_somebody_else_spoils_no_listing(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        stranger = _create(fleet.emulator, {"labels": {"code-toolbox-language": "cobol"}})
+        fleet.apply({"python": tally.python("\nimport time\ntime.sleep(600)\n")})
+        await begins(tally)
+        [box] = fleet.live()
+        assert [one.handle for one in await fleet.provider.owned()] == [box["id"]]
+        fleet.delete()
+        await fleet.gone()
+        await fleet.nothing_lives()
+        assert fleet.emulator.sandbox(stranger)["state"] == "started"
+
+    play(tale)
+
+
+def _create(emulator: DaytonaEmulator, wanted: dict[str, Any]) -> str:
+    """As another program makes one."""
+    key = emulator.env["DAYTONA_API_KEY"]
+    request = urllib.request.Request(
+        f"{emulator.env['DAYTONA_API_URL']}/sandbox",
+        data=json.dumps(wanted).encode(),
+        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=60) as answer:
+        return str(json.loads(answer.read())["id"])

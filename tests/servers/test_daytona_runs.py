@@ -1,0 +1,209 @@
+"""Provider `daytona`: how it asks, what it keeps to itself, and what it leaves alone. The real SDK
+against the emulator, whose ground truth says what was asked and what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controllers.model import Alive, Ended, Gone
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.base import RunRef
+from tests.contracts.daytona_worlds import DaytonaWorld, Play, emulated, played
+from tests.contracts.provider_worlds import command, eventually, python, script
+from tests.emulators.daytona.running import DaytonaEmulator
+
+SLEEPS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[DaytonaEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
+    with played(tmp_path, emulator) as told:
+        yield told
+
+
+# -- manners ---------------------------------------------------------------------------------------
+
+
+def test_a_task_that_ends_soon_costs_five_calls_once_its_image_is_known(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_DAYTONA_QUICK_S", "60")
+
+    async def tale(world: DaytonaWorld) -> None:
+        await world.run(python("pass"))
+        world.emulator.forget_requests()
+        await world.run(python("print('some output')"), run="run-1")
+        assert world.emulator.state()["requests"] == {
+            "createSandbox": 1,
+            "getSandbox": 2,  # the SDK's own, while it waits for a state
+            "POST /toolbox/{sandbox}/process/execute": 1,
+            "deleteSandbox": 1,
+        }
+
+    play(tale)
+
+
+def test_a_run_that_goes_on_is_followed_without_calls(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        refs = [await world.start(python(SLEEPS), run=f"run-{n}") for n in range(3)]
+        for ref in refs:
+            await world.log_holds(ref, b"begun")
+
+        async def streams() -> bool:
+            return sum(one["open_requests"] for one in world.present()) == 3
+
+        await eventually(streams, "three streams were open")
+        world.emulator.forget_requests()
+        for _ in range(30):
+            assert len(await world.provider.observe(refs)) == 3
+            await asyncio.sleep(0.02)
+        assert world.emulator.state()["requests"] == {}
+
+    play(tale)
+
+
+def test_a_run_is_followed_in_a_session_of_its_own_name_and_only_one(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        ref = await world.start(script("while :; do echo tick; sleep 0.05; done"))
+        for _ in range(3):
+            before = len(await world.log(ref))
+
+            async def goes_on(before: int = before) -> bool:
+                return len(await world.log(ref)) > before + 20
+
+            await eventually(goes_on, "it went on")
+            world.emulator.cut(ref.handle)
+        from daytona import AsyncDaytona
+
+        async with AsyncDaytona() as client:
+            sandbox = await client.get(ref.handle)
+            sessions = await sandbox.process.list_sessions()
+        assert [one.session_id for one in sessions] == [ref.run]
+
+    play(tale)
+
+
+# -- secrets, and large orders ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_values_of_secrets_reach_the_task_and_nothing_else(play: Play, size: int) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        text = 'test "$TOKEN" = hush-hush && echo same; sleep 0.6; env >&2'
+        template = command("sh", "-c", text)
+        ref = await world.start(
+            template, secrets={"TOKEN": "hush-hush"}, params={"text": "x" * size}
+        )
+        assert (await world.ended(ref)).ok
+        assert (await world.log(ref)).startswith(b"same\n")
+        state = json.dumps(world.emulator.state(requests=True))
+        assert "hush-hush" not in state
+        home = world.directory / "home"
+        kept = [path for path in home.rglob("*") if path.is_file() and path.suffix != ".log"]
+        assert kept
+        assert not any(b"hush-hush" in path.read_bytes() for path in kept)
+
+    play(tale)
+
+
+def test_secrets_that_daytona_would_hide_from_the_task_are_refused(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        with pytest.raises(Refused, match="`wandb` is to come from the provider"):
+            await world.provider.start(world.order(command("true"), secret_refs=("wandb",)))
+
+    play(tale)
+
+
+# -- what is not known, and what is not ours -------------------------------------------------------
+
+
+def test_a_listing_that_cannot_be_read_is_never_an_empty_list(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        ref = await world.start(python(SLEEPS))
+        world.emulator.fault(operation="listSandboxes", status=503)
+        with pytest.raises(Unavailable):
+            await world.provider.owned()
+        world.emulator.remove_faults()
+        assert [one.handle for one in await world.provider.owned()] == [ref.handle]
+        world.emulator.fault(operation="getSandbox", status=503)
+        with pytest.raises(Unavailable):
+            await world.again().stop(ref, grace_s=0)
+        assert isinstance(await world.see(ref), Alive)
+
+    play(tale)
+
+
+def test_a_sandbox_of_that_name_which_is_not_ours_is_left_alone(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        from daytona import AsyncDaytona, CreateSandboxFromSnapshotParams
+
+        order = world.order(python("pass"))
+        name = f"{world.store_id}-{world.salt}-{order.run}"
+        async with AsyncDaytona() as client:
+            params = CreateSandboxFromSnapshotParams(name=name, labels={"fleet": "somebody"})
+            theirs = await client.create(params)
+        with pytest.raises(Refused, match="is not ours") as caught:
+            await world.provider.start(order)
+        assert theirs.id in caught.value.hint
+        ref = RunRef(order.run, order.run, theirs.id, 0, order.uid)
+        await world.provider.stop(ref, grace_s=0)
+        await asyncio.sleep(0.3)
+        assert world.emulator.sandbox(theirs.id)["state"] == "started"
+
+    play(tale)
+
+
+def test_a_sandbox_that_somebody_deleted_is_no_success_and_no_failure_of_the_task(
+    play: Play,
+) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        from daytona import AsyncDaytona
+
+        ref = await world.start(python(SLEEPS))
+        await world.log_holds(ref, b"begun")
+        async with AsyncDaytona() as client:
+            await (await client.get(ref.handle)).delete(wait=True)
+        seen = await world.lost(ref)
+        assert isinstance(seen, Gone) or (isinstance(seen, Ended) and seen.infrastructure)
+        assert await world.log(ref) == b"begun\n"
+
+    play(tale)
+
+
+def test_an_inert_sandbox_is_ended_by_a_stop_and_never_begins(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        order = world.order(python("print('begun', flush=True)"))
+        handle = await world.provider.start(order)
+        ref = RunRef(order.run, order.run, handle, 0, order.uid)
+        await world.provider.stop(ref, grace_s=60)
+        await world.lost(ref)
+        assert await world.log(ref) == b""
+        assert world.present() == []
+
+    play(tale)
+
+
+def test_a_task_without_a_limit_is_ended_before_its_sandbox_is_and_goes_on_elsewhere(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_DAYTONA_LIFETIME_S", "301.5")
+
+    async def tale(world: DaytonaWorld) -> None:
+        ref = await world.start(script("trap 'echo saved; exit 0' TERM; sleep 600 & wait"))
+        seen = await world.ended(ref)
+        assert (seen.ok, seen.infrastructure, seen.reason) == (False, True, "MaxLifetime")
+        assert b"saved" in await world.log(ref)
+
+    play(tale)

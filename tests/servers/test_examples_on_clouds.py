@@ -1,0 +1,234 @@
+"""One manifest on every provider: all examples run through the real command line, at a cloud's
+emulator as on this machine, and give the same results.
+
+A provider is added by one line in CLOUDS. All examples are applied with one command, so that their
+images are built and their tasks run side by side.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.fleet import EXAMPLES, Fleet
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.emulators.modal.running import ModalEmulator
+
+pytestmark = pytest.mark.xdist_group("examples-on-clouds")
+
+# Of objects that give results; a sweep of two dozen trials shows no more than one of four.
+WORK = (
+    "job/hello",
+    "job/retries",
+    "job/parallel-tasks",
+    "job/chunks",
+    "job/factorials",
+    "job/embed",
+    "sweep/grid",
+    "sweep/digits",
+    "sweep/cartpole",
+    "tr/spirals",
+)
+SHORTER = {"run_cap: 24": "run_cap: 4", "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,": "[0, 1,"}
+FUNCTIONS = ("function.yaml",)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """env: what the SDK needs. made and live: how many sandboxes the service says there were, and
+    are. functions: whether it runs them.
+    """
+
+    provider: str
+    env: Mapping[str, str]
+    made: Callable[[], int]
+    live: Callable[[], int]
+    functions: bool
+
+
+@contextmanager
+def modal(directory: Path) -> Iterator[Cloud]:
+    with ModalEmulator(directory) as emulator:
+        yield Cloud(
+            provider="modal",
+            env=emulator.env,
+            made=lambda: len(emulator.state()["sandboxes"]),
+            live=lambda: len(emulator.live()),
+            functions=True,
+        )
+
+
+@contextmanager
+def daytona(directory: Path) -> Iterator[Cloud]:
+    with DaytonaEmulator() as emulator:
+
+        def made() -> int:
+            # The files of volumes are copied by sandboxes, too; those are no run's.
+            return len([one for one in emulator.state()["sandboxes"] if "run" in one["labels"]])
+
+        yield Cloud(
+            provider="daytona",
+            env=emulator.env,
+            made=made,
+            live=lambda: len(emulator.state()["present"]),
+            functions=False,
+        )
+
+
+CLOUDS: dict[str, Callable[[Path], AbstractContextManager[Cloud]]] = {
+    "modal": modal,
+    "daytona": daytona,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """All examples, after `apply --wait`."""
+
+    fleet: Fleet
+    files: Path
+    cloud: Cloud | None
+
+    def work(self) -> list[str]:
+        return [key for key in WORK if self.runs_functions or key != "job/embed"]
+
+    @property
+    def runs_functions(self) -> bool:
+        return self.cloud is None or self.cloud.functions
+
+    def outcome(self, key: str) -> list[Any]:
+        """What is the same wherever it ran."""
+        return [
+            (row["index"], row["params"], row["attempts"], row["result"])
+            for row in self.fleet.results(key)
+        ]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
+    """The examples on this machine."""
+    with applied(tmp_path_factory.mktemp("here"), None) as one:
+        yield one
+
+
+@pytest.fixture(scope="module", params=sorted(CLOUDS))
+def there(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Applied]:
+    """The examples at a cloud."""
+    base = tmp_path_factory.mktemp(request.param)
+    with CLOUDS[request.param](base / "service") as cloud:
+        with applied(base, cloud) as one:
+            yield one
+        assert cloud.live() == 0, "deleting everything left sandboxes"
+
+
+@contextmanager
+def applied(base: Path, cloud: Cloud | None) -> Iterator[Applied]:
+    fleet = Fleet(base / "home")
+    fleet.env |= cloud.env if cloud is not None else {}
+    functions = cloud is None or cloud.functions
+    files = placed(base / "examples", cloud.provider if cloud else "local", functions=functions)
+    try:
+        fleet.ok("apply", "-f", str(files), "--wait", "--timeout", "10m")
+        yield Applied(fleet, files, cloud)
+    finally:
+        fleet.close()
+
+
+def placed(target: Path, provider: str, *, functions: bool) -> Path:
+    """A copy of the examples that differs in where things are, and in how many."""
+    shutil.copytree(EXAMPLES, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in target.glob("*.yaml"):
+        if path.name in FUNCTIONS and not functions:
+            path.unlink()
+            continue
+        documents = re.split(r"(?m)^---\n", path.read_text("utf-8"))
+        text = "---\n".join(_placed(document, provider) for document in documents)
+        for long, short in SHORTER.items():
+            text = text.replace(long, short)
+        path.write_text(text, "utf-8")
+    return target
+
+
+def _placed(document: str, provider: str) -> str:
+    kind = re.search(r"(?m)^kind: (\w+)$", document)
+    assert kind is not None
+    where = f"provider: {provider}"
+    if kind[1] in ("Volume", "Function"):
+        bare = re.sub(r"(?m)^  provider: \w+\n", "", document)
+        return bare.replace("\nspec:\n", f"\nspec:\n  {where}\n")
+    return document.replace("\nspec:\n", f"\nspec:\n  placement: {{{where}}}\n")
+
+
+def test_every_example_gives_the_results_that_it_gives_on_this_machine(
+    here: Applied, there: Applied
+) -> None:
+    expected = {key: here.outcome(key) for key in there.work()}
+    assert {key: there.outcome(key) for key in there.work()} == expected
+
+
+def test_all_of_it_ran_at_the_cloud(there: Applied) -> None:
+    assert there.cloud is not None
+    for key in there.work():
+        attempts = there.fleet.json("get", "attempts", key)["items"]
+        assert {one["status"]["provider"] for one in attempts} == {there.cloud.provider}
+
+
+def test_each_attempt_has_one_sandbox_and_the_sequential_batch_has_one_for_all(
+    there: Applied,
+) -> None:
+    assert there.cloud is not None
+    count = 0
+    for key in there.work():
+        if key == "job/embed":
+            continue  # a function's containers run it
+        items = there.fleet.json("get", "attempts", key)["items"]
+        count += 1 if key == "job/factorials" else len(items)
+    assert there.cloud.made() == count
+    assert there.cloud.live() == 0
+
+
+def test_what_a_task_printed_is_read_afterwards(there: Applied) -> None:
+    logged = there.fleet.ok("logs", "job/hello", "--index", "1", "--no-prefix")
+    assert logged == "greeting Grace\n"
+    words = ("logs", "job/retries", "--index", "1", "--attempt", "1", "--no-prefix")
+    assert there.fleet.ok(*words).splitlines() == [
+        "task 1, attempt 1",
+        "the disk on the left is full",
+    ]
+
+
+def test_files_that_tasks_saved_are_on_the_volume(there: Applied, tmp_path: Path) -> None:
+    there.fleet.ok("cp", "volume/rlm-volume-dspy:results", str(tmp_path / "results"))
+    found = {path.name: path.read_text("utf-8") for path in (tmp_path / "results").iterdir()}
+    assert found == {
+        "chunk_0.json": "[2, 4, 6]",
+        "chunk_1.json": "[8, 10, 12]",
+        "chunk_2.json": "[14, 16, 18]",
+    }
+
+
+def test_the_killed_training_went_on_from_its_checkpoint(there: Applied) -> None:
+    made, trained = there.fleet.results("tr/spirals")
+    assert (made["attempts"], trained["attempts"]) == (1, 2)
+    assert trained["result"]["resumed_from"] == 200
+    attempts = there.fleet.json("get", "attempts", "tr/spirals")["items"]
+    killed = next(one for one in attempts if one["status"]["phase"] == "Failed")
+    assert killed["status"]["exitCode"] == 128 + 9
+
+
+def test_applying_it_all_again_makes_no_sandbox(there: Applied) -> None:
+    assert there.cloud is not None
+    before = there.cloud.made()
+    said = there.fleet.ok("apply", "-f", str(there.files), "--wait")
+    assert said.count(" unchanged") > len(there.work())
+    assert " created" not in said and " configured" not in said, said
+    assert there.cloud.made() == before

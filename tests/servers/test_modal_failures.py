@@ -1,0 +1,264 @@
+"""What is known to go wrong when sandboxes are made at Modal and when leftovers are swept: failure
+modes 1, 2, 3 and 5. Mode 4 is in test_modal_failures_crash.py, 6 to 10 in ..._later.py.
+
+The real engine, store, provider and SDK against the emulator. What was made, what began and what
+still lives is asked of the emulator and of the tasks themselves, not of the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controllers.model import RunState
+from fleetctl.engine.settings import Settings
+from fleetctl.engine.sweeper import sweep
+from fleetctl.errors import Unavailable
+from fleetctl.providers.modal import creating
+from tests.contracts.modal_worlds import emulated
+from tests.contracts.provider_worlds import eventually
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
+
+WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+SIX = {"tasks": {"completions": 6}, "parallelism": 6}
+EACH_OF_SIX_ONCE = {f"{index}/1": 1 for index in range(6)}
+GPU = {"resources": {"gpu": "A100:1"}}
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[ModalEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def tally() -> Iterator[Tally]:
+    with Tally() as one:
+        yield one
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
+    with played(tmp_path / "home", emulator) as told:
+        yield told
+
+
+# -- 1: the rate limit of creations ----------------------------------------------------------------
+
+
+def test_1_a_creation_rate_limit_costs_waiting_and_no_attempt(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do(
+            "fault", rpc="SandboxCreateV2", status="RESOURCE_EXHAUSTED", retry_after_s=0.2, count=8,
+            message="Sandbox creation rate limit (5/s) exceeded",
+        )  # fmt: skip
+        fleet.apply({"python": tally.python()}, **SIX)
+        await fleet.phase("Succeeded")
+        assert [run.attempt for run in fleet.runs()] == [1] * 6
+        assert tally.begun == EACH_OF_SIX_ONCE
+        assert len(fleet.made()) == 6
+        assert fleet.emulator.state()["faults"][0]["count"] == 0
+        assert fleet.live() == []
+
+    play(tale)
+
+
+# -- 2: too many starting at once, and creates that hang -------------------------------------------
+
+
+def test_2_creates_that_hang_hold_up_no_more_than_may_start_at_once_and_no_deletion(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_MODAL_STARTS_AT_ONCE", "2")
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("clear_log")
+        fleet.emulator.do("fault", rpc="SandboxCreateV2", delay_s=3600, count=None)
+        fleet.apply({"python": tally.python()}, **SIX)
+
+        async def two_are_asked_for() -> bool:
+            return fleet.emulator.rpcs().get("SandboxCreateV2", 0) >= 2
+
+        await eventually(two_are_asked_for, "two sandboxes were asked for")
+        await asyncio.sleep(0.3)  # a third would be asked for by now
+        assert fleet.emulator.rpcs()["SandboxCreateV2"] == 2
+        fleet.delete()
+        await fleet.gone()
+        assert fleet.live() == []
+        assert not tally.begun
+
+    play(tale)
+
+
+def test_2_a_create_that_hangs_is_given_up_and_made_again_once(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_MODAL_CALL_S", "1")
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("fault", rpc="SandboxCreateV2", delay_s=3600, count=1)
+        fleet.emulator.do("fault", rpc="SandboxCreateV2", delay_s=3600, when="after", count=1)
+        fleet.apply({"python": tally.python()}, tasks={"completions": 2}, parallelism=2)
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1, "1/1": 1}
+        await fleet.nothing_lives()
+        assert len(fleet.made()) == 2
+
+    play(tale)
+
+
+# -- 3: GPUs that are not free ---------------------------------------------------------------------
+
+
+def test_3_a_gpu_queue_is_shown_as_pending_with_its_reason_and_ends_in_one_beginning(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"A100": 0})
+        fleet.apply({"python": tally.python(), **GPU})
+        status = await fleet.waits("Queued")
+        assert status["phase"] == "Pending"
+        assert "waiting for A100:1 since" in status["message"]
+        assert not tally.begun
+        fleet.emulator.do("settings", gpu_capacity={"A100": 1})
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert [one["backend"] for one in fleet.made()] == ["v1"]
+        assert fleet.live() == []
+
+    play(tale)
+
+
+def test_3_who_waits_for_a_gpu_can_be_deleted_and_leaves_the_queue(
+    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"A100": 0})
+        fleet.apply({"python": tally.python(), **GPU}, tasks={"completions": 3}, parallelism=3)
+        await fleet.waits("Queued")
+        fleet.delete()
+        await fleet.gone()
+        assert fleet.live() == []
+        fleet.emulator.do("settings", gpu_capacity={"A100": 8})
+        assert fleet.live() == []
+        assert not tally.begun
+
+    play(tale)
+
+
+# -- 5: the sweeper --------------------------------------------------------------------------------
+
+SWEEPS = Settings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0, sweep_s=0.1)
+
+
+async def stranger(fleet: Fleet, tags: dict[str, str], *, app: str = "") -> str:
+    """A sandbox that somebody else made, in the app of our store unless another is named."""
+    import modal
+
+    name = app or f"fleetctl-{fleet.store.store_id}"
+    token = fleet.emulator.env["MODAL_TOKEN_ID"], fleet.emulator.env["MODAL_TOKEN_SECRET"]
+    client = await modal.Client.from_credentials.aio(*token)
+    there = await modal.App.lookup.aio(name, client=client, create_if_missing=True)
+    made = await modal.Sandbox.create.aio(
+        "sleep", "600", app=there, image=modal.Image.debian_slim(), tags=tags, client=client
+    )
+    await client.close.aio()
+    return str(made.object_id)
+
+
+def stray_tags(fleet: Fleet) -> dict[str, str]:
+    """What a sandbox of ours carries whose record a restored store does not have."""
+    return {"fleet": fleet.store.store_id, "made-at": "1000000000", "run": "forgotten"}
+
+
+def test_5_the_sweep_ends_what_has_no_record_and_nothing_else(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python(WAITS)}, tasks={"completions": 2}, parallelism=2)
+
+        await begins(tally, 2)
+        ours = stray_tags(fleet)
+        stray = await stranger(fleet, ours)
+        kept = [
+            await stranger(fleet, {}),
+            await stranger(fleet, {**ours, "fleet": "another-store"}),
+            await stranger(fleet, ours, app="somebody-elses"),
+            # Young: its record may be on its way.
+            await stranger(fleet, {**ours, "made-at": str(int(time.time()))}),
+        ]
+        kept += [run.handle for run in fleet.runs()]
+
+        async def stray_is_over() -> bool:
+            return not fleet.emulator.sandbox(stray)["live"]
+
+        await eventually(stray_is_over, "the stray was ended")
+        assert len(kept) == 6
+        assert all(fleet.emulator.sandbox(one)["live"] for one in kept)
+
+    play(tale, settings=SWEEPS)
+
+
+@pytest.mark.parametrize("rpc", ["SandboxListV2", "SandboxTagsGetV2"])
+def test_5_a_sweep_that_cannot_read_ends_nothing(play: Play, tally: Tally, rpc: str) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python(WAITS)})
+        await fleet.phase("Running")
+        stray = await stranger(fleet, stray_tags(fleet))
+        fleet.emulator.do("fault", rpc=rpc, status="INTERNAL", count=None)
+        with pytest.raises(Unavailable):
+            await sweep(fleet.engine, "modal")
+        assert fleet.emulator.sandbox(stray)["live"]
+        fleet.emulator.do("clear_faults")
+        assert await sweep(fleet.engine, "modal") == 1
+        assert fleet.emulator.sandbox(fleet.runs()[0].handle)["live"]
+
+    play(tale)
+
+
+def test_5_a_token_of_another_workspace_loses_no_run_and_begins_none_again(
+    tmp_path: Path, emulator: ModalEmulator, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+
+    async def begun() -> None:
+        fleet = Fleet(home, emulator)
+        fleet.apply({"python": tally.python(WAITS)})
+        await begins(tally)
+        await fleet.phase("Running")
+        await fleet.close()
+
+    async def elsewhere(other: ModalEmulator) -> None:
+        fleet = Fleet(home, other)
+        fleet.apply({"python": tally.python()}, name="second")
+        status = await fleet.phase("Failed", "second")
+        assert "`another`" in status["message"]
+        assert "`somebody`" in status["message"]
+        assert [run.state for run in fleet.runs()] == [RunState.RUNNING]
+        assert other.live() == []
+        await fleet.close()
+
+    async def back() -> None:
+        fleet = Fleet(home, emulator)
+        assert [run.attempt for run in fleet.runs()] == [1]
+        assert len(fleet.live()) == 1
+        fleet.delete()
+        await fleet.gone()
+        assert fleet.live() == []
+        await fleet.close()
+
+    asyncio.run(begun())
+    with ModalEmulator() as other, monkeypatch.context() as switched:
+        for name, value in other.env.items():
+            switched.setenv(name, value)
+        other.do("settings", workspace="another")
+        asyncio.run(elsewhere(other))
+    asyncio.run(back())
+    assert tally.begun == {"0/1": 1}

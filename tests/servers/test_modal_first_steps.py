@@ -1,0 +1,162 @@
+"""The first steps of somebody with Modal, as screens: without the package, without a token, with a
+wrong one, with a file that is no TOML, and when nobody answers. And what mends each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.contracts.modal_worlds import emulated
+from tests.emulators.modal.running import ModalEmulator
+from tests.emulators.modal.state import NO_ACCESS_TOKEN_ID
+from tests.servers.modal_driving import eventually
+from tests.servers.modal_life import ModalLife, job
+
+TASK = {"python": "SUBMIT(n=1)"}
+# Read by every Python that starts with it: the SDK and what it brings are not there.
+MISSING = """
+import sys
+for name in ("modal", "modal_proto", "grpclib", "synchronicity"):
+    sys.modules[name] = None
+"""
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[ModalEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def life(tmp_path: Path, emulator: ModalEmulator) -> Iterator[ModalLife]:
+    life = ModalLife(tmp_path, Random(1))
+    yield life
+    assert life.end() == []
+    assert emulator.live() == []
+
+
+def sick(life: ModalLife, case: str) -> None:
+    """Make the world as `case` says."""
+    match case:
+        case "no package":
+            (life.root / "without").mkdir()
+            (life.root / "without" / "sitecustomize.py").write_text(MISSING)
+            life.changes["PYTHONPATH"] = str(life.root / "without")
+        case "no token":
+            life.changes |= {"MODAL_TOKEN_ID": None, "MODAL_TOKEN_SECRET": None}
+        case "wrong token":
+            life.changes["MODAL_TOKEN_SECRET"] = "as-canary"
+        case "no access":
+            life.changes["MODAL_TOKEN_ID"] = NO_ACCESS_TOKEN_ID
+        case "broken file":
+            (life.root / "modal.toml").write_text("[default")
+            life.changes["MODAL_CONFIG_PATH"] = str(life.root / "modal.toml")
+
+
+@pytest.mark.parametrize(
+    ("case", "why", "fix", "doctor"),
+    [
+        (
+            "no package",
+            "provider `modal` needs the package `modal`, which is not installed",
+            "pip install 'fleetctl[modal]'",
+            "package: `modal` is not installed",
+        ),
+        ("no token", "there is no token for Modal", "modal token new", "token: there is none"),
+        ("wrong token", "Modal does not accept the token", "modal token new", "access: cannot use"),
+        ("no access", "the token has no access", "modal token new", "access: cannot use Modal at"),
+        ("broken file", "cannot be read: Expected ']'", "mend or remove", "token: Modal's conf"),
+    ],
+)
+def test_what_keeps_a_job_from_modal_is_told_at_once_with_its_cure(
+    life: ModalLife, emulator: ModalEmulator, case: str, why: str, fix: str, doctor: str
+) -> None:
+    before = len(emulator.state()["sandboxes"])
+    sick(life, case)
+    applied = life.command("apply", "-f", "-", "--wait", "--timeout", "60s", stdin=job(TASK))
+    assert applied.returncode == 1
+    described = life.command("describe", "job/job").stdout
+    for screen in (applied.stderr + applied.stdout, described):
+        assert why in screen
+        assert fix in screen
+        assert "as-canary" not in screen
+        assert "Traceback" not in screen
+    checked = life.command("doctor").stdout
+    assert f"bad     modal       {doctor}" in checked
+    assert len(emulator.state()["sandboxes"]) == before
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["closed", "silent"])
+def test_a_modal_that_does_not_answer_is_told_within_ten_seconds_and_holds_up_no_deletion(
+    life: ModalLife, listens: bool
+) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if listens:
+            server.listen()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        life.changes["MODAL_SERVER_URL"] = url
+        life.start()
+        began_s = time.monotonic()
+        life.apply_job(TASK)
+        why = ""
+        while "Modal does not answer" not in why:
+            assert time.monotonic() - began_s < 60, why  # a hang; the promise is measured below
+            why = life.command("describe", "job/job").stdout
+        assert f"Unavailable: cannot use Modal at `{url}`" in why
+        assert "Fix:         fleetctl doctor" in why
+        deleted = life.command("delete", "job/job", "--timeout", "60s")
+        assert (deleted.returncode, deleted.stdout) == (0, "batchjob/job deleted\n")
+
+
+def test_our_own_deadline_leaves_room_within_the_ten_seconds() -> None:
+    from fleetctl.providers.modal.client import CONNECT_S
+
+    assert CONNECT_S <= 8.0
+
+
+def test_a_token_that_comes_while_the_controller_runs_is_used_by_the_next_apply(
+    life: ModalLife, emulator: ModalEmulator
+) -> None:
+    config = life.root / "modal.toml"
+    sick(life, "no token")
+    life.changes["MODAL_CONFIG_PATH"] = str(config)
+    assert life.command("apply", "-f", "-", "--wait", stdin=job(TASK)).returncode == 1
+    secret = emulator.env["MODAL_TOKEN_SECRET"]
+    token = {"token_id": emulator.env["MODAL_TOKEN_ID"], "token_secret": secret + "-wrong"}
+
+    def log_in() -> None:
+        lines = [f"{name} = {json.dumps(value)}" for name, value in token.items()]
+        config.write_text("\n".join(["[default]", *lines, ""]))
+
+    log_in()
+    applied = life.command("apply", "-f", "-", "--wait", stdin=job(TASK))
+    assert "Modal does not accept the token" in applied.stdout + applied.stderr
+    token["token_secret"] = secret
+    log_in()
+    applied = life.command("apply", "-f", "-", "--wait", stdin=job(TASK))
+    assert applied.returncode == 0, applied.stderr
+    assert life.phases() == {"job": "Succeeded"}
+
+
+def test_a_job_that_waits_for_a_limit_says_so_and_goes_on_when_it_is_applied_again(
+    life: ModalLife, emulator: ModalEmulator
+) -> None:
+    emulator.do(
+        "fault", rpc="SandboxCreateV2", status="RESOURCE_EXHAUSTED", count=None,
+        message="Workspace spend limit reached",
+    )  # fmt: skip
+    life.apply_job(TASK)
+    eventually(lambda: "Why:         SpendLimit: " in life.command("describe", "job/job").stdout)
+    assert "Fix:         raise the limit" in life.command("describe", "job/job").stdout
+    emulator.do("clear_faults")
+    assert "unchanged" in life.command("apply", "-f", "-", stdin=job(TASK)).stdout
+    # Modal's limits are asked about every ten minutes otherwise, which is longer than this waits.
+    eventually(lambda: life.phases() == {"job": "Succeeded"})

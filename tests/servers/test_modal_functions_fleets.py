@@ -1,0 +1,284 @@
+"""Functions on Modal as a whole: warm containers, GPUs that fall back, deployments that are shared,
+changed and removed, and controllers that die in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specs.template import Template
+from tests.contracts.modal_worlds import emulated
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.modal_calling import Truth, called, dropped, look_often, until
+from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
+
+WAITS = "\nimport time\ntime.sleep(600)\n"
+PLACED = {"placement": {"provider": "modal"}}
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[ModalEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def tally() -> Iterator[Tally]:
+    with Tally() as one:
+        yield one
+
+
+@pytest.fixture
+def play(
+    tmp_path: Path, emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Play]:
+    look_often(monkeypatch)
+    with played(tmp_path / "home", emulator) as told:
+        yield told
+
+
+def calling(code: str, name: str = "embedder", **fields: Any) -> dict[str, Any]:
+    return {"python": code, "function": name, **fields}
+
+
+# -- containers ------------------------------------------------------------------------------------
+
+
+def test_a_thousand_tasks_run_in_a_few_warm_containers(
+    tmp_path: Path, emulator: ModalEmulator
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 4})
+        code = "import os; SUBMIT(square=int(os.environ['JOB_COMPLETION_INDEX']) ** 2)"
+        fleet.apply(calling(code), tasks={"completions": 1000}, parallelism=100)
+        await fleet.phase("Succeeded")
+        assert fleet.results() == {n: {"square": n * n} for n in range(1000)}
+        truth = Truth(fleet)
+        assert 1 <= len(truth.containers()) <= 4
+        assert [len(one["began"]) for one in truth.inputs()] == [1] * 1000
+        rpcs = fleet.emulator.rpcs()
+        # A call, its latch and its answer, and few questions in between.
+        asked = ("FunctionMap", "DictUpdate", "DictGet", "FunctionGetOutputs")
+        assert sum(rpcs.get(name, 0) - before.get(name, 0) for name in asked) <= 3.2 * 1000
+
+    before = emulator.rpcs()
+    with played(tmp_path / "home", emulator) as play:  # at its own pace
+        play(tale)
+
+
+def test_tasks_of_one_container_share_nothing_unless_the_sandbox_is_reused(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 1})
+        code = "seen = globals().get('seen', 0) + 1\nSUBMIT(seen=seen)"
+        job = {"tasks": {"completions": 4}, "parallelism": 1}
+        fleet.apply(calling(code), name="apart", **job)
+        await fleet.phase("Succeeded", "apart")
+        assert [it["seen"] for it in fleet.results("apart").values()] == [1, 1, 1, 1]
+        fleet.apply(calling(code), name="together", sandbox={"reuse": "all"}, **job)
+        await fleet.phase("Succeeded", "together")
+        assert [it["seen"] for it in fleet.results("together").values()] == [1, 2, 3, 4]
+        fleet.apply(calling(code), name="others", sandbox={"reuse": "all"}, **job)
+        await fleet.phase("Succeeded", "others")
+        assert [it["seen"] for it in fleet.results("others").values()] == [1, 2, 3, 4]
+        assert len(Truth(fleet).containers()) == 1
+
+    play(tale)
+
+
+def test_what_a_task_leaves_running_does_not_meet_the_next_one(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 1})
+        code = (
+            "import os, subprocess\n"
+            "left = subprocess.run(['pgrep', '-f', 'sleep 4321'], capture_output=True).stdout\n"
+            "subprocess.Popen('setsid sleep 4321 >/dev/null 2>&1 &', shell=True)\n"
+            "SUBMIT(left=len(left.split()))"
+        )
+        fleet.apply(calling(code), tasks={"completions": 3}, parallelism=1)
+        await fleet.phase("Succeeded")
+        assert [it["left"] for it in fleet.results().values()] == [0, 0, 0]
+
+    play(tale)
+
+
+def test_a_list_of_gpus_falls_back_to_the_next_that_is_free(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"H100": 0, "A100-80GB": 1})
+        fleet.apply(called("pass", resources={"gpu": ["H100:2", "A100-80GB"]}))
+        await fleet.phase("Succeeded")
+        assert [one["gpu"] for one in Truth(fleet).containers()] == ["A100-80GB"]
+        (run,) = fleet.runs()
+        assert run.usd_per_s is not None
+
+    play(tale)
+
+
+def test_calls_that_wait_for_a_gpu_say_so_and_go_on_when_there_is_one(
+    play: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"H100": 0, "L4": 0})
+        gpu = {"gpu": ["H100", "L4"]}
+        fleet.apply(called(tally.python(), resources=gpu), tasks={"completions": 2})
+        status = await fleet.waits("Queued")
+        assert status["phase"] == "Pending"
+        assert "waiting for H100:1 or L4:1 since" in status["message"]
+        assert len(Truth(fleet).inputs()) == 2
+        fleet.emulator.do("settings", gpu_capacity={"H100": 0, "L4": 1})
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1, "1/1": 1}
+        assert len(Truth(fleet).inputs()) == 2
+
+    play(tale)
+
+
+# -- deployments -----------------------------------------------------------------------------------
+
+
+def test_a_function_keeps_containers_ready_before_anybody_calls_it_and_none_when_it_is_gone(
+    play: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        truth = Truth(fleet)
+        fleet.apply_kind("Function", "embedder", {"provider": "modal", "minContainers": 2})
+        await until(lambda: len(truth.containers(live=True)) == 2, "two were ready")
+        remove(fleet, "embedder")
+        await dropped(fleet)
+        assert (truth.apps(), truth.containers(live=True)) == ([], [])
+
+    play(tale)
+
+
+def test_jobs_of_one_function_share_its_containers_and_a_changed_one_has_others(
+    play: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        truth = Truth(fleet)
+        spec = {"provider": "modal", "minContainers": 1, "maxContainers": 1}
+        spec["scaledownSeconds"] = 2
+        fleet.apply_kind("Function", "embedder", spec)
+        for name in ("a", "b"):
+            fleet.apply(calling("pass", env={"JOB": name}), name=name)
+            await fleet.phase("Succeeded", name)
+        assert len(truth.apps()) == 1
+        assert [one["inputs_taken"] for one in truth.containers()] == [2]
+        fleet.apply_kind("Function", "embedder", {**spec, "resources": {"cpu": 2}})
+        await until(lambda: len(truth.apps()) == 2, "the new one was deployed")
+        fleet.apply(calling("pass"), name="c")
+        await fleet.phase("Succeeded", "c")
+        # Nobody pays for containers of what the function was before.
+        await until(lambda: len(truth.containers(live=True)) == 1, "only the new one was warm")
+        for name in "abc":
+            fleet.delete(name)
+        await until(lambda: len(truth.apps()) == 1, "the old one was gone with its last job")
+
+    play(tale)
+
+
+def test_a_function_goes_after_the_job_that_calls_it(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply_kind("Function", "embedder", {"provider": "modal"})
+        fleet.apply(calling(tally.python(WAITS)))
+        await begins(tally)
+        remove(fleet, "embedder")
+        await until(lambda: "still used by" in message(fleet, "Function"), "it waited")
+        assert len(Truth(fleet).apps()) == 1
+        fleet.delete()
+        await dropped(fleet)
+        assert (Truth(fleet).apps(), Truth(fleet).containers(live=True)) == ([], [])
+
+    play(tale)
+
+
+def test_an_app_whose_stop_failed_is_stopped_later(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply(called("pass"))
+        await fleet.phase("Succeeded")
+        fleet.emulator.do("fault", rpc="AppStop", status="UNAVAILABLE", count=12)
+        fleet.delete()
+        await dropped(fleet)
+        assert Truth(fleet).apps() == []
+
+    play(tale)
+
+
+def test_the_tasks_of_a_function_see_its_volumes_secrets_and_source(
+    play: Play, tmp_path: Path, emulator: ModalEmulator
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        code = tmp_path / "code"
+        code.mkdir()
+        (code / "helper.py").write_text("WORD = 'helped'\n")
+        spec = {
+            "provider": "modal",
+            "source": {"path": str(code)},
+            "volumes": [{"name": "shared", "mountPath": "/data", "links": ["/root/alias"]}],
+            "image": {"env": {"BAKED": "in"}},
+            "env": {"OF_FUNCTION": "1", "BOTH": "function"},
+        }
+        fleet.apply_kind("Function", "embedder", spec)
+        work = (
+            "import os, helper\n"
+            "save_to_volume(f'{os.environ[\"JOB_COMPLETION_INDEX\"]}.txt', helper.WORD)\n"
+            "there = os.path.exists('/root/alias/0.txt')\n"
+            "SUBMIT(env=[os.environ[n] for n in ('BAKED', 'OF_FUNCTION', 'BOTH')], there=there)"
+        )
+        fleet.apply(
+            calling(work, env={"BOTH": "template"}), tasks={"completions": 2}, parallelism=1
+        )
+        await fleet.phase("Succeeded")
+        assert fleet.results()[1] == {"env": ["in", "1", "template"], "there": True}
+
+    play(tale)
+
+
+# -- controllers that die --------------------------------------------------------------------------
+
+
+def test_the_next_controller_follows_the_calls_of_the_one_before(play: Play, tally: Tally) -> None:
+    async def first(fleet: Fleet) -> None:
+        code = (
+            "\nimport time\nprint('half', flush=True)\ntime.sleep(2)\nprint('whole')\nSUBMIT(n=1)"
+        )
+        fleet.apply(called(tally.python(code)), tasks={"completions": 3}, parallelism=3)
+        await begins(tally, 3)
+
+    async def second(fleet: Fleet) -> None:
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1, "1/1": 1, "2/1": 1}
+        assert len(Truth(fleet).inputs()) == 3
+        assert fleet.results() == {0: {"n": 1}, 1: {"n": 1}, 2: {"n": 1}}
+
+    play(first)
+    play(second)
+
+
+def test_price_and_state_are_those_of_functions(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.provider._rates.refresh()
+        sandbox = Template.model_validate({"python": "x", "resources": {"cpu": 4}})
+        function = sandbox.model_copy(update={"runtime": "function"})
+        dear, cheap = fleet.provider.usd_per_s(sandbox), fleet.provider.usd_per_s(function)
+        assert dear is not None and cheap is not None
+        assert fleet.provider._rates.table.updated == "live"
+        assert 2.5 < dear / cheap < 3.5
+
+    play(tale)
+
+
+def remove(fleet: Fleet, name: str) -> None:
+    from fleetctl.engine import wishes
+
+    uid = wishes.delete(fleet.store, "Function", name, fleet.engine.clock.now_s())
+    fleet.engine.poke(uid)
+
+
+def message(fleet: Fleet, kind: str) -> str:
+    import json
+
+    rows = [row for row in fleet.store.resources.list() if row.kind == kind]
+    return str(json.loads(rows[0].status or "{}").get("message")) if rows else ""
