@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.docs.fleet import Fleet
+from tests.emulators.modal.running import ModalEmulator
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +19,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """The README begins with nothing, so its screens do too."""
-    tour = Fleet(tmp_path_factory.mktemp("tour") / "home")
-    yield tour
-    tour.close()
+    """The README begins with nothing, so its screens do too; an emulated Modal stands by."""
+    with ModalEmulator() as emulator:
+        tour = Fleet(tmp_path_factory.mktemp("tour") / "home", emulator.env)
+        yield tour
+        tour.close()

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,13 @@ class Answer:
 class Fleet:
     """Commands on one home, run from the repository's root as the README shows them."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, more: Mapping[str, str] | None = None) -> None:
+        """more: variables of the environment, such as where a provider is."""
         self.home = home
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCTL_")}
         path = f"{BIN}{os.pathsep}{kept.get('PATH', os.defpath)}"
         self.env = {**kept, "PATH": path, "FLEETCTL_HOME": str(home), "NO_COLOR": "1"}
+        self.env |= more or {}
 
     def shell(self, line: str) -> Answer:
         """A line as a person types it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.docs.fleet import ROOT, Answer, Fleet
+from tests.emulators.modal.running import ModalEmulator
 
 README = ROOT / "README.md"
 
@@ -86,8 +87,8 @@ def _record(block: str, fleet: Fleet) -> str:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        fleet = Fleet(Path(place) / "home")
+    with tempfile.TemporaryDirectory() as place, ModalEmulator() as emulator:
+        fleet = Fleet(Path(place) / "home", emulator.env)
         text = README.read_text("utf-8")
         recorded = _RUN_BLOCK.sub(lambda found: _record(found[1], fleet), text)
         fleet.close()

@@ -25,6 +25,7 @@ RUN_BY_A_TEST = {
     "sweep.yaml",
     "cartpole.yaml",
     "training.yaml",
+    "function.yaml",
 }
 
 
@@ -95,6 +96,19 @@ def test_a_deleted_job_leaves_its_volume_and_the_files_in_it(fleet: Fleet) -> No
     fleet.ok("delete", "job/chunks", "volume/rlm-volume-dspy")
     kept = fleet.volume("rlm-volume-dspy") / "results" / "chunk_1.json"
     assert kept.read_text("utf-8") == "[8, 10, 12]"
+
+
+def test_a_function_runs_hundreds_of_tasks_and_stays_while_they_need_it(fleet: Fleet) -> None:
+    fleet.apply("function.yaml")
+    rows = fleet.results("job/embed")
+    assert len(rows) == 6 * 40
+    assert rows[0]["result"] == {"norm": 3, "at": 2}
+    assert {row["result"]["norm"] for row in rows} <= {3, 5, 9}
+    said = fleet.ok("get", "functions").splitlines()
+    assert said[0].split() == ["NAME", "STATUS", "PROVIDER", "GPU", "CONTAINERS", "AGE"]
+    assert said[1].split()[:5] == ["embedder", "Ready", "local", "-", "0-8"]
+    fleet.ok("delete", "job/embed", "fn/embedder")
+    assert "embedder" not in fleet.ok("get", "fn", "-o", "name")
 
 
 def test_the_grid_finds_its_golden_best(fleet: Fleet) -> None:

@@ -1,0 +1,94 @@
+"""Programs as people have them today, with the import line changed, print what they should.
+
+The programs are in seeds/. The golden values were taken from the originals' own code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl import DaytonaInterpreter, FinalOutput
+from tests.interpreters import PLACES, Place, make_repository
+
+SEEDS = Path(__file__).parent / "seeds"
+SOME_REPOSITORY = "https://github.com/your-org/your-repo"
+VOLUME = "rlm-volume-dspy"
+HANG_S = 300
+
+FACTORIALS = (3628800, 39916800, 479001600, 6227020800, 87178291200)
+GOLDEN = {
+    "tasks": [
+        "Task 0: FinalOutput({'total': 499500})",
+        "Task 1: FinalOutput({'pi_approx': 3.141592653589793})",
+        "Task 2: FinalOutput({'greeting': 'Hello from %s'})",
+    ],
+    "volume": [f"Chunk {number}: 3 items" for number in range(3)],
+    "sweep": ["Best: lr=0.01, batch=64, loss=1.6024"],
+    "sequential": [f"Task {number}: {value}" for number, value in enumerate(FACTORIALS)],
+}
+CHUNKS = ([2, 4, 6], [8, 10, 12], [14, 16, 18])
+FOLDER = {"modal": "results", "daytona": "artifacts"}
+GREETS = {"modal": "sandbox", "daytona": "Daytona"}
+
+
+@pytest.fixture(params=sorted(PLACES))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with PLACES[request.param](tmp_path) as place:
+        yield place
+
+
+def run(program: str, place: Place, url: str) -> list[str]:
+    """What the program prints, line by line; parallel parts may end in any order."""
+    text = (SEEDS / program).read_text(encoding="utf-8").replace(SOME_REPOSITORY, url)
+    told = {**os.environ, **place.variables, "FLEETCTL_PROVIDER": place.name}
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=told, capture_output=True, text=True, timeout=HANG_S
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("manner", ["modal", "daytona"])
+@pytest.mark.parametrize("block", sorted(GOLDEN))
+def test_a_seed_program_prints_its_golden_lines_and_leaves_no_sandbox(
+    manner: str, block: str, place: Place, tmp_path: Path
+) -> None:
+    said = run(f"{manner}_{block}.py", place, place.serve(make_repository(tmp_path)))
+    assert said == [line.replace("%s", GREETS[manner]) for line in GOLDEN[block]]
+    assert place.sandboxes() == 0
+    if block == "volume":
+        for number, values in enumerate(CHUNKS):
+            text = place.read_volume(VOLUME, f"{FOLDER[manner]}/chunk_{number}.json")
+            assert json.loads(text) == values
+
+
+def test_the_recursive_seed_block_runs_with_a_function_of_the_host(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (SEEDS / "daytona_recursive.py").read_text(encoding="utf-8")
+    for name, value in place.variables.items():
+        monkeypatch.setenv(name, value)
+    with DaytonaInterpreter(provider=place.name) as interpreter:
+        assert "rlm_query_batched` comes with a later release" in str(interpreter.execute(code))
+        interpreter.tools = {
+            "rlm_query_batched": lambda prompts, concurrency: [
+                f"{concurrency}: {prompt.split(':')[0]}" for prompt in prompts
+            ]
+        }
+        result = interpreter.execute(code)
+    assert result == FinalOutput(
+        {
+            "summaries": [
+                "3: summarize this chunk",
+                "3: extract errors from",
+                "3: identify patterns in",
+            ]
+        }
+    )
