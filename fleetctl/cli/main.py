@@ -45,6 +45,9 @@ VERBS = {
     "down": Verb("control", "stop the controller; work goes on"),
     "status": Verb("control", "tell whether the controller runs, and how much there is"),
     "doctor": Verb("doctor", "tell what this machine can do, and what would mend the rest"),
+    "explain": Verb("explain", "tell what can stand in a manifest, field by field"),
+    "schema": Verb("schema", "print the JSON Schema of a kind"),
+    "api-resources": Verb("apiresources", "list the kinds and their short names"),
     "version": Verb("version", "print the version"),
 }
 
@@ -117,7 +120,8 @@ def _help(words: Sequence[str], screen: Screen) -> int:
         "usage: fleetctl VERB [KIND[/NAME] | -f FILE] [flags]\n\n"
         "Declarative infrastructure for AI batch work.\n\n"
         f"verbs:\n{verbs}\n\n"
-        "kinds:\n  batchjobs (job, bj)  sweeps (sw)  trainingruns (tr)  volumes (vol)  secrets\n"
+        "kinds:\n  batchjobs (job, bj)  sweeps (sw)  trainingruns (tr)  volumes (vol)\n"
+        "  functions (fn)  secrets\n"
         "  and in them: tasks (t)  attempts (at)\n\n"
         "examples:\n"
         "  fleetctl apply -f sweep.yaml --wait\n"
