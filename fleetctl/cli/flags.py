@@ -46,6 +46,10 @@ class Parser(argparse.ArgumentParser):
             self._refuse(unknown[0])
         return args
 
+    def arguments(self) -> Sequence[argparse.Action]:
+        """Flags and positional arguments, in the order in which they were added."""
+        return self._actions
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(
             _in_our_words(message), hint=f"`fleetctl {self.verb} --help` shows what can be said"

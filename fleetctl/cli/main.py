@@ -48,8 +48,11 @@ VERBS = {
     "explain": Verb("explain", "tell what can stand in a manifest, field by field"),
     "schema": Verb("schema", "print the JSON Schema of a kind"),
     "api-resources": Verb("apiresources", "list the kinds and their short names"),
+    "completion": Verb("completion", "print the script that completes words in a shell"),
     "version": Verb("version", "print the version"),
 }
+
+COMPLETE = "__complete"  # what the scripts of `completion` ask; no verb of people
 
 EXIT_CODES = (
     "0 ok, 1 failed, 2 wrong usage or manifest, 3 refused, 4 not found, 5 conflict,\n"
@@ -96,6 +99,10 @@ def dispatch(words: list[str], screen: Screen) -> int:
     """The verb's own run. Raises UsageError for what no verb can be meant by."""
     if not words or words[0] in ("-h", "--help", "help"):
         return _help(words[1:], screen)
+    if words[0] == COMPLETE:
+        from fleetctl.cli import completing
+
+        return completing.run(words[1:], screen)
     if words[0] == "--version":
         words = ["version"]
     verb = VERBS.get(words[0])

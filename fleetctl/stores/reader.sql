@@ -12,6 +12,12 @@ SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels,
 FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ?
 ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
 
+-- name: names
+-- Living ones that begin with a text, by name. The bounds let the index of names serve.
+SELECT name FROM resources
+WHERE deleted_at_s IS NULL AND kind = ?1 AND name >= ?2 AND substr(name, 1, length(?2)) = ?2
+ORDER BY name LIMIT ?3;
+
 -- name: resource_of
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
     status, spec

@@ -65,7 +65,8 @@ def loaded(home: Path, *words: str) -> set[str]:
     ["--help", "get --help", "get jobs", "get all -o wide", "get job/x -o json", "get tasks job/x",
      "get volumes", "describe job/x", "logs job/x", "logs job/x --build", "results job/x -o json",
      "events", "wait job/none --for=delete", "status", "version", "down",
-     "explain sweep --recursive", "schema --kind Sweep", "api-resources -o wide"],
+     "explain sweep --recursive", "schema --kind Sweep", "api-resources -o wide",
+     "completion bash", "__complete get job/", "__complete wait job/x --for s"],
 )  # fmt: skip
 def test_reading_loads_nothing_heavy(home: Path, command: str) -> None:
     assert loaded(home, *command.split()) & HEAVY == set()

@@ -261,3 +261,26 @@ def test_a_store_on_a_read_only_disk_can_be_read(home: Path, store: SqliteStore)
 def test_the_words_for_states_are_those_of_the_model() -> None:
     assert set(STATES) == {state.value for state in RunState}
     assert {state.value for state in LIVE_STATES} == set(STATES[: LAST_LIVE_STATE + 1])
+
+
+def test_names_are_those_of_living_ones_that_begin_so(store: SqliteStore, home: Path) -> None:
+    with store.transaction():
+        for name in ("b", "ab", "a_x", "a%x", "ac"):
+            store.resources.put(job(name), expected_version=None)
+        store.resources.put(job("a-gone", deleted_at_s=6.0), expected_version=None)
+        store.resources.put(job("a-sweep", kind="Sweep"), expected_version=None)
+    with Reader(home) as reader:
+        assert reader.names("BatchJob", "a", limit=9) == ["a%x", "a_x", "ab", "ac"]
+        assert reader.names("BatchJob", "a", limit=2) == ["a%x", "a_x"]
+        assert reader.names("BatchJob", "a%", limit=9) == ["a%x"]
+        assert reader.names("BatchJob", "", limit=9) == ["a%x", "a_x", "ab", "ac", "b"]
+
+
+def test_a_home_may_be_called_anything(tmp_path: Path) -> None:
+    home = tmp_path / "50%25 of it? #1 ü"
+    opened = open_store(home, SystemClock())
+    fill(opened)
+    opened.close()
+    with Reader(home) as reader:
+        assert [row.name for row in reader.resources()] == ["chunks", "other"]
+    assert [one.name for one in tmp_path.iterdir()] == [home.name]

@@ -1,0 +1,190 @@
+"""`fleetctl __complete WORD...`: what the last word can become. Called by the scripts beside
+completions/ at every press of the tab key, so it loads one verb's parser at most, and no model.
+
+What a verb takes is read off its own parser: the metavar of an argument says what it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.main import EXIT_OK, VERBS
+from fleetctl.cli.render import Screen
+from fleetctl.home import home
+from specs.kinds import KINDS, Kind, find_kind
+
+if TYPE_CHECKING:
+    from argparse import Action
+
+    from fleetctl.cli.flags import Parser
+
+NAMES_MAX = 500  # of objects; nobody reads more
+FILES = ":files"  # the shell completes files itself
+FILE_METAVARS = ("FILE", "DIR", "PATH", "FROM", "TO")
+VOLUME_METAVARS = ("FROM", "TO")
+
+
+def run(words: Sequence[str], screen: Screen) -> int:
+    """One candidate a line, what it is after a tab. Nothing is an answer too."""
+    for line in candidates(_joined(words)):
+        screen.data(line)
+    return EXIT_OK
+
+
+def candidates(words: Sequence[str]) -> Iterator[str]:
+    """For the last of the words; the others stand before it."""
+    *before, last = words or [""]
+    if not before or before[0] == "help":
+        yield from _matching(last, _verbs())
+    elif before[0] in VERBS:
+        named = None if before[-1].startswith("-") else find_kind(last.partition("/")[0])
+        if "/" in last and named is not None and named.runs:
+            yield from _objects(last, (named,))  # the common case, which needs no parser
+        else:
+            yield from _of_verb(before[0], before[1:], last)
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """bash cuts words at `=` and `:`; `--output = js` was `--output=js`."""
+    found: list[str] = []
+    for word in words:
+        if word == "=" and found and found[-1].startswith("--"):
+            continue
+        found.append(word)
+    if words and words[-1] == "=":
+        found.append("")
+    return found
+
+
+def _verbs() -> Iterator[tuple[str, str]]:
+    yield from ((name, verb.summary) for name, verb in VERBS.items())
+    yield "help", "tell more of a verb"
+
+
+def _of_verb(verb: str, before: Sequence[str], last: str) -> Iterator[str]:
+    parser: Parser = import_module(f"fleetctl.cli.{VERBS[verb].module}").parser(verb)
+    if "--" in before:
+        yield FILES
+        return
+    flags = {name: action for action in parser.arguments() for name in action.option_strings}
+    flag, has_value, value = last.partition("=")
+    if last.startswith("--") and has_value and flag in flags:
+        yield from (f"{flag}={line}" for line in _values(flags[flag], value, ()))
+    elif before and (action := flags.get(before[-1])) is not None and _takes_value(action):
+        yield from _values(action, last, ())
+    elif last.startswith("-"):
+        yield from _matching(last, ((name, one.help or "") for name, one in flags.items()))
+    else:
+        given = list(_positionals(before, flags))
+        free = [one for one in parser.arguments() if not one.option_strings]
+        if free:
+            yield from _values(free[min(len(given), len(free) - 1)], last, given)
+
+
+def _takes_value(action: Action) -> bool:
+    return bool(action.option_strings) and action.nargs != 0
+
+
+def _positionals(before: Sequence[str], flags: dict[str, Action]) -> Iterator[str]:
+    """The words that are neither flags nor their values."""
+    skip = False
+    for word in before:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = word in flags and _takes_value(flags[word])
+        else:
+            yield word
+
+
+def _values(action: Action, last: str, given: Sequence[str]) -> Iterator[str]:
+    """What an argument can be. given: the positional words before it."""
+    metavar = str(action.metavar or action.dest)
+    if metavar in VOLUME_METAVARS or metavar.startswith("volume/"):
+        yield from _objects(last, (KINDS["Volume"],))
+    if metavar in FILE_METAVARS:
+        yield FILES
+    elif metavar == "GOAL":
+        from fleetctl.cli.goals import CONDITION, WORDS
+
+        yield from _matching(last, ((word, "") for word in (*WORDS, CONDITION)))
+    elif metavar == "SHELL":
+        from fleetctl.cli.completion import SHELLS
+
+        yield from _matching(last, ((shell, "") for shell in SHELLS))
+    elif metavar == "KIND[.FIELD]":
+        yield from _fields(last)
+    elif metavar == "KIND" and action.option_strings:
+        yield from _matching(last, ((one.name, "") for one in KINDS.values()))
+    elif metavar == "KIND":
+        yield from _kinds_and_names(last, given)
+    elif metavar == "KIND/NAME":
+        yield from _objects(last, tuple(KINDS.values()))
+    elif metavar == "name" and given and (kind := find_kind(given[0])) is not None:
+        yield from _matching(last, ((name, "") for name in _names(kind, last)))
+    elif "|" in metavar:
+        yield from _matching(last, ((word, "") for word in metavar.split("|")))
+
+
+def _kinds_and_names(last: str, given: Sequence[str]) -> Iterator[str]:
+    """`jobs`, `job/x`, `jobs x`, `all`, `tasks job/x`."""
+    from fleetctl.cli.kinds import ATTEMPTS, TASKS
+
+    kind = find_kind(given[0]) if given else None
+    if kind is not None:
+        yield from _matching(last, ((name, "") for name in _names(kind, last)))
+    elif "/" in last or given:
+        yield from _objects(last, tuple(KINDS.values()))
+    else:
+        others = (TASKS[0], "tasks of KIND/NAME"), (ATTEMPTS[0], "attempts of KIND/NAME")
+        kinds = ((one.plural, one.name) for one in KINDS.values())
+        words = ((short, one.name) for one in KINDS.values() for short in one.short)
+        shown = list(_matching(last, (*kinds, *others, ("all", "objects of every kind"))))
+        yield from shown or _matching(last, words)
+
+
+def _objects(last: str, kinds: Sequence[Kind]) -> Iterator[str]:
+    """`job/` while the kind is being written, then `job/x`: in the words that were chosen."""
+    word, slash, begun = last.partition("/")
+    if slash:
+        kind = find_kind(word)
+        if kind in kinds and kind is not None:
+            yield from (f"{word}/{name}" for name in _names(kind, begun))
+        return
+    for kind in kinds:
+        words = (kind.name.lower(), *kind.short, kind.plural)
+        known = next((one for one in words if one.startswith(word.lower())), "")
+        if known:
+            yield f"{known}/\t{kind.name}"
+
+
+def _fields(last: str) -> Iterator[str]:
+    """`sweep.spec.sea` to `sweep.spec.search`."""
+    from fleetctl.manifest.fields import ANY_NAME, look_up, manifest_field
+
+    word, *path = last.split(".")
+    kind = find_kind(word)
+    if not path or kind is None:
+        yield from _matching(last, ((one.name.lower(), "") for one in KINDS.values()))
+        return
+    found = look_up(manifest_field(kind.name), path[:-1])
+    if found.depth == len(path) - 1:
+        above = ".".join((word, *path[:-1]))
+        below = (child for child in found.field.children() if child.name != ANY_NAME)
+        yield from _matching(last, ((f"{above}.{one.name}", one.description) for one in below))
+
+
+def _names(kind: Kind, begun: str) -> Sequence[str]:
+    from fleetctl.stores.reader import Reader
+
+    with Reader(home()) as reader:
+        return reader.names(kind.name, begun, limit=NAMES_MAX)
+
+
+def _matching(begun: str, known: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for word, meaning in known:
+        if word.startswith(begun):
+            line = meaning.partition("\n")[0].replace("%(default)s", "").strip()
+            yield f"{word}\t{line}" if line else word
