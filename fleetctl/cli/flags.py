@@ -12,6 +12,10 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # A year: longer is a slip of the pen, and larger numbers overflow select().
 DURATION_S_MAX = 366 * 86400.0
 INDEX_MAX = 2**31 - 1
+_SUCH_AS = {
+    "jsonpath": "such as jsonpath={.metadata.name}",
+    "custom-columns": "such as custom-columns=NAME:.metadata.name",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -192,6 +196,24 @@ def _split_term(part: str) -> tuple[str, str, str]:
     return part, "exists", ""
 
 
+def add_picking(parser: Parser) -> None:
+    """`--field-selector` and `--sort-by`, which every list takes."""
+    parser.add_argument(
+        "--field-selector",
+        dest="fields",
+        default="",
+        metavar="FIELDS",
+        help="such as status=Failed,metadata.name!=x",
+    )
+    parser.add_argument(
+        "--sort-by",
+        dest="sort_by",
+        default="",
+        metavar="PATH",
+        help="least first, such as .status.cost.actual",
+    )
+
+
 def one_of(*words: str) -> Callable[[str], str]:
     """An argparse type that takes one of `words` and says which is nearest."""
 
@@ -207,15 +229,30 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def add_output(parser: Parser, *formats: str) -> None:
+    """A format that ends in `=` takes a text of its own, as in `jsonpath={.metadata.name}`."""
     parser.add_argument(
         "-o",
         "--output",
         dest="output",
-        type=one_of(*formats),
+        type=_format(*formats),
         default=formats[0],
         metavar="|".join(formats),
         help="how to write it (default %(default)s)",
     )
+
+
+def _format(*formats: str) -> Callable[[str], str]:
+    whole = one_of(*formats)
+
+    def check(text: str) -> str:
+        word, equals, rest = text.partition("=")
+        if equals and f"{word}=" in formats and rest:
+            return text
+        if f"{word}=" in formats:
+            raise argparse.ArgumentTypeError(f"`{word}=` needs what to write; {_SUCH_AS[word]}")
+        return whole(text)
+
+    return check
 
 
 def add_timeout(parser: Parser, *, default_s: float | None, meaning: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from fleetctl.cli.columns import columns
-from fleetctl.cli.flags import Parser, Term, add_output, selector
+from fleetctl.cli.flags import Parser, Term, add_output, add_picking, selector
 from fleetctl.cli.kinds import ATTEMPTS, TASKS, Target, kind_of, target
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
@@ -17,7 +17,7 @@ from fleetctl.errors import UsageError
 from fleetctl.home import home
 from specs.kinds import Kind
 
-FORMATS = ("table", "wide", "name", "json", "yaml")
+FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
 HINT_CHARS_MAX = 100
 
 
@@ -31,13 +31,18 @@ def parser(verb: str) -> Parser:
             "fleetctl get sweep/lr -o json",
             "fleetctl get tasks job/chunks -o wide",
             "fleetctl get all -l team=rlm -w",
+            "fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual",
+            "fleetctl get jobs -o jsonpath='{.items[*].metadata.name}'",
         ),
         codes="0 ok, 2 wrong usage, 4 no such object",
     )
     made.add_argument("words", nargs="+", metavar="KIND", help="what to list")
     add_output(made, *FORMATS)
     made.add_argument(
-        "-w", "--watch", action="store_true", help="go on with a line for every change"
+        "-w",
+        "--watch",
+        action="store_true",
+        help="go on: a table that is redrawn on a terminal, else a line for every change",
     )
     made.add_argument(
         "-l",
@@ -47,6 +52,7 @@ def parser(verb: str) -> Parser:
         metavar="LABELS",
         help="such as team=rlm,stage!=test",
     )
+    add_picking(made)
     return made
 
 
@@ -59,8 +65,10 @@ def run(args: Namespace, screen: Screen) -> int:
             return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
         wanted = _wanted(args.words)
         if args.watch:
-            return _watch(wanted, args, reading, screen)
-        found = select(wanted, args.selector, reading)
+            from fleetctl.cli.getwatch import watch
+
+            return watch(wanted, args, reading, screen)
+        found = pick(select(wanted, args.selector, reading), args)
         _show(found, wanted, args.output, screen)
     return 0
 
@@ -108,6 +116,20 @@ def select(wanted: Wanted, terms: Sequence[Term], reading: Reading) -> list[View
     return [view for view in seen if matches(view.resource.labels, terms)] if terms else seen
 
 
+def pick(found: list[View], args: Namespace) -> list[View]:
+    """Those that `--field-selector` takes, in the order of `--sort-by`."""
+    if not args.fields and not args.sort_by:
+        return found
+    from fleetctl.cli.picking import picked
+
+    return picked(
+        found,
+        lambda view, with_spec: document(view, with_spec=with_spec),
+        fields=args.fields,
+        sort_by=args.sort_by,
+    )
+
+
 def matches(labels: dict[str, str], terms: Sequence[Term]) -> bool:
     for term in terms:
         value = labels.get(term.key)
@@ -129,17 +151,29 @@ def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> Non
             write(documents[0], output, screen)
         elif documents or output == "json":
             write_all(documents, output, screen)
+    elif "=" in output or output == "csv":
+        from fleetctl.cli.templated import OBJECT_CSV, writer
+
+        write_them = writer(output, OBJECT_CSV, screen)
+        write_them((document(view) for view in found), one=wanted.one and bool(found))
     elif not found:
         screen.talk(f"no {wanted.kind.plural if wanted.kind else 'objects'}")
     else:
-        _table(found, wanted, screen, wide=output == "wide")
+        print_table(found, wanted, screen, wide=output == "wide")
         if screen.talk_is_terminal:
             _hint(found, screen)
 
 
-def _table(
+def print_table(
     found: list[View], wanted: Wanted, screen: Screen, *, wide: bool, widths: Sequence[int] = ()
 ) -> list[int]:
+    """The widths of its columns, for the rows that follow later."""
+    header, rows = cells(found, wanted, wide=wide)
+    return screen.table(header, rows, widths=widths)
+
+
+def cells(found: list[View], wanted: Wanted, *, wide: bool) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a table of these objects."""
     shown = columns(wanted.kind, wide=wide)
     if wanted.kind is not None and wanted.kind.name == "Volume":
         from fleetctl.cli.volumesize import with_size
@@ -147,7 +181,7 @@ def _table(
         shown = with_size(shown)
     now_s = SystemClock().now_s()
     rows = [[column.cell(view, now_s) for column in shown] for view in found]
-    return screen.table([column.title for column in shown], rows, widths=widths)
+    return [column.title for column in shown], rows
 
 
 def _hint(found: list[View], screen: Screen) -> None:
@@ -159,52 +193,3 @@ def _hint(found: list[View], screen: Screen) -> None:
             name, key = safe(view.resource.name), safe(view.key)
             screen.hint(f"{name} {verb}: {because} (fleetctl describe {key})")
             return
-
-
-def _watch(wanted: Wanted, args: Namespace, reading: Reading, screen: Screen) -> int:
-    """A first list, then whatever changed, until every named object is gone."""
-    found = select(wanted, args.selector, reading)
-    show = _change_printer(wanted, args.output, screen)
-    show(found)
-    versions = {view.resource.uid: view.resource.version for view in found}
-    for _ in _changes(reading):
-        found = [
-            view
-            for view in (reading.views(wanted.kind))
-            if matches(view.resource.labels, args.selector) and _named(view, wanted)
-        ]
-        show([v for v in found if versions.get(v.resource.uid) != v.resource.version])
-        versions = {view.resource.uid: view.resource.version for view in found}
-        if wanted.targets and not found:
-            return 0
-    return 0
-
-
-def _named(view: View, wanted: Wanted) -> bool:
-    return not wanted.targets or any(one.key == view.key for one in wanted.targets)
-
-
-def _changes(reading: Reading) -> Iterator[None]:
-    while True:
-        reading.wait_for_change()
-        yield
-
-
-def _change_printer(wanted: Wanted, output: str, screen: Screen) -> Callable[[list[View]], None]:
-    """A function that prints some objects: table rows under one header, or one document a line."""
-    widths: list[int] = []
-
-    def show(found: list[View]) -> None:
-        nonlocal widths
-        if output in ("json", "yaml"):
-            from fleetctl.cli.documents import write_stream
-
-            write_stream([document(view) for view in found], output, screen)
-        elif output == "name":
-            for view in found:
-                screen.data(safe(view.key))
-        elif found or not widths:
-            widths = _table(found, wanted, screen, wide=output == "wide", widths=widths)
-        screen.flush()
-
-    return show

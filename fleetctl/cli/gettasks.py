@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.cli.columns import ATTEMPT_HEADER, RUN_WIDE, TASK_HEADER, task_row
 from fleetctl.cli.kinds import Target, target
@@ -25,7 +25,8 @@ def get_tasks(args: Namespace, reading: Reading, screen: Screen, *, attempts: bo
         raise UsageError(f"a {seen.kind.name} has no tasks")
     if args.watch:
         return _watch(wanted, args, reading, screen, attempts=attempts)
-    _show(_read(seen, reading, attempts=attempts), seen, args.output, screen, attempts=attempts)
+    found = _read(seen, reading, args, attempts=attempts)
+    _show(found, seen, args.output, screen, attempts=attempts)
     return 0
 
 
@@ -38,8 +39,19 @@ def _target(args: Namespace) -> Target:
     return target(objects[0])
 
 
-def _read(seen: View, reading: Reading, *, attempts: bool) -> Iterator[Task]:
-    return reading.attempts(seen) if attempts else reading.tasks(seen)
+def _read(seen: View, reading: Reading, args: Namespace, *, attempts: bool) -> Iterable[Task]:
+    """Streams, unless all have to be there to be sorted or chosen."""
+    found = reading.attempts(seen) if attempts else reading.tasks(seen)
+    if not args.fields and not args.sort_by:
+        return found
+    from fleetctl.cli.picking import picked
+
+    return picked(
+        found,
+        lambda one, _with_spec: task_document(one, seen.key),
+        fields=args.fields,
+        sort_by=args.sort_by,
+    )
 
 
 def _show(
@@ -53,6 +65,10 @@ def _show(
     elif output == "name":
         for one in found:
             screen.data(safe(one.run.name))
+    elif "=" in output or output == "csv":
+        from fleetctl.cli.templated import TASK_CSV, writer
+
+        writer(output, TASK_CSV, screen)(task_document(one, seen.key) for one in found)
     elif not _table(found, screen, wide=output == "wide", attempts=attempts):
         screen.talk(f"{safe(seen.key)} has started no {seen.kind.unit} yet")
 
@@ -65,10 +81,16 @@ def _table(
     attempts: bool,
     widths: Sequence[int] = (),
 ) -> list[int]:
+    header, rows = _cells(found, wide=wide, attempts=attempts)
+    return screen.table(header, rows, widths=widths)
+
+
+def _cells(
+    found: Iterable[Task], *, wide: bool, attempts: bool
+) -> tuple[Sequence[str], Iterator[list[str]]]:
     header = (ATTEMPT_HEADER if attempts else TASK_HEADER) + (RUN_WIDE if wide else ())
     now_s = SystemClock().now_s()
-    rows = (task_row(one, now_s, wide=wide, attempts=attempts) for one in found)
-    return screen.table(header, rows, widths=widths)
+    return header, (task_row(one, now_s, wide=wide, attempts=attempts) for one in found)
 
 
 def task_document(one: Task, owner: str) -> Mapping[str, object]:
@@ -99,34 +121,68 @@ def task_document(one: Task, owner: str) -> Mapping[str, object]:
 def _watch(
     wanted: Target, args: Namespace, reading: Reading, screen: Screen, *, attempts: bool
 ) -> int:
+    if screen.out_is_terminal and args.output in ("table", "wide"):
+        return _watch_redrawn(wanted, args, reading, screen, attempts=attempts)
+    return _watch_lines(wanted, args, reading, screen, attempts=attempts)
+
+
+def _watch_redrawn(
+    wanted: Target, args: Namespace, reading: Reading, screen: Screen, *, attempts: bool
+) -> int:
+    """The whole table each time, until the object is gone."""
+    from fleetctl.cli.redraw import Redrawn
+
+    with Redrawn(screen) as shown:
+        while (seen := reading.find(wanted)) is not None:
+            found = _read(seen, reading, args, attempts=attempts)
+            header, rows = _cells(found, wide=args.output == "wide", attempts=attempts)
+            shown.show(screen.table_lines(header, list(rows)))
+            reading.wait_for_change()
+    return 0
+
+
+def _watch_lines(
+    wanted: Target, args: Namespace, reading: Reading, screen: Screen, *, attempts: bool
+) -> int:
     """All rows, then every row that changed, until the object is gone."""
-    shown: dict[str, tuple[str, float | None]] = {}
-    widths: list[int] = []
-    while True:
-        seen = reading.find(wanted)
-        if seen is None:
-            return 0
+    marks: dict[str, tuple[str, float | None]] = {}
+    show = _change_printer(args.output, screen, attempts=attempts)
+    while (seen := reading.find(wanted)) is not None:
         changed = []
-        for one in _read(seen, reading, attempts=attempts):
+        for one in _read(seen, reading, args, attempts=attempts):
             mark = (one.state, one.run.started_at_s)
-            if shown.get(one.run.name) != mark:
-                shown[one.run.name] = mark
+            if marks.get(one.run.name) != mark:
+                marks[one.run.name] = mark
                 changed.append(one)
-        if args.output in ("table", "wide"):
-            widths = _table(
-                changed, screen, wide=args.output == "wide", attempts=attempts, widths=widths
-            )
-        else:
-            _show_changed(changed, seen, args.output, screen)
+        show(changed, seen.key)
         screen.flush()
         reading.wait_for_change()
+    return 0
 
 
-def _show_changed(changed: list[Task], seen: View, output: str, screen: Screen) -> None:
-    if output == "name":
-        for one in changed:
-            screen.data(safe(one.run.name))
-        return
-    from fleetctl.cli.documents import write_stream
+def _change_printer(
+    output: str, screen: Screen, *, attempts: bool
+) -> Callable[[list[Task], str], None]:
+    """A function that prints some tasks: rows under one header, or one document a line."""
+    from fleetctl.cli.templated import TASK_CSV, is_templated, writer
 
-    write_stream([task_document(one, seen.key) for one in changed], output, screen)
+    widths: list[int] = []
+    write = writer(output, TASK_CSV, screen) if is_templated(output) else None
+
+    def show(changed: list[Task], owner: str) -> None:
+        nonlocal widths
+        if write is not None:
+            for one in changed:
+                write([task_document(one, owner)], one=True)
+        elif output == "name":
+            for one in changed:
+                screen.data(safe(one.run.name))
+        elif output in ("json", "yaml"):
+            from fleetctl.cli.documents import write_stream
+
+            write_stream([task_document(one, owner) for one in changed], output, screen)
+        else:
+            wide = output == "wide"
+            widths = _table(changed, screen, wide=wide, attempts=attempts, widths=widths)
+
+    return show

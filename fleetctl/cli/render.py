@@ -48,7 +48,7 @@ class Screen:
         self.talk_stream = talk
         self.out_is_terminal = out_is_terminal
         self.talk_is_terminal = talk_is_terminal
-        self._colour_out = colour and out_is_terminal
+        self.out_colour = colour and out_is_terminal
         self.talk_colour = colour and talk_is_terminal
         self._line_open = False
         self._text_waits = False
@@ -121,7 +121,7 @@ class Screen:
     def status(self, word: str) -> str:
         """A status word, coloured where colour is wanted. For the last step before printing."""
         code = _COLOURS.get(word)
-        return f"\x1b[{code}m{word}\x1b[0m" if code and self._colour_out else word
+        return f"\x1b[{code}m{word}\x1b[0m" if code and self.out_colour else word
 
     def table(
         self, header: Sequence[str], rows: Iterable[Sequence[str]], *, widths: Sequence[int] = ()
@@ -136,12 +136,20 @@ class Screen:
         while group := list(islice(rest, GROUP_ROWS)):
             lines = [header, *group] if header and not used else group
             used = _column_widths(lines, used)
-            self.data("\n".join(self._painted(_columns(line, used), line) for line in lines))
+            self.data("\n".join(self._aligned(lines, used)))
         return used
+
+    def table_lines(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+        """The lines of such a table, for who prints them in a way of its own."""
+        lines = [header, *rows]
+        return self._aligned(lines, _column_widths(lines, ()))
+
+    def _aligned(self, lines: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+        return [self._painted(_columns(line, widths), line) for line in lines]
 
     def _painted(self, line: str, cells: Sequence[str]) -> str:
         """The line with its first status word coloured; the padding stays as it is."""
-        if not self._colour_out:
+        if not self.out_colour:
             return line
         for cell in cells[1:]:
             if cell in _COLOURS:

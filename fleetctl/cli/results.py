@@ -11,7 +11,7 @@ from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task
-from fleetctl.cli.text import assignments, safe, safe_lines, scalar
+from fleetctl.cli.text import assignments, safe, scalar
 from fleetctl.cli.view import View, mapping
 from fleetctl.errors import UsageError
 from fleetctl.home import home
@@ -102,8 +102,7 @@ def _json(rows: Iterable[Mapping[str, object]], screen: Screen) -> None:
 
 def _csv(rows: list[dict[str, object]], screen: Screen) -> None:
     """Params and results as columns, `params.lr` and `result.loss`; deeper values as JSON."""
-    import csv
-    import io
+    from fleetctl.cli.csvtext import write_csv
 
     flat = [_flat(row) for row in rows]
     names = ["index", "state", "attempts"]
@@ -112,31 +111,20 @@ def _csv(rows: list[dict[str, object]], screen: Screen) -> None:
         for row in flat:
             found.update(dict.fromkeys(key for key in row if key.startswith(prefix)))
         names += found
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    written = text.getvalue()
-    if screen.out_is_terminal:
-        written = "\n".join(safe_lines(written)) + "\n"
-    screen.piece(written)
+    write_csv(names, ([row.get(name) for name in names] for row in flat), screen)
 
 
 def _flat(row: Mapping[str, object]) -> dict[str, object]:
+    from fleetctl.cli.csvtext import csv_cell
+
     flat: dict[str, object] = {key: row[key] for key in ("index", "state", "attempts")}
     for group in ("params", "result"):
         for key, value in mapping(row[group]).items():
-            flat[f"{group}.{key}"] = _csv_cell(value)
+            flat[f"{group}.{key}"] = csv_cell(value)
     metric = mapping(row.get("metric"))
     if metric:
-        flat[f"metric.{metric['name']}"] = _csv_cell(metric["value"])
+        flat[f"metric.{metric['name']}"] = csv_cell(metric["value"])
     return flat
-
-
-def _csv_cell(value: object) -> object:
-    if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, bool)):
-        return value
-    return json.dumps(value)
 
 
 def _table(rows: Iterator[dict[str, object]], seen: View, screen: Screen) -> None:

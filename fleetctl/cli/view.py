@@ -98,8 +98,11 @@ def view(resource: ResourceRow, spec_text: Callable[[], str]) -> View:
     return View(resource, kind_named(resource.kind), status, spec_text)
 
 
-def document(seen: View) -> dict[str, object]:
-    """The object as a manifest with a status: what `-o json` and `-o yaml` print."""
+def document(seen: View, *, with_spec: bool = True) -> dict[str, object]:
+    """The object as a manifest with a status: what `-o json` and `-o yaml` print.
+
+    Reading a spec costs a look into the store; lists that do not show it leave it out.
+    """
     resource = seen.resource
     metadata: dict[str, object] = {
         "name": resource.name,
@@ -117,13 +120,12 @@ def document(seen: View) -> dict[str, object]:
         status["conditions"] = [dated(condition) for condition in seen.conditions]
     if resource.deleted_at_s is not None:
         status["phase"] = DELETING
-    return {
-        "apiVersion": API_VERSION,
-        "kind": resource.kind,
-        "metadata": metadata,
-        "spec": seen.spec(),
-        "status": status,
-    }
+    shown: dict[str, object] = {
+        "apiVersion": API_VERSION, "kind": resource.kind, "metadata": metadata,
+    }  # fmt: skip
+    if with_spec:
+        shown["spec"] = seen.spec()
+    return {**shown, "status": status}
 
 
 def dated(values: Mapping[str, object]) -> dict[str, object]:

@@ -63,6 +63,9 @@ def loaded(home: Path, *words: str) -> set[str]:
 @pytest.mark.parametrize(
     "command",
     ["--help", "get --help", "get jobs", "get all -o wide", "get job/x -o json", "get tasks job/x",
+     "get jobs --field-selector status=Pending --sort-by name",
+     "get jobs -o jsonpath={.items[*].metadata.name}", "get jobs -o csv",
+     "get jobs -o custom-columns=N:.metadata.name",
      "get volumes", "describe job/x", "logs job/x", "logs job/x --build", "results job/x -o json",
      "events", "wait job/none --for=delete", "status", "version", "down",
      "explain sweep --recursive", "schema --kind Sweep", "api-resources -o wide",
