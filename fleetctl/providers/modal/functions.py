@@ -38,6 +38,7 @@ from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import STOP_SLACK_S, RemoteRuns
 from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.sources.pinning import pinned
 
 if TYPE_CHECKING:
     import modal
@@ -134,7 +135,7 @@ class Functions:
             secret_refs=asset.secret_refs,
             user=user,
             job=make_private(self._job(user)),
-            commit=await sources.pinned(asset.template, self._job(user)),
+            commit=await pinned(asset.template, self._job(user)),
         )
         app, _ = await self._deployments.ready(wanted)
         await self._deployments.release(user, but=app)
@@ -192,7 +193,7 @@ class Functions:
             secret_refs=order.secret_refs,
             user=f"job-{order.uid}",
             job=place if shared else self._job(order.uid),
-            commit=await sources.pinned(template, place),
+            commit=await pinned(template, place),
         )
 
     async def _spawned(self, order: RunOrder) -> Handle:

@@ -41,6 +41,7 @@ from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes import Work
 from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.sources.pinning import pinned
 from specs.template import Template
 
 NAME = "modal"
@@ -226,7 +227,7 @@ class ModalProvider:
         template = order.template
         # What is cheap to refuse is refused before an image is built.
         machines.machine(template.resources)
-        await sources.pinned(template, self._job(order.uid))
+        await pinned(template, self._job(order.uid))
         client, app = await self._connection.client(), await self._connection.app()
         return Parts(
             app=app,
@@ -259,7 +260,7 @@ class ModalProvider:
 
     async def _begin(self, order: RunOrder) -> None:
         """Raises TimeoutError when nothing is heard in time: the run may have begun."""
-        commit = await sources.pinned(order.template, self._job(order.uid))
+        commit = await pinned(order.template, self._job(order.uid))
         setup, directory = sources.setup(order.template, commit)
         age_s = await self._sandboxes.age_s(order.handle)
         place = Place(

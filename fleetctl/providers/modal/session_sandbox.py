@@ -27,6 +27,7 @@ from fleetctl.providers.modal.secrets import Secrets
 from fleetctl.providers.modal.volumes import Volumes
 from fleetctl.providers.rundir.places import jobs_dir, make_private
 from fleetctl.providers.session import SessionOrder
+from fleetctl.providers.sources.pinning import current
 from specs.template import Image, Source, Template, VolumeMount
 
 DEFAULT_IMAGE = Image(python="3.12", pip=("numpy", "pandas"))
@@ -178,7 +179,7 @@ async def prepare(sandbox: modal.Sandbox, order: SessionOrder) -> str:
     if order.repository is None:
         await _command(sandbox, ["mkdir", "-p", EMPTY_WORKSPACE])
         return EMPTY_WORKSPACE
-    commit = await sources.current(order.repository)
+    commit = await current(order.repository)
     commands, place = sources.setup(_template(order), commit)
     for command in commands:
         await _command(sandbox, command)

@@ -16,6 +16,7 @@ import pytest
 from fleetctl.errors import Refused
 from fleetctl.providers.modal import sources
 from fleetctl.providers.sources import clone
+from fleetctl.providers.sources.pinning import pinned
 from specs.template import GitSource, Template
 from tests.unit.providers.test_gitsource import HOSTILE, Repository
 
@@ -233,18 +234,18 @@ def test_a_pinned_commit_is_what_is_cloned(repository: Repository, tmp_path: Pat
 def test_all_runs_of_a_template_get_the_same_commit(public: Served, tmp_path: Path) -> None:
     wanted = template(git={"url": public.url, "ref": "main"})
     first = public.repository.git("rev-parse", "HEAD")
-    assert asyncio.run(sources.pinned(wanted, tmp_path / "job")) == first
+    assert asyncio.run(pinned(wanted, tmp_path / "job")) == first
     second = public.repository.commit("main.py", "two")
     public.publish()
-    assert asyncio.run(sources.pinned(wanted, tmp_path / "job")) == first
-    assert asyncio.run(sources.pinned(wanted, tmp_path / "another job")) == second
+    assert asyncio.run(pinned(wanted, tmp_path / "job")) == first
+    assert asyncio.run(pinned(wanted, tmp_path / "another job")) == second
 
 
 def test_a_ref_that_the_remote_does_not_have_is_refused_before_a_sandbox_is_made(
     public: Served, tmp_path: Path
 ) -> None:
     with pytest.raises(Refused, match="`nope` is not in"):
-        asyncio.run(sources.pinned(template(git={"url": public.url, "ref": "nope"}), tmp_path))
+        asyncio.run(pinned(template(git={"url": public.url, "ref": "nope"}), tmp_path))
 
 
 @pytest.mark.parametrize("ref", ["abcdef1", "main"])
@@ -254,6 +255,6 @@ def test_what_this_machine_cannot_ask_is_left_to_the_sandbox(
     served = public if ref == "abcdef1" else private
     wanted = template(git={"url": served.url, "ref": ref})
     for _ in range(2):
-        assert asyncio.run(sources.pinned(wanted, tmp_path / "job")) is None
+        assert asyncio.run(pinned(wanted, tmp_path / "job")) is None
     assert len(list((tmp_path / "job").iterdir())) == 1
-    assert asyncio.run(sources.pinned(template(path="/x"), tmp_path / "job")) is None
+    assert asyncio.run(pinned(template(path="/x"), tmp_path / "job")) is None
