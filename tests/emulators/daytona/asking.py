@@ -1,4 +1,6 @@
-"""Reading a request's body: what each field must be, and the 400 when it is something else."""
+"""Reading a request: which sandbox it is for, what each field of its body must be, and the 400 when
+it is something else.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Any
 from aiohttp import web
 
 from .errors import bad_request
+from .state import Sandbox
 
+SANDBOX = web.RequestKey("sandbox", Sandbox)  # of a request to a toolbox
 Check = Callable[[Any], bool]
 TEXT_LENGTH_MAX = 1 << 20
 

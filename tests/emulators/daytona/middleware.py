@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
+from .asking import SANDBOX
 from .errors import Refused, answer, bad_request, not_found
 from .faults import Fault
 from .state import World
@@ -147,7 +148,7 @@ async def toolbox(world: World, request: web.Request, handler: Handler) -> web.S
         raise not_found(f"Sandbox with ID {request.path.split('/')[2]} not found")
     if sandbox.state != "started" or sandbox.box is None:
         raise bad_request("no IP address found. Is the Sandbox started?")
-    request["sandbox"] = sandbox
+    request[SANDBOX] = sandbox
     sandbox.activity_at_s = world.clock.now_s()
     sandbox.open_requests += 1
     connection = request.transport

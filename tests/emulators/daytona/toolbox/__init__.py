@@ -40,7 +40,7 @@ def routes(world: World) -> list[web.RouteDef]:
     """Every path begins with `/toolbox/{sandbox}`.
 
     The server's middleware has checked the key and that the sandbox is started: it is
-    `request["sandbox"]`, and its `box` is there. Paths below `/files/download` and
+    `request[SANDBOX]`, and its `box` is there. Paths below `/files/download` and
     `/files/upload-v2` also come in without a key, signed with `sandbox.signing_key`: checking that
     is the route's own.
     """

@@ -20,6 +20,7 @@ from aiohttp import web
 
 from tests.emulators.boxes import Box, BoxError, BoxProcess
 
+from ..asking import SANDBOX
 from ..state import HOME, Sandbox, World
 from .bodies import Body
 from .errors import ToolboxError, bad_request, of_os_error, reply
@@ -112,7 +113,7 @@ Route = tuple[str, str, Function]
 
 def handled(world: World, function: Function) -> Callable[[web.Request], Awaitable[Any]]:
     async def handle(request: web.Request) -> web.StreamResponse:
-        sandbox: Sandbox = request["sandbox"]
+        sandbox = request[SANDBOX]
         transport = request.transport
         toolbox = toolbox_of(sandbox)
         if isinstance(transport, asyncio.Transport):
