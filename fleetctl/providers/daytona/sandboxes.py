@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import Refused
@@ -60,17 +61,15 @@ class DaytonaSandboxes:
         if sandbox is None or not endings.may_work(state_of(sandbox)):
             raise SandboxOver(handle)
         guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
-        frames = self._frames(sandbox, guest, run, work, at)
         try:
-            async for data in frames:
-                yield data
+            async with aclosing(self._frames(sandbox, guest, run, work, at)) as frames:
+                async for data in frames:
+                    yield data
         except Exception as error:
             self._live.pop(handle, None)  # perhaps it is over: the next stream looks first
             if is_of_the_sdk(error):
                 raise ConnectionError(f"the stream of {handle} broke: {words(error)}") from error
             raise
-        finally:
-            await frames.aclose()
 
     async def _frames(
         self,
@@ -94,8 +93,9 @@ class DaytonaSandboxes:
         async with asyncio.timeout(self._settings.call_s):
             session = await streams.open_session(sandbox, run, self._sessions.get(key))
         self._sessions[key] = session
-        async for data in streams.follow(sandbox, guest, run, session, at):
-            yield data
+        async with aclosing(streams.follow(sandbox, guest, run, session, at)) as followed:
+            async for data in followed:
+                yield data
 
     async def fate(self, handle: str) -> Fate | None:
         sandbox = await self.get(handle)

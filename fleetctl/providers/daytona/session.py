@@ -28,6 +28,7 @@ from fleetctl.providers.daytona.errors import (
 )
 from fleetctl.providers.daytona.sandboxes import state_of
 from fleetctl.providers.daytona.session_sandbox import CALL_S, Shared
+from fleetctl.providers.daytona.streams import Put, pieces
 from fleetctl.providers.session import DRIVER_COMMAND, OpenSession, Session, SessionOrder
 
 NAME = "driver"  # of the session in the sandbox
@@ -106,11 +107,12 @@ class DaytonaSession:
         while True:
             before = self._heard
             try:
-                async for piece in self._pieces():
-                    *whole, left = (left + piece).split("\n")
-                    for line in whole:
-                        if line.strip():
-                            yield line.strip()
+                async with contextlib.aclosing(self._pieces()) as fresh:
+                    async for piece in fresh:
+                        *whole, left = (left + piece).split("\n")
+                        for line in whole:
+                            if line.strip():
+                                yield line.strip()
                 break  # the command has ended
             except Exception as error:
                 if not is_of_the_sdk(error):
@@ -121,38 +123,26 @@ class DaytonaSession:
             await asyncio.sleep(again_s)
         await self._learn_why()
 
-    async def _pieces(self) -> AsyncGenerator[str, None]:
+    def _pieces(self) -> AsyncGenerator[str, None]:
         """What is new of the driver's output. A stream tells it from the first byte on."""
-        pieces: asyncio.Queue[str] = asyncio.Queue(PIECES_AHEAD)
         told = 0
 
-        async def take(text: str) -> None:
-            nonlocal told
-            fresh = text[max(0, self._heard - told) :]
-            told += len(text)
-            if fresh:
-                self._heard += len(fresh)
-                await pieces.put(fresh)
+        async def read(put: Put[str]) -> None:
+            async def take(text: str) -> None:
+                nonlocal told
+                fresh = text[max(0, self._heard - told) :]
+                told += len(text)
+                if fresh:
+                    self._heard += len(fresh)
+                    await put(fresh)
 
-        def note(text: str) -> None:
-            self._words = " ".join((self._words + text).split())[-LAST_WORDS_CHARACTERS:]
+            process = self._sandbox.process
+            await process.get_session_command_logs_async(NAME, self._command, take, self._note)
 
-        process = self._sandbox.process
-        reading = asyncio.ensure_future(
-            process.get_session_command_logs_async(NAME, self._command, take, note)
-        )
-        try:
-            while not (reading.done() and pieces.empty()):
-                getting = asyncio.ensure_future(pieces.get())
-                await asyncio.wait({getting, reading}, return_when=asyncio.FIRST_COMPLETED)
-                if getting.done():
-                    yield getting.result()
-                else:
-                    getting.cancel()
-            reading.result()
-        finally:
-            reading.cancel()
-            await asyncio.wait({reading})
+        return pieces(read, ahead=PIECES_AHEAD)
+
+    def _note(self, text: str) -> None:
+        self._words = " ".join((self._words + text).split())[-LAST_WORDS_CHARACTERS:]
 
     def ending(self) -> str:
         why = self._why or "its sandbox ended"

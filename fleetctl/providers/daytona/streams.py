@@ -11,10 +11,11 @@ import asyncio
 import base64
 import json
 import shlex
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.guest.orders import order_argument, order_input
 from fleetctl.providers.daytona.errors import is_conflict, is_not_found
@@ -32,6 +33,9 @@ ORDER_ARGUMENT_MAX = 64 * 1024  # Linux takes 128 KiB of one argument; a shell q
 EXEC_SLACK_S = 30.0
 FRAME = '{"e":"'
 PIECES_AHEAD = 64  # of a stream that comes faster than it is taken
+
+Piece = TypeVar("Piece")
+Put = Callable[[Piece], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,35 +143,45 @@ async def follow(
         command=f"{shlex.join(words)} </dev/null 2>/dev/null", run_async=True
     )
     begun = await sandbox.process.execute_session_command(session, request)
-    async for piece in _log(sandbox, session, begun.cmd_id):
-        yield piece
+    async with aclosing(_log(sandbox, session, begun.cmd_id)) as log:
+        async for piece in log:
+            yield piece
     ended = await sandbox.process.get_session_command(session, begun.cmd_id)
     raise ConnectionError(f"the guest ended with exit code {ended.exit_code}")
 
 
-async def _log(
-    sandbox: daytona.AsyncSandbox, session: str, command: str
-) -> AsyncGenerator[bytes, None]:
+def _log(sandbox: daytona.AsyncSandbox, session: str, command: str) -> AsyncGenerator[bytes, None]:
     """What the command writes to stdout; ends with it."""
-    pieces: asyncio.Queue[bytes] = asyncio.Queue(PIECES_AHEAD)
 
-    async def take(text: str) -> None:
-        await pieces.put(text.encode())
+    async def read(put: Put[bytes]) -> None:
+        async def take(text: str) -> None:
+            await put(text.encode())
 
-    async def drop(_: str) -> None:
-        """Nothing writes to stderr."""
+        async def drop(_: str) -> None:
+            """Nothing writes to stderr."""
 
-    reading = asyncio.ensure_future(
-        sandbox.process.get_session_command_logs_async(session, command, take, drop)
-    )
+        await sandbox.process.get_session_command_logs_async(session, command, take, drop)
+
+    return pieces(read, ahead=PIECES_AHEAD)
+
+
+async def pieces(
+    read: Callable[[Put[Piece]], Awaitable[None]], *, ahead: int
+) -> AsyncGenerator[Piece, None]:
+    """What `read` puts, until it returns or raises; it waits while `ahead` pieces are not taken."""
+    waiting: asyncio.Queue[Piece | None] = asyncio.Queue(ahead)
+    reading = asyncio.ensure_future(read(waiting.put))
+
+    def end(_: object) -> None:
+        if not waiting.full():  # else nobody waits for it, and whoever takes sees the end himself
+            waiting.put_nowait(None)
+
+    reading.add_done_callback(end)
     try:
-        while not (reading.done() and pieces.empty()):
-            getting = asyncio.ensure_future(pieces.get())
-            await asyncio.wait({getting, reading}, return_when=asyncio.FIRST_COMPLETED)
-            if getting.done():
-                yield getting.result()
-            else:
-                getting.cancel()
+        while not (reading.done() and waiting.empty()):
+            piece = await waiting.get()
+            if piece is not None:
+                yield piece
         reading.result()
     finally:
         reading.cancel()
