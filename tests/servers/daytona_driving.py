@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from daytona import Daytona, SandboxState
 
 from tests.emulators.daytona.running import DaytonaEmulator
 
@@ -42,3 +43,16 @@ def wait_until(true: Callable[[], Any], *, what: str = "it") -> Any:
         assert time.monotonic() < give_up_at_s, f"{what} did not happen"
         time.sleep(STEP_S)
     return found
+
+
+def failed(daytona: Daytona, name: str) -> tuple[SandboxState | None, str]:
+    """(state, reason) of a sandbox that failed. A thread of the SDK puts what a late event tells of
+    the sandbox's first moment over a fresh answer, so that one look is not enough.
+    """
+
+    def look() -> tuple[SandboxState | None, str] | None:
+        found = daytona.get(name)
+        return (found.state, found.error_reason) if found.error_reason else None
+
+    told: tuple[SandboxState | None, str] = wait_until(look, what=f"the failure of {name}")
+    return told

@@ -14,6 +14,7 @@ from daytona import (
     CreateSandboxFromSnapshotParams,
     Daytona,
     ListSandboxesQuery,
+    SandboxState,
     SessionExecuteRequest,
     VolumeMount,
 )
@@ -28,7 +29,7 @@ from daytona.common.errors import (
 )
 
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.daytona_driving import wait_until
+from tests.servers.daytona_driving import failed, wait_until
 
 
 def named(name: str, **params: object) -> CreateSandboxFromSnapshotParams:
@@ -139,7 +140,7 @@ def test_a_sandbox_ends_in_error_with_a_reason_that_only_a_get_tells(
     with pytest.raises(DaytonaError, match="entered error state"):
         daytona.create(named("doomed"))
     found = daytona.get("doomed")
-    assert (found.state, found.error_reason) == ("error", "runner exploded")
+    assert failed(daytona, "doomed") == (SandboxState.ERROR, "runner exploded")
     emulator.remove_faults()
     found.recover()
     assert found.state == "started"
@@ -363,7 +364,7 @@ def test_a_build_can_be_made_to_fail(emulator: DaytonaEmulator) -> None:
     params = CreateSandboxFromImageParams(name="unbuilt", image="debian:12.5")
     with pytest.raises(DaytonaError, match="BUILD_FAILED"):
         daytona.create(params)
-    assert daytona.get("unbuilt").error_reason == "builder lost"
+    assert failed(daytona, "unbuilt") == (SandboxState.BUILD_FAILED, "builder lost")
     daytona.get("unbuilt").delete(wait=True)
 
 

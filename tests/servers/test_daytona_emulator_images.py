@@ -18,6 +18,7 @@ from daytona import (
     Daytona,
     Image,
     Resources,
+    SandboxState,
 )
 from daytona.common.errors import (
     DaytonaBadRequestError,
@@ -27,7 +28,7 @@ from daytona.common.errors import (
 )
 
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.daytona_driving import wait_until
+from tests.servers.daytona_driving import failed, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +67,17 @@ def test_a_failing_command_fails_the_build_with_its_output(daytona: Daytona) -> 
     image = Image.base("debian:12").run_commands("echo the reason is here; exit 3")
     with pytest.raises(DaytonaError):
         daytona.create(from_image("fails-to-build", image))
-    found = daytona.get("fails-to-build")
-    assert found.state == "build_failed"
-    assert "non-zero code: 3" in str(found.error_reason)
-    assert "the reason is here" in str(found.error_reason)
-    found.delete(wait=True)
+    state, reason = failed(daytona, "fails-to-build")
+    assert state == SandboxState.BUILD_FAILED
+    assert "non-zero code: 3" in reason
+    assert "the reason is here" in reason
+    daytona.get("fails-to-build").delete(wait=True)
 
 
 def test_an_image_that_no_registry_has_fails_the_build(daytona: Daytona) -> None:
     with pytest.raises(DaytonaError):
         daytona.create(from_image("no-image", "example/does-not-exist:1"))
-    assert "not found" in str(daytona.get("no-image").error_reason)
+    assert "not found" in failed(daytona, "no-image")[1]
     daytona.get("no-image").delete(wait=True)
 
 
