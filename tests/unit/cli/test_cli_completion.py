@@ -64,7 +64,7 @@ def words(*line: str) -> list[str]:
         (["describe", "job", "alph"], ["alpha"]),
         (["logs", "job/alpha", "--fai"], ["--failed"]),
         (["get", "jobs", "-o", "js"], ["json", "jsonpath="]),
-        (["get", "jobs", "--output=js"], ["--output=json"]),
+        (["get", "jobs", "--output=js"], ["--output=json", "--output=jsonpath="]),
         (["get", "jobs", "--output", "=", "js"], ["json", "jsonpath="]),
         (["wait", "job/alpha", "--for", "succ"], ["succeeded"]),
         (["apply", "-f", ""], [":files"]),
@@ -128,7 +128,7 @@ def test_bash_writes_the_rest_of_a_word_when_the_tab_key_is_pressed(
     with Terminal({**os.environ, "PATH": path, "PS1": "> ", "TERM": "dumb"}, tmp_path) as bash:
         bash.types("source <(fleetctl completion bash); echo load''ed\n", until="loaded")
         bash.types("fleetctl get job/alph\t", until="job/alpha ")
-        bash.types("-o js\t", until="json ")
+        bash.types("-o ya\t", until="yaml ")
         bash.types("\x15fleetctl expl\t", until="explain ")
         bash.types("job.spec.template.resou\t", until="resources ")
         bash.types("\x15fleetctl apply -f fil\t", until="file.yaml ")
