@@ -153,7 +153,7 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
         text = f"no provider of this placement is built in: {wanted}"
         return Plan((), Phase.PENDING, "NoProvider", text)
     parallelism = policy.parallelism if policy.parallelism is not None else wish.providers[provider]
-    stops = tuple(_unwanted(controller, history, parallelism))
+    stops = tuple(unwanted(controller, history, parallelism))
     closes, idle = _sort_sandboxes(controller, history, provider)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
@@ -202,7 +202,7 @@ def _crowded(plan: Plan, wish: Wish, provider: str) -> Plan:
     )
 
 
-def _unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
+def unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
     """Runs that the spec does not want now, then those above parallelism, the youngest first."""
     grace_s = controller.policy.grace_s
     going_on: list[Run] = []

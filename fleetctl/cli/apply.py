@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
+from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, duration_s
+from fleetctl.cli.flags import Parser, duration_s, one_of
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import UsageError
@@ -24,45 +25,102 @@ from specs.kinds import KINDS
 if TYPE_CHECKING:
     from fleetctl.manifest.documents import Document
 
+CLIENT, SERVER, NONE = "client", "server", "none"
+ROLLOUTS = {"replace": "Replace", "finishrunning": "FinishRunning"}
+SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
+
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...] [--wait [--timeout TIME]] [--dry-run]",
-        summary="Make the world look like these files. Applying them twice changes nothing.",
+        usage="-f FILE|DIR|- [-f ...] [--wait [--timeout TIME]] [--dry-run]\n"
+        "       [--prune --applyset NAME] [--yes]",
+        summary=(
+            "Make the world look like these files. Applying them twice changes nothing.\n"
+            "It asks before running work or data is lost; without a terminal it refuses, with 3,\n"
+            "and names the flag to add."
+        ),
         examples=(
             "fleetctl apply -f sweep.yaml",
             "fleetctl apply -f jobs/ --wait --timeout 2h",
+            "fleetctl apply -f jobs/ --prune --applyset nightly",
             "generate.py | fleetctl apply -f -",
         ),
         codes="0 applied (with --wait: all succeeded), 1 an object failed, 2 a manifest is wrong,\n"
         "  3 refused, 4 no such file, 5 conflict, 124 timed out, 130 interrupted (work goes on)",
     )
     made.add_argument(
-        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
+        "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
         help="a manifest, a directory of manifests, or - for stdin; may be repeated",
     )  # fmt: skip
     made.add_argument("--wait", action="store_true", help="follow the objects until they end")
     made.add_argument(
         "--timeout", type=duration_s, metavar="TIME", help="with --wait: give up after this"
     )
-    made.add_argument("--dry-run", action="store_true", help="say what would change, store nothing")
+    made.add_argument(
+        "--dry-run", nargs="?", const=CLIENT, default=NONE, type=one_of(CLIENT, SERVER, NONE),
+        metavar="client|server",
+        help="say what would change, store nothing; `server` asks the controller",
+    )  # fmt: skip
+    _add_consequences(made)
     return made
+
+
+def _add_consequences(made: Parser) -> None:
+    """Flags on what an apply may do to what is there."""
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
+    )
+    made.add_argument(
+        "--rollout", type=_rollout, metavar="Replace|FinishRunning",
+        help="what a changed template does to running tasks, instead of spec.rollout",
+    )  # fmt: skip
+    made.add_argument(
+        "--applyset", default="", metavar="NAME",
+        help="make the objects part of this set, for --prune",
+    )  # fmt: skip
+    made.add_argument(
+        "--prune", action="store_true",
+        help="delete objects of the set that are no longer in the files",
+    )  # fmt: skip
+    made.add_argument(
+        "--max-prune", default="", metavar="N|P%",
+        help="how many may go; default: half of the set, and always one",
+    )  # fmt: skip
+    made.add_argument(
+        "--take-over", action="store_true", help="with --applyset: also what is in another set"
+    )
+
+
+def _rollout(text: str) -> str:
+    """Also as peers write it: `finish-running`."""
+    plain = text.lower().replace("-", "")
+    return ROLLOUTS.get(plain) or one_of(*ROLLOUTS.values())(text)
 
 
 def run(args: Namespace, screen: Screen) -> int:
     if args.timeout is not None and not args.wait:
         raise UsageError("--timeout limits --wait, which is missing", hint="add --wait")
+    if not args.files:
+        raise UsageError("`-f/--filename` is missing", hint="fleetctl apply -f FILE")
+    if args.prune and not args.applyset:
+        raise UsageError(
+            "--prune needs --applyset NAME: only what was applied with that name can go",
+            hint="apply the same files once with `--applyset NAME` alone, then prune",
+        )
     documents = documents_of(args.files)
-    if args.dry_run:
+    order = order_of(args)
+    if args.dry_run == CLIENT:
         from fleetctl.cli.dryrun import dry_run
 
-        return dry_run(documents, screen)
+        return dry_run(documents, order, screen)
     place = home()
-    reply = _apply(place, documents)
+    reply = apply(place, documents, order, screen, piped="-" in args.files)
     results = results_of(reply)
-    _show(results, reply, screen)
-    keys = [str(result.get("key", "")) for result in results]
+    show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
+    keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
+    if args.dry_run == SERVER:
+        return 0
     if args.wait:
         from fleetctl.cli.follow import follow_to_end
 
@@ -72,36 +130,62 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
-def _apply(place: Path, documents: Sequence[Document]) -> Mapping[str, object]:
-    """The reply; variables of our environment are sent only when they are asked for."""
-    named = [document._asdict() for document in documents]
-    request: dict[str, object] = {"verb": "apply", "documents": named}
-    needed = _needed(starting.request(place, request))
-    if isinstance(needed, dict):
-        return needed
-    request["env"] = {name: os.environ[name] for name in needed if name in os.environ}
-    reply = starting.request(place, request)
+def order_of(args: Namespace) -> dict[str, object]:
+    """What the flags say, as a request tells it. What is not said is not in it."""
+    said = {
+        "yes": args.yes,
+        "rollout": args.rollout,
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+        "takeOver": args.take_over,
+        "dryRun": args.dry_run == SERVER,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def apply(
+    place: Path,
+    documents: Sequence[Document],
+    order: Mapping[str, object],
+    screen: Screen,
+    *,
+    piped: bool,
+) -> Mapping[str, object]:
+    """The reply, after asking where something would be lost. Raises Refusal."""
+    request: dict[str, object] = {
+        "verb": "apply",
+        "documents": [document._asdict() for document in documents],
+        **order,
+    }
+    reply = _answered(place, request)
+    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=piped):
+        reply = _answered(place, {**request, "yes": True})
     if not reply.get("ok"):
         raise_refusal(reply)
     return reply
 
 
-def _needed(reply: dict[str, object]) -> dict[str, object] | list[str]:
-    """The reply itself when it is final, else the names of the variables that it asks for."""
-    if reply.get("ok"):
-        return reply
+def _answered(place: Path, request: dict[str, object]) -> dict[str, object]:
+    """The reply; variables of our environment are sent only when they are asked for."""
+    reply = starting.request(place, request)
     names = reply.get("needEnv")
     if not isinstance(names, list):
-        raise_refusal(reply)
-    return [str(name) for name in names]
+        return reply
+    env = {str(name): os.environ[str(name)] for name in names if str(name) in os.environ}
+    return starting.request(place, {**request, "env": env})
 
 
-def _show(
-    results: Iterable[Mapping[str, object]], reply: Mapping[str, object], screen: Screen
+def show(
+    results: Iterable[Mapping[str, object]],
+    reply: Mapping[str, object],
+    screen: Screen,
+    *,
+    dry: str = "",
 ) -> None:
     rows = []
     for result in results:
-        said = f"{safe(str(result.get('key', '')))} {safe(str(result.get('outcome', '')))}"
+        said = f"{safe(str(result.get('key', '')))} {safe(str(result.get('outcome', '')))}{dry}"
         rows.append([said, safe(str(result.get("message") or ""))])
     screen.table((), rows)
     warnings = reply.get("warnings")

@@ -84,6 +84,13 @@ class Screen:
         self.talk_stream.write(text + "\n")
         self.talk_stream.flush()
 
+    def ask(self, question: str) -> None:
+        """A question on the talk stream; the answer is typed on the same line."""
+        self.close_line()
+        self.out.flush()
+        self.talk_stream.write(question)
+        self.talk_stream.flush()
+
     def hint(self, text: str) -> None:
         self.talk(f"{self._paint('hint:', '36')} {text}")
 

@@ -17,9 +17,11 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.engine import wishes
+from fleetctl.engine import applying, consent, wishes
+from fleetctl.engine.consent import NeedsConsent
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.loop import Engine
+from fleetctl.engine.orders import approved_in, expect, order_of
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.manifest import Document, ManifestErrors, load
@@ -93,6 +95,9 @@ class Api:
                 return _refusal(["the controller does not know this request"], 2)
             reply: Reply | None = await self._engine.reported(verb(request), what="request")
             return reply or _refusal(["the controller failed at this; its log tells how"], 1)
+        except NeedsConsent as error:
+            refusal = _refusal([str(error)], error.exit_code, error.hint)
+            return {**refusal, "losses": list(error.losses)}
         except ManifestErrors as error:
             # Its text has every problem as a line for people, hints between them.
             return _refusal(str(error).split("\nerror: "), 2, error.hint)
@@ -125,15 +130,28 @@ class Api:
             self._secrets.learn(
                 {name: str(environment[name]) for name in wanted if name in environment}
             )
-        outcomes = wishes.apply(self._engine.store, manifests, self._engine.clock.now_s())
-        for outcome in outcomes:
-            self._engine.poke(outcome.uid)
-            self._engine.hurry_object(outcome.uid)
+        results = self._carry_out(request, manifests)
+        return {"ok": True, "results": results, "warnings": _warnings(manifests)}
+
+    def _carry_out(self, request: Request, manifests: list[Manifest]) -> list[Mapping[str, str]]:
+        """Store what the request wishes for, unless it is a dry run. Raises NeedsConsent."""
+        engine = self._engine
+        now_s = engine.clock.now_s()
+        order = order_of(request)
+        changes = applying.propose(engine.store, manifests, order, now_s)
+        expect(request, engine.store, changes)
+        if request.get("dryRun"):
+            return applying.outcomes_of(changes)
+        if not request.get("yes"):
+            consent.check(changes, approved_in(request), now_s)
+        applying.commit(engine.store, changes, now_s)
+        for change in changes:
+            engine.poke(change.after.uid)
+            engine.hurry_object(change.after.uid)
         for kind, reason in _AWAITED.items():
             if any(manifest.kind == kind for manifest in manifests):
-                self._engine.hurry(reason)
-        results = [{"key": it.key, "outcome": it.outcome, "message": it.message} for it in outcomes]
-        return {"ok": True, "results": results, "warnings": _warnings(manifests)}
+                engine.hurry(reason)
+        return applying.outcomes_of(changes)
 
     async def _delete(self, request: Request) -> Reply:
         results = []

@@ -130,6 +130,19 @@ class EventStore(Protocol):
         ...
 
 
+class Stored(Protocol):
+    """What a decision reads; the writer's store and a read-only one alike."""
+
+    @property
+    def store_id(self) -> str: ...
+
+    @property
+    def resources(self) -> ResourceStore: ...
+
+    @property
+    def runs(self) -> RunStore: ...
+
+
 class Store(Protocol):
     """The writer. Holding it means holding the state directory's lock and the newest epoch."""
 

@@ -206,14 +206,25 @@ class Reader:
     def _connection(self, file: str, path: Path) -> sqlite3.Connection | None:
         """None while there is no store, or while its writer is about to found it."""
         if file not in self._open:
-            if not path.exists():
-                return None
-            connection = _connect(path)
-            if not _readable(connection, path):
-                connection.close()
+            connection = connect_readonly(path)
+            if connection is None:
                 return None
             self._open[file] = connection
         return self._open[file]
+
+
+def connect_readonly(path: Path) -> sqlite3.Connection | None:
+    """A connection that cannot write; None while there is no store, or it is about to be founded.
+
+    Raises StoreError for a store that this version cannot read.
+    """
+    if not path.exists():
+        return None
+    connection = _connect(path)
+    if not _readable(connection, path):
+        connection.close()
+        return None
+    return connection
 
 
 def _connect(path: Path) -> sqlite3.Connection:

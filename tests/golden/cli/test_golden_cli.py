@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shlex
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -69,6 +70,8 @@ def write_manifests() -> None:
     for name, wishes in MANIFESTS.items():
         documents = [f"{{kind: {kind}, name: {wish}}}\n" for kind, wish in wishes]
         Path(name).write_text("---\n".join(documents), encoding="utf-8")
+    for path in (HERE / "manifests").iterdir():
+        shutil.copy(path, path.name)
 
 
 @pytest.mark.parametrize("script", sorted(HERE.glob("*.txt")), ids=lambda path: path.stem)

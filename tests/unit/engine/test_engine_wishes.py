@@ -10,6 +10,7 @@ import pytest
 
 from controllers.model import Run, RunState
 from fleetctl.engine import wishes
+from fleetctl.engine.applying import NAMED_BY
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.manifest import Manifest
 from fleetctl.stores.sqlite import SqliteStore, open_memory_store
@@ -74,7 +75,7 @@ def test_the_same_again_is_unchanged_and_writes_nothing(store: SqliteStore) -> N
 def test_a_changed_spec_is_a_new_generation_and_tells_what_changed(store: SqliteStore) -> None:
     applied(store, job(parallelism=8))
     assert applied(store, job(count=3, parallelism=16)) == [
-        ("batchjob/job", "configured", "completions 2 -> 3, parallelism 8 -> 16")
+        ("batchjob/job", "configured", "parallelism 8 -> 16, completions 2 -> 3; 3 to run")
     ]
     [row] = store.resources.list()
     assert row.generation == 2
@@ -83,13 +84,15 @@ def test_a_changed_spec_is_a_new_generation_and_tells_what_changed(store: Sqlite
 def test_a_long_value_is_told_by_its_fields_name_alone(store: SqliteStore) -> None:
     applied(store, job())
     other = job(template={"python": "SUBMIT(ok=True)  # " + "x" * 100})
-    assert applied(store, other) == [("batchjob/job", "configured", "template")]
+    assert applied(store, other) == [("batchjob/job", "configured", "template.python; 2 to run")]
 
 
 def test_labels_alone_are_no_new_generation(store: SqliteStore) -> None:
     applied(store, job())
     labelled = manifest("BatchJob", "job", tasks(2), team="rlm")
-    assert applied(store, labelled) == [("batchjob/job", "configured", "")]
+    assert applied(store, labelled) == [
+        ("batchjob/job", "configured", 'labels.team unset -> "rlm"')
+    ]
     [row] = store.resources.list()
     assert (row.generation, row.labels) == (1, {"team": "rlm"})
 
@@ -114,7 +117,7 @@ def test_a_volume_that_nobody_declares_is_made_with_its_data_kept(store: SqliteS
     volume = store.resources.get("Volume", "data")
     assert volume is not None
     assert json.loads(volume.spec).get("deletionPolicy", "Retain") == "Retain"
-    assert volume.annotations == {wishes.NAMED_BY: "batchjob/job"}
+    assert volume.annotations == {NAMED_BY: "batchjob/job"}
     assert applied(store, using) == [("batchjob/job", "unchanged", "")]
 
 

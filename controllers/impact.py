@@ -1,0 +1,91 @@
+"""What a changed wish does to work that was done or is under way. Pure.
+
+Called by the engine before it stores a wish, and by `plan`. It asks what the reconciler asks, so
+what it says is what the next pass does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controllers.history import History
+from controllers.kind import Controller
+from controllers.model import Run, RunState
+from controllers.reconcile import unwanted
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """Units of one object under its new spec. None: nobody can know yet.
+
+    kept: finished ones that still count. failed: given up, and not tried again. going_on: live
+    runs that the new spec wants. replaced and cancelled: live runs that it stops, with or without
+    another attempt after them. to_run: units that will start, also those replaced.
+    """
+
+    total: int | None
+    kept: int
+    failed: int
+    going_on: tuple[Run, ...]
+    replaced: tuple[Run, ...]
+    cancelled: tuple[Run, ...]
+    to_run: int | None
+    over: bool  # what was done is enough under the new spec, so nothing starts
+    spared: int  # of those replaced: what `rollout: FinishRunning` would let end
+
+    @property
+    def destroyed(self) -> tuple[Run, ...]:
+        """Runs whose work is lost. One that has not begun yet loses nothing."""
+        stopped = (*self.replaced, *self.cancelled)
+        return tuple(run for run in stopped if run.state is RunState.RUNNING)
+
+
+def impact(controller: Controller, history: History) -> Impact:
+    """What the next pass would keep, stop and start. history is read under the new spec."""
+    policy = controller.policy
+    limit = len(history.live) if policy.parallelism is None else policy.parallelism
+    reasons = {stop.run: stop.reason for stop in unwanted(controller, history, limit)}
+    stopped = [history.live[name] for name in reasons]
+    replaced = [run for run in stopped if reasons[run.name] != "NoLongerWanted"]
+    going_on = [run for run in history.live.values() if run.name not in reasons]
+    done, failed = len(history.succeeded), len(history.failed)
+    over = controller.verdict(history) is not None
+    to_run = None
+    if controller.total is not None:
+        to_run = 0 if over else max(0, controller.total - done - failed - len(going_on))
+    return Impact(
+        total=controller.total,
+        kept=done,
+        failed=failed,
+        going_on=tuple(going_on),
+        replaced=tuple(replaced),
+        cancelled=tuple(run for run in stopped if reasons[run.name] == "NoLongerWanted"),
+        to_run=to_run,
+        over=over,
+        spared=sum(1 for run in replaced if _template_alone(controller, run)),
+    )
+
+
+def _template_alone(controller: Controller, run: Run) -> bool:
+    """Whether the run would go on if a changed template did not end it."""
+    unit = controller.unit(run.index)
+    same = unit is not None and unit.params_hash == run.params_hash
+    return same and unit is not None and unit.template_hash != run.template_hash
+
+
+def worked_s(runs: Iterable[Run], now_s: float) -> float:
+    """Seconds of work in these runs so far."""
+    return sum(max(0.0, now_s - run.started_at_s) for run in runs if run.started_at_s is not None)
+
+
+def spent_usd(runs: Iterable[Run], now_s: float) -> float | None:
+    """What these live runs cost so far; None when one has no known price."""
+    total = 0.0
+    for run in runs:
+        if run.started_at_s is None:
+            continue
+        if run.usd_per_s is None:
+            return None
+        total += run.usd_per_s * max(0.0, now_s - run.started_at_s)
+    return total

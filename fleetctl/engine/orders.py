@@ -1,0 +1,94 @@
+"""What an apply request says beside its documents, read and checked. Called by the socket server
+and by dry runs, which speak the same language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from fleetctl.engine.applying import Change, Order
+from fleetctl.engine.pruning import Pruning
+from fleetctl.errors import Conflict, UsageError
+from fleetctl.stores.base import Stored
+
+ROLLOUTS = ("Replace", "FinishRunning")
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_LIMIT = re.compile(r"(\d{1,9})(%?)")
+
+Request = Mapping[str, object]
+
+
+def order_of(request: Request) -> Order:
+    """Raises UsageError for what cannot be meant."""
+    applyset = _text(request, "applyset")
+    if applyset and not _NAME.fullmatch(applyset):
+        raise UsageError(
+            f"`{applyset}` cannot name an apply set",
+            hint="write lower case letters, digits, `-` and `.`, at most 63",
+        )
+    rollout = _text(request, "rollout")
+    if rollout and rollout not in ROLLOUTS:
+        raise UsageError(f"`{rollout}` is no rollout", hint=f"there are {', '.join(ROLLOUTS)}")
+    pruning = None
+    if request.get("prune"):
+        if not applyset:
+            raise UsageError("pruning needs the name of an apply set")
+        pruning = pruning_of(_text(request, "maxPrune"))
+    return Order(rollout, applyset, bool(request.get("takeOver")), pruning)
+
+
+def pruning_of(limit: str) -> Pruning:
+    """`3`, `20%`, or empty for the guard's own limit."""
+    if not limit:
+        return Pruning()
+    match = _LIMIT.fullmatch(limit)
+    if match is None or (match[2] and int(match[1]) > 100):
+        raise UsageError(f"--max-prune is `{limit}`; it must be a number or a share such as `20%`")
+    number = int(match[1])
+    return Pruning(share=number / 100) if match[2] else Pruning(most=number)
+
+
+def approved_in(request: Request) -> frozenset[str]:
+    """What a person has seen going: names of runs and keys of objects."""
+    found = request.get("approved")
+    return frozenset(str(name) for name in found) if isinstance(found, list) else frozenset()
+
+
+def expect(request: Request, stored: Stored, changes: Sequence[Change]) -> None:
+    """Raises Conflict when the objects are not those that the plan of the request was made for."""
+    expected = request.get("expected")
+    if not isinstance(expected, dict):
+        return
+    if expected.get("store") not in ("", None, stored.store_id):
+        raise _moved("it was made for another store")
+    planned = expected.get("objects")
+    planned = planned if isinstance(planned, dict) else {}
+    found = {change.key: change for change in changes}
+    for key in [*planned, *(key for key in found if key not in planned)]:
+        if key not in planned:
+            raise _moved(f"{key} would be {found[key].outcome}, and it is not in the plan")
+        if key not in found:
+            raise _moved(f"{key} is not touched any more")
+        if planned[key] != standing(found[key]):
+            raise _moved(f"{key} changed since")
+
+
+def standing(change: Change) -> list[object]:
+    """What a plan keeps of an object, to tell later whether the world has moved."""
+    before = change.before
+    if before is None:
+        return [change.outcome, "", 0]
+    return [change.outcome, before.uid, before.generation]
+
+
+def _moved(how: str) -> Conflict:
+    return Conflict(
+        f"the world has moved since this plan was made: {how}", hint="make the plan again"
+    )
+
+
+def _text(request: Request, name: str) -> str:
+    value = request.get(name)
+    return value if isinstance(value, str) else ""
