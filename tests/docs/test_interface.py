@@ -148,7 +148,7 @@ def test_what_get_writes_can_be_applied_again_and_a_dry_run_names_what_would_cha
     assert again.splitlines() == ["batchjob/left unchanged", "batchjob/right unchanged"]
     changed = manifest("BatchJob", "left", {**spec, "parallelism": 2})
     said = tour.ok("apply", "-f", "-", "--dry-run", stdin=changed)
-    assert said == "batchjob/left configured (dry run)  parallelism 1 -> 2\n"
+    assert said == "batchjob/left configured (dry run)  parallelism 1 -> 2; 1 kept\n"
 
 
 def test_events_call_a_failed_unit_by_the_name_that_its_kind_gives_it(tour: Fleet) -> None:
