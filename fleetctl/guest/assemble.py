@@ -17,7 +17,7 @@ from typing import Any
 from fleetctl.guest.onefile import compile_part, version
 
 # In the order in which they need each other.
-PARTS = ("chunking.py", "volumes.py", "task.py")
+PARTS = ("text.py", "lazy.py", "chunking.py", "volumes.py", "task.py")
 DRIVER_PARTS = (
     *PARTS,
     *("driver/channel.py", "driver/capture.py", "driver/submit.py", "driver/hostcalls.py"),
@@ -25,7 +25,7 @@ DRIVER_PARTS = (
 )
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (
-    *("text.py", "digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
+    *("digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
     *(f"remote/{name}.py" for name in ("place", "main", "attach", "follow", "verbs", "loop")),
     *(f"remote/{name}.py" for name in ("supervise", "visitors", "attempt", "leader", "child")),
     *(f"remote/{name}.py" for name in ("setup", "files", "sync", "tree", "worker", "unbegun")),

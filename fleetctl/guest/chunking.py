@@ -5,11 +5,9 @@ Part of the guest; tasks find these names in their namespace. They never touch f
 
 from __future__ import annotations
 
-import json
-import re
-
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # nothing is imported that a task may not need
 if TYPE_CHECKING:
+    import re
     from typing import Any
 
 
@@ -58,6 +56,8 @@ def chunk_by_headers(
     """One {"header", "body"} for each line that matches; text before the first has the header
     "".
     """
+    import re
+
     return [
         {"header": head, "body": body}
         for head, body, _ in _sections(text, re.compile(pattern, flags))
@@ -68,6 +68,8 @@ def chunk_by_timestamps(
     text: str, pattern: str = r"^\d{4}-\d{2}-\d{2}[T ]", flags: int = 0
 ) -> list[dict[str, Any]]:
     """One {"timestamp", "content", "start_pos"} for each line that begins with a time stamp."""
+    import re
+
     matcher = re.compile(pattern, flags)
     chunks = []
     for head, body, position in _sections(text, matcher):
@@ -79,6 +81,8 @@ def chunk_by_timestamps(
 
 def chunk_by_json_keys(text: str) -> list[dict[str, str]]:
     """One {"key", "content", "value_type"} for each key of the JSON object in `text`."""
+    import json
+
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError(

@@ -7,12 +7,9 @@ whether a task counts as failed: its caller does, from the events and the exit c
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
 import time
-from types import CodeType, ModuleType
 
 from fleetctl.guest.chunking import (
     chunk_by_headers,
@@ -22,15 +19,19 @@ from fleetctl.guest.chunking import (
     grep,
     peek,
 )
+from fleetctl.guest.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
+from fleetctl.guest.text import encoder_with, parse
 from fleetctl.guest.volumes import Buffers, Storage
 
 TYPE_CHECKING = False  # `typing` costs more to import than a short task does
 if TYPE_CHECKING:
+    from types import CodeType, ModuleType
     from typing import Any, Callable, Optional, Union
 
     Emit = Callable[[dict[str, Any]], None]
+else:
+    ModuleType = type(sys)
 
-FILE_NAME = "<task>"
 MESSAGE_BYTES_MAX = 2048  # enough for the last frames and the error; the log holds all of it
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
@@ -79,17 +80,19 @@ class Sandbox:
             self._namespace[name] = getattr(storage, name)
         for name in BUFFER_HELPERS:
             self._namespace[name] = getattr(buffers, name)
-        self._namespace.update({"SUBMIT": self._submit, "json": json})
+        self._namespace.update({"SUBMIT": self._submit, "json": known_or_lazy("json")})
 
     def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
         """Execute one task and return its exit code; globals stay for the next one."""
         self._emit, self._step = emit, -1
         self._submitted = self._refused = False
         sys.modules["__main__"] = self._module
-        self._namespace.update({"params": params, **params})
         try:
             if isinstance(code, str):
+                if "json" in code and isinstance(self._namespace.get("json"), LazyModule):
+                    self._namespace["json"] = imported("json")
                 code = compile_task(code)
+            self._namespace.update({"params": params, **params})
             exec(code, self._namespace)  # noqa: S102 - what a guest is for
         except Submitted:
             return 1 if self._refused else 0
@@ -121,7 +124,7 @@ class Sandbox:
         values = {}
         for name, value in metrics.items():
             number = float(value)
-            if math.isfinite(number):
+            if number - number == 0:  # neither infinite nor NaN
                 values[name] = number
             else:
                 print(
@@ -156,7 +159,7 @@ def check_result(value: Any) -> tuple[str, str]:
 
 def _too_deep(text: str) -> bool:
     try:
-        return depth(json.loads(text)) > RESULT_DEPTH_MAX
+        return depth(parse(text)) > RESULT_DEPTH_MAX
     except (RecursionError, ValueError):
         return True
 
@@ -188,13 +191,6 @@ def describe(error: BaseException) -> dict[str, str]:
     sys.stderr.write(text)
     reason = "OOMKilled" if isinstance(error, MemoryError) else "Error"
     return {"reason": reason, "message": last_lines(text, MESSAGE_BYTES_MAX)}
-
-
-def show_source(code: str) -> None:
-    """Let tracebacks show the lines of the task."""
-    import linecache
-
-    linecache.cache[FILE_NAME] = (len(code), None, code.splitlines(keepends=True), FILE_NAME)
 
 
 def last_lines(text: str, limit: int) -> str:
@@ -246,7 +242,7 @@ def _scalar(value: Any) -> Any:
 
 
 # Made once: an encoder made for each result would touch more memory than the result itself.
-_encode = json.JSONEncoder(allow_nan=False, default=_scalar).encode
+_encode = encoder_with(_scalar)
 
 
 def _where(value: Any) -> str:

@@ -28,6 +28,20 @@ def spaced(value: Any) -> str:
     return _encoded(_spaced, value)
 
 
+def encoder_with(default: Callable[[Any], Any]) -> Callable[[Any], str]:
+    """As `json.JSONEncoder(allow_nan=False, default=default).encode`; to be made once: one made for
+    each result would touch more memory than the result itself.
+    """
+    seen: dict[int, Any] = {}
+    encoder = _encoder_with(seen, default)
+
+    def encode(value: Any) -> str:
+        seen.clear()  # what an earlier value that could not be written left there
+        return _encoded(encoder, value)
+
+    return encode
+
+
 def parse(text: str) -> Any:
     """Strict: raises ValueError for NaN, overlong integers and anything after the value."""
     text = text.strip(" \t\r\n")
@@ -98,6 +112,11 @@ try:
         None, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, False
     )
     quote = encode_basestring_ascii
+
+    def _encoder_with(seen: dict[int, Any], default: Callable[[Any], Any]) -> Any:
+        quoted = encode_basestring_ascii
+        return make_encoder(seen, default, quoted, None, ": ", ", ", False, False, False)
+
 except (ImportError, AttributeError, TypeError):  # another interpreter: as the library does it
     import json
 
@@ -109,3 +128,10 @@ except (ImportError, AttributeError, TypeError):  # another interpreter: as the 
     _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False).iterencode
     _spaced = json.JSONEncoder(allow_nan=False).iterencode
     quote = json.encoder.encode_basestring_ascii
+
+    def _encoder_with(
+        seen: dict[int, Any],  # noqa: ARG001 - it keeps one of its own
+        default: Callable[[Any], Any],
+    ) -> Any:
+        encoder = json.JSONEncoder(allow_nan=False, default=default)
+        return lambda value, _: encoder.iterencode(value)

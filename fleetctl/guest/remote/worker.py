@@ -14,7 +14,7 @@ from fleetctl.guest.text import compact, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, Optional, TextIO
+    from typing import Any, Callable, NoReturn, Optional, TextIO
 
     from fleetctl.guest.task import Sandbox
 
@@ -33,15 +33,16 @@ def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
     os.environ.update(variables)
     _become_an_interpreter(variables)
     from fleetctl.guest import task
+    from fleetctl.guest.lazy import show_source
 
     mounts = [{"mount": one["mount"], "root": one["mount"]} for one in order["volumes"]]
     sandbox = task.Sandbox(mounts)
     _forget_ourselves()
     code = order["code"]
-    task.show_source(code)
+    show_source(code)
     exit_code = sandbox.run(code, order["params"], tell)
     if order["reusable"]:
-        exit_code = _serve(task, sandbox, exit_code)
+        exit_code = _serve(sandbox, exit_code, show_source)
     task.leave(exit_code)
     raise AssertionError  # leave() does not return
 
@@ -75,7 +76,7 @@ def _forget_ourselves() -> None:
     sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != "OneFile"]
 
 
-def _serve(task: Any, sandbox: Sandbox, exit_code: int) -> int:
+def _serve(sandbox: Sandbox, exit_code: int, show_source: Callable[[str], None]) -> int:
     """Run task after task until the supervisor hangs up; the last exit code."""
     import _socket
 
@@ -96,7 +97,7 @@ def _serve(task: Any, sandbox: Sandbox, exit_code: int) -> int:
         os.close(output)
         os.environ.clear()
         os.environ.update(order["variables"])
-        task.show_source(order["code"])
+        show_source(order["code"])
         exit_code = sandbox.run(order["code"], order["params"], tell)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.assemble import guest_source
-from fleetctl.guest.task import RESULT_BYTES_MAX, Sandbox, show_source
+from fleetctl.guest.lazy import show_source
+from fleetctl.guest.task import RESULT_BYTES_MAX, Sandbox
 
 Event = dict[str, Any]
 

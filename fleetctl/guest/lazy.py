@@ -1,0 +1,80 @@
+"""What a task may use and most do not, imported at its first use: `json`, and tracebacks' lines.
+
+Part of the guest. With what they import in turn (`re`, `enum`, `tokenize`) they take twice as long
+to import as an interpreter does to start, which every sandbox of a short task would pay.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable, Optional
+else:
+    ModuleType = type(sys)
+
+FILE_NAME = "<task>"
+
+
+class LazyModule(ModuleType):
+    """Stands for a module of the standard library until an attribute of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        whole = imported(self.__name__)
+        self.__dict__.update(whole.__dict__)
+        return getattr(whole, name)
+
+
+def imported(name: str) -> ModuleType:
+    __import__(name)
+    return sys.modules[name]
+
+
+def known_or_lazy(name: str) -> ModuleType:
+    """The module itself where somebody has imported it."""
+    return sys.modules.get(name) or LazyModule(name)
+
+
+def show_source(code: str) -> None:
+    """Let tracebacks show the lines of the task."""
+    known = sys.modules.get("linecache")
+    if known is not None:
+        _show(known, code)
+        return
+    for one in sys.meta_path:
+        if isinstance(one, Lines):
+            one.code = code
+            return
+    sys.meta_path.insert(0, Lines(code))
+
+
+class Lines:
+    """On `sys.meta_path`: gives `linecache` the lines of the task when somebody imports it."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[Any]:
+        if name != "linecache":
+            return None
+        sys.meta_path.remove(self)
+        for finder in list(sys.meta_path):
+            spec: Any = finder.find_spec(name, path, target)
+            if spec is not None:
+                spec.loader.exec_module = self._showing(spec.loader.exec_module)
+                return spec
+        return None
+
+    def _showing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        def execute_and_show(module: ModuleType) -> None:
+            execute(module)
+            _show(module, self.code)
+
+        return execute_and_show
+
+
+def _show(linecache: ModuleType, code: str) -> None:
+    lines = code.splitlines(keepends=True)
+    linecache.__dict__["cache"][FILE_NAME] = (len(code), None, lines, FILE_NAME)
