@@ -6,10 +6,14 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 ANSWER_S = 30.0  # for a program that only looks something up
+
+# `Process.wait` also waits for its pipes, which a child that left the group may hold for ever.
+EXIT_LOOK_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +37,37 @@ async def ask(
     caller is cancelled, the program and what it started are killed before this returns.
     """
     target = asyncio.subprocess.PIPE if log is None else log
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=target,
-        stderr=target,
-        cwd=cwd,
-        env=env,
-        start_new_session=True,
+    spawning = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=target,
+            stderr=target,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
     )
+    try:
+        process = await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        # Cancelled on its way, asyncio would kill the program alone, and wait for its children.
+        await _end(await spawning)
+        raise
     try:
         async with asyncio.timeout(deadline_s):
             out, errors = await process.communicate()
     except (TimeoutError, asyncio.CancelledError):
-        # It has not been waited for, so the number is still its own, and its group's.
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        await _end(process)
         raise
     assert process.returncode is not None
     return Answer(process.returncode, out or b"", errors or b"")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill its group, and return once it is gone, whoever still holds its output open."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):  # it ended by itself just now
+            os.killpg(process.pid, signal.SIGKILL)
+    while process.returncode is None:
+        await asyncio.sleep(EXIT_LOOK_S)

@@ -74,3 +74,31 @@ def test_a_program_that_nobody_waits_for_any_more_is_ended_with_all_that_it_star
         return pids
 
     assert all_gone(asyncio.run(cancelled()))
+
+
+def test_a_program_is_ended_whenever_its_asker_is_cancelled(tmp_path: Path) -> None:
+    async def cancelled(steps: int) -> None:
+        asking = asyncio.ensure_future(ask(["sh", "-c", PAIR], cwd=tmp_path))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(asking, 60)
+
+    async def at_every_step() -> None:
+        for steps in range(40):
+            await cancelled(steps)
+
+    asyncio.run(at_every_step())
+    assert all_gone(working_in(tmp_path))
+
+
+def working_in(directory: Path) -> list[int]:
+    found = []
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if cwd.readlink() == directory:
+                found.append(int(cwd.parent.name))
+        except OSError:
+            continue  # it ended, or is somebody else's
+    return found
