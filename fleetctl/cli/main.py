@@ -46,6 +46,8 @@ VERBS = {
     "down": Verb("control", "stop the controller; work goes on"),
     "status": Verb("control", "tell whether the controller runs, and how much there is"),
     "doctor": Verb("doctor", "tell what this machine can do, and what would mend the rest"),
+    "init": Verb("init", "write a first manifest that runs as it is"),
+    "convert": Verb("convert", "write a file of another tool as a manifest"),
     "explain": Verb("explain", "tell what can stand in a manifest, field by field"),
     "schema": Verb("schema", "print the JSON Schema of a kind"),
     "api-resources": Verb("apiresources", "list the kinds and their short names"),

@@ -89,6 +89,12 @@ def load(documents: Sequence[Document]) -> list[Manifest]:
     return manifests
 
 
+def faults(document: Document) -> list[Finding]:
+    """What is wrong with the manifests of one text, by path; without the problems of its YAML."""
+    roots = read(document.path, document.text).roots
+    return [finding for root in roots for finding in _check(root, document).findings]
+
+
 @dataclass(slots=True)
 class _Checked:
     """One document after its checks; manifest is None when anything is wrong."""

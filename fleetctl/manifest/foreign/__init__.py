@@ -1,0 +1,46 @@
+"""Files of other tools as manifests of ours: what `fleetctl convert` does.
+
+One module a format, each a function from plain data to Conversions. What cannot be carried over is
+told, never silently dropped; what comes out is a manifest that `validate` accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from fleetctl.errors import UsageError
+from fleetctl.manifest.foreign.fitting import fitted
+from fleetctl.manifest.foreign.reading import Foreign
+from fleetctl.manifest.foreign.text import documents
+
+FORMATS = ("wandb", "k8s-job", "skypilot", "dstack")
+
+# (a document, the name to give it when it has none) -> manifests. Raises UsageError.
+Convert = Callable[[Foreign, str], Iterator[dict[str, Any]]]
+
+
+class Conversion(NamedTuple):
+    """notes: sentences on what was left out, changed or added, with the place in the source."""
+
+    manifests: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+def convert(format_: str, text: str, *, file: str, name: str) -> Conversion:
+    """All documents of one text. Raises UsageError when nothing could be made of it."""
+    module = import_module(f"{__name__}.{format_.replace('-', '_')}")
+    notes: list[str] = []
+    manifests = []
+    for data in documents(text, file):
+        if not isinstance(data, dict):
+            notes.append("a document that is no mapping is left out")
+            continue
+        source = Foreign(data, notes)
+        manifests += [fitted(one, notes, file=file) for one in module.convert(source, name)]
+        source.finish()
+    if not manifests:
+        why = "; ".join(notes) or "it is empty"
+        raise UsageError(f"{file}: there is nothing of `{format_}` to convert: {why}")
+    return Conversion(tuple(manifests), tuple(dict.fromkeys(notes)))

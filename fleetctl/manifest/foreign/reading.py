@@ -1,0 +1,117 @@
+"""A mapping of another tool's file, that remembers what was taken out of it.
+
+Whatever nobody took is told at the end, so that no field is lost without a word. Values are never
+told: they may be secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+NAME_CHARS_MAX = 63
+_NO_COUNTERPART = "has no counterpart here"
+_MISFIT = re.compile(r"[^a-z0-9]+")
+
+
+class Foreign:
+    """`notes` is shared by all parts of one file."""
+
+    def __init__(self, data: Mapping[str, Any], notes: list[str], path: str = "") -> None:
+        self._left = dict(data)
+        self._notes = notes
+        self._path = path
+        self._parts: list[Foreign] = []
+
+    def take(self, key: str, *types: type) -> Any:
+        """The value, once; None when it is not there, is null or, told, of another type."""
+        value = self._left.pop(key, None)
+        if value is None or not types:
+            return value
+        fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+        if not fits:
+            self.say(key, "is not of a type that can be read, and is left out")
+        return value if fits else None
+
+    def text(self, key: str) -> str | None:
+        """A scalar as text."""
+        value = self.take(key, str, int, float)
+        return None if value is None else str(value)
+
+    def part(self, key: str) -> Foreign:
+        """The mapping below; an empty one when there is none."""
+        value = self.take(key, dict)
+        return self._part(key, value or {})
+
+    def parts(self, key: str) -> list[Foreign]:
+        """The mappings in the list below."""
+        found = []
+        for number, value in enumerate(self.take(key, list) or []):
+            if isinstance(value, dict):
+                found.append(self._part(f"{key}[{number}]", value))
+            else:
+                self.say(f"{key}[{number}]", "is no mapping, and is left out")
+        return found
+
+    def leave(self, why: str, *keys: str) -> None:
+        """Tell why these are left out, those that are there."""
+        for key in keys:
+            if self._left.pop(key, None) is not None:
+                self.say(key, why)
+
+    def say(self, key: str, why: str) -> None:
+        path = f"{self._path}.{key}" if self._path and key else self._path or key
+        self._notes.append(f"`{path}` {why}" if path else why)
+
+    def drain(self, *, keep_null: bool = False) -> dict[str, Any]:
+        """Everything that is left, at once."""
+        found = {key: it for key, it in self._left.items() if keep_null or it is not None}
+        self._left.clear()
+        return found
+
+    def forget(self) -> None:
+        """Nothing more is to be told of what is in here."""
+        self._left.clear()
+        self._parts.clear()
+
+    def finish(self) -> None:
+        """Tell of everything that nobody took, here and below."""
+        for key in [key for key, value in self._left.items() if value is not None]:
+            self.leave(_NO_COUNTERPART, key)
+        for part in self._parts:
+            part.finish()
+
+    def __contains__(self, key: str) -> bool:
+        return self._left.get(key) is not None
+
+    def __bool__(self) -> bool:
+        return any(value is not None for value in self._left.values())
+
+    def _part(self, key: str, value: Mapping[str, Any]) -> Foreign:
+        path = f"{self._path}.{key}" if self._path else key
+        part = Foreign(value, self._notes, path)
+        self._parts.append(part)
+        return part
+
+
+def named(text: str | None, otherwise: str) -> str:
+    """A name that an object can have, as near to `text` as can be."""
+    for given in (text, otherwise, "converted"):
+        name = _MISFIT.sub("-", (given or "").lower())[:NAME_CHARS_MAX].strip("-")
+        if name:
+            return name
+    raise AssertionError
+
+
+def manifest(kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A manifest without what is None or empty at the top of its spec and template."""
+    from specs.kinds import API_VERSION
+
+    filled = {"name": name, **{key: value for key, value in metadata.items() if value}}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": filled, "spec": given(spec)}
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is None or empty; zero and False stay."""
+    return {key: it for key, it in values.items() if it is not None and it not in ("", [], {}, ())}

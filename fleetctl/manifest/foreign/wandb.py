@@ -1,0 +1,33 @@
+"""A W&B sweep configuration: it stands in a Sweep verbatim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fleetctl.errors import UsageError
+from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
+
+_SEARCH = (
+    "program", "command", "method", "metric", "metrics", "parameters", "run_cap",
+    "early_terminate", "description", "project", "entity", "controller", "job", "image_uri",
+    "scheduler",
+)  # fmt: skip
+
+
+def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
+    if "method" not in source or not ("parameters" in source or "scheduler" in source):
+        raise UsageError(
+            "this is no W&B sweep configuration: `method` and `parameters` are missing"
+        )
+    called = source.text("name")
+    source.take("apiVersion")
+    source.take("kind")
+    search = given({key: source.take(key) for key in _SEARCH})
+    template: dict[str, Any] = {}
+    if "program" in search or "command" in search:
+        # An agent runs in the directory of its files; a trial gets a copy of it.
+        template = {"source": {"path": "."}}
+        source.say("program", "runs in a copy of the manifest's directory (`template.source`)")
+        source.say("", "which packages the program needs is not said: list them as `image.pip`")
+    yield manifest("Sweep", named(called, name), given({"search": search, "template": template}))
