@@ -1,4 +1,4 @@
-"""Volume, Function and Secret: kinds without runs. Called by the engine; pure."""
+"""Volume, Function, Secret, Provider: kinds without runs. Called by the engine; pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from controllers.plan import (
     RemoveFunction,
     RemoveVolume,
 )
+
+# Kinds that are true as soon as they are said: nothing is made at a provider.
+SAID_KINDS = frozenset({"Secret", "Provider"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class AssetWish:
 def reconcile_asset(wish: AssetWish) -> Plan:
     if wish.deleted:
         return _delete(wish)
-    if wish.kind == "Secret" or wish.ready:
+    if wish.kind in SAID_KINDS or wish.ready:
         return Plan((), Phase.READY, "Ready")
     if wish.removing:
         text = f"the deleted {wish.kind.lower()} of this name is still being removed"
@@ -52,7 +55,7 @@ def reconcile_asset(wish: AssetWish) -> Plan:
 def _delete(wish: AssetWish) -> Plan:
     drop = Drop(wish.uid, "deleted")
     keeps_data = wish.kind == "Volume" and not wish.delete_data
-    if wish.kind == "Secret" or keeps_data or wish.removed:
+    if wish.kind in SAID_KINDS or keeps_data or wish.removed:
         return Plan((drop,), Phase.DELETING, "Deleted")
     if wish.heir and not wish.removing:
         # Its data is what the new volume shows, and its containers are what the new function

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from controllers.history import History
 from controllers.model import Run
+from controllers.placing import HOUR_S, Candidate, Placement, Spill
 from controllers.plan import Rollout
 from controllers.retry import FailureAction, FailureRule, Limits
 
@@ -63,7 +64,7 @@ class Policy:
     ttl_s: float | None
     reuse: int | None  # tasks one sandbox may run in turn; None = no limit
     rollout: Rollout
-    providers: tuple[str, ...]  # in order of preference
+    placement: Placement
     grace_s: float
 
 
@@ -159,9 +160,29 @@ def policy_of(spec: Execution, *, reuse: int = 1, grace_s: float = 0.0) -> Polic
         ttl_s=spec.ttl_seconds_after_finished,
         reuse=None if box == "all" else max(box, reuse),
         rollout=Rollout(spec.rollout),
-        providers=tuple(candidate.provider for candidate in spec.placement.candidates),
+        placement=placement_of(spec),
         grace_s=max(template.termination_grace_period_seconds if template else 10.0, grace_s),
     )
+
+
+def placement_of(spec: Execution) -> Placement:
+    """Where a running kind's units may run as plain data."""
+    wished = spec.placement
+    spill = wished.spill_over
+    return Placement(
+        tuple(
+            Candidate(it.provider, _per_s(it.max_price_per_hour, wished.max_price_per_hour))
+            for it in wished.candidates
+        ),
+        cheapest=wished.any_of is not None,
+        spill=Spill(spill.after_seconds, frozenset(spill.on)),
+    )
+
+
+def _per_s(*usd_per_hour: float | None) -> float | None:
+    """The first that is said."""
+    said = next((price for price in usd_per_hour if price is not None), None)
+    return None if said is None else said / HOUR_S
 
 
 def limits_of(spec: Execution, *, backoff_limit_per_index: int | None = None) -> Limits:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from controllers.history import History
 from controllers.kind import Policy, Unit, Verdict
+from controllers.placing import Placement
 from controllers.plan import Rollout
 from controllers.retry import Limits
 
@@ -31,7 +32,7 @@ class Leaving:
             ttl_s=None,
             reuse=1,
             rollout=Rollout.REPLACE,
-            providers=(),
+            placement=Placement(()),
             grace_s=GRACE_S,
         )
         self.limits = Limits()

@@ -81,6 +81,7 @@ class Run:
     journal_offset: int = 0  # bytes of the journal that are already ingested
     sandbox_open: bool = False  # ended, but its sandbox lives on and can take another task
     usd_per_s: float | None = None  # price of its sandbox when it began; None: unknown, never free
+    placed: str = ""  # why it is at this provider; empty where there was no choice
 
     @property
     def cost_usd(self) -> float | None:

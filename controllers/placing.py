@@ -10,6 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 HOUR_S = 3600
+USD_PER_S_SLACK = 1e-12
+
+
+# What providers say when they have no room, in the words of specs' spillOver.
+_SPILL_REASONS = {
+    "NoCapacity": "NoCapacity",
+    "Queued": "NoCapacity",
+    "Quota": "QuotaExceeded",
+    "SpendLimit": "QuotaExceeded",
+    "RateLimited": "RateLimited",
+    "SandboxFailed": "ProviderDegraded",
+    "SandboxStuck": "ProviderDegraded",
+    "Unavailable": "ProviderDegraded",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +61,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Vacancy:
-    """What is left of one provider now. `full` says why, where `free` or the money is spent."""
+    """What is left of one provider now. `full` says why, where `free` is spent."""
 
     free: int | None = None  # new sandboxes; None = no limit
     full: str = ""
+    over: int = 0  # sandboxes above its limit, after the limit was lowered
     spare_usd_per_s: float | None = None  # by its breaker; None = no breaker
-    broken: str = ""  # why nothing starts by its breaker, or what the breaker is
+    breaker: str = ""  # what the breaker is, for people
     until_s: float | None = None  # when there may be more, by the clock alone
 
 
@@ -97,19 +112,28 @@ def judge(
     return (*_ranked(placement, fitting, room), *losers)
 
 
-def no_room(offer_usd_per_s: float | None, vacancy: Vacancy) -> str:
+def no_room(usd_per_s: float | None, vacancy: Vacancy) -> str:
     """Why not one sandbox of this price can start there now; empty when one can."""
     if vacancy.free is not None and vacancy.free <= 0:
         return vacancy.full or "it holds as many sandboxes as it may"
     spare = vacancy.spare_usd_per_s
     if spare is None:
         return ""
-    if offer_usd_per_s is None:
-        return f"its price is not known, and nothing of unknown price starts under {vacancy.broken}"
+    if usd_per_s is None:
+        return (
+            f"its price is not known, and nothing of unknown price starts under {vacancy.breaker}"
+        )
     # A sum of many prices is off by a few last digits.
-    if offer_usd_per_s > spare + 1e-12:
-        return f"{per_hour(offer_usd_per_s)} more would exceed {vacancy.broken}"
+    if usd_per_s > spare + USD_PER_S_SLACK:
+        return f"{per_hour(usd_per_s)} more would exceed {vacancy.breaker}"
     return ""
+
+
+def spill_reason(reason: str) -> str | None:
+    """Which of spillOver's words an answer of a provider is; None for one that is no lack of room,
+    such as an image that is still being built.
+    """
+    return _SPILL_REASONS.get(reason)
 
 
 def per_hour(usd_per_s: float | None) -> str:

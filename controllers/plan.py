@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+# The reason of a run whose start waited at a full provider, and whose unit goes elsewhere.
+SPILLED_OVER = "SpilledOver"
+
 
 class Phase(StrEnum):
     PENDING = "Pending"
@@ -45,6 +48,8 @@ class Start:
     reusable: bool
     sandbox: str | None
     reason: str
+    placed: str = ""  # why it starts at this provider; empty where there is no choice
+    spilled: bool = False  # a better place has no room
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,17 @@ Action = Start | Stop | CloseSandbox | AssetAction | Drop
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """What an object has learned of a provider that had no room for it: how many of its sandboxes
+    there are room for, and when one more is tried. In memory alone; a restart learns it anew.
+    """
+
+    seats: int
+    probe_at_s: float
+    why: str  # the same words for every task, so that they are stored once
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """actions in the order to carry out; wake_at_s is when the pass must be made again at the
     latest. final: the object is over, and its status stays as it was written then.
@@ -128,7 +144,9 @@ class Plan:
     wake_at_s: float | None = None
     final: bool = False
     active: bool = False  # something runs or starts
-    crowded: bool = False  # something would start if there were room
+    crowded: tuple[str, ...] = ()  # providers where something would start if there were room
+    # What this pass learned of providers without room.
+    shortages: Mapping[str, Shortage] = field(default_factory=dict)
     extra: Mapping[str, object] = field(
         default_factory=dict
     )  # kind-specific status, such as a best trial

@@ -24,9 +24,11 @@ from controllers.plan import (
     FreeScratch,
     Phase,
     Plan,
+    Shortage,
     Start,
     Stop,
 )
+from controllers.seats import Seats, placed, spilled, spills_at_s
 from controllers.wish import Wish, revived
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
@@ -147,20 +149,27 @@ def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa
 def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     """Stop what should not go on, start what should, and say what is waited for."""
     controller, policy = wish.controller, wish.controller.policy
-    provider = next((name for name in policy.providers if name in wish.providers), None)
-    if provider is None:
-        wanted = ", ".join(policy.providers)
+    places = [it.provider for it in policy.placement.candidates if it.provider in wish.providers]
+    if not places:
+        wanted = ", ".join(it.provider for it in policy.placement.candidates)
         text = f"no provider of this placement is built in: {wanted}"
         return Plan((), Phase.PENDING, "NoProvider", text)
-    parallelism = policy.parallelism if policy.parallelism is not None else wish.providers[provider]
+    parallelism = policy.parallelism
+    if parallelism is None:
+        parallelism = sum(wish.providers[name] for name in places)
+    seats = Seats(wish, history, now_s)
     stops = tuple(unwanted(controller, history, parallelism))
-    closes, idle = _sort_sandboxes(controller, history, provider)
+    shortages: dict[str, Shortage] = {}
+    if not stops:
+        # What is stopped anyway needs no other place; the next pass looks at the rest.
+        stops, shortages = spilled(seats, history, wish, now_s)
+    closes, idle = _sort_sandboxes(controller, history, seats)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
-    free = wish.room.free.get(provider, parallelism)
     starts: list[Start] = []
-    full = crowded = False
+    full = False
+    crowded: Unit | None = None
     for unit, reason in _wanted(controller, history, now_s):
         full = len(starts) == STARTS_PER_PASS_MAX
         reuse = idle[-1] if idle else None
@@ -168,37 +177,54 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
             break
         if len(history.live) + len(starts) >= parallelism:
             break
-        crowded = bool(wish.room.paused) or (reuse is None and free <= 0)
-        if crowded:
+        where = seats.best(unit.template_hash)
+        if wish.room.paused or (reuse is None and where is None):
+            crowded = unit
             break
-        starts.append(_start(unit, provider, history, reuse, policy, reason))
-        if reuse is None:
-            held += 1
-            free -= 1
-        else:
+        start = _start(unit, history, reuse, policy, reason)
+        if reuse is not None:
+            starts.append(start)
             idle.pop()
-    if not full and not crowded:
+            continue
+        assert where is not None
+        judged = seats.judged(unit.template_hash)
+        starts.append(
+            replace(
+                start,
+                provider=where.provider,
+                placed=placed(judged),
+                spilled=judged[0] is not where,
+            )
+        )
+        seats.take(where)
+        held += 1
+    if not full and crowded is None:
         # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
         closes += tuple(CloseSandbox(box.name, box.last.name, "no task to give it") for box in idle)
     wake_at_s = now_s if full else _wake_at_s(wish, history, now_s)
     plan = _running(wish, history, (*stops, *closes, *starts), wake_at_s, now_s)
-    return _crowded(plan, wish, provider) if crowded else plan
+    plan = replace(plan, shortages=shortages)
+    return plan if crowded is None else _crowded(plan, wish, seats, crowded, now_s)
 
 
-def _crowded(plan: Plan, wish: Wish, provider: str) -> Plan:
+def _crowded(plan: Plan, wish: Wish, seats: Seats, unit: Unit, now_s: float) -> Plan:
     """The same plan, saying what keeps the rest from starting. The engine wakes it when there is
     room.
     """
-    why = wish.room.paused or f"provider `{provider}` holds as many sandboxes as it may"
-    wakes = [at_s for at_s in (plan.wake_at_s, wish.room.until_s) if at_s is not None]
+    judged = seats.judged(unit.template_hash)
+    full = seats.full(unit.template_hash)
+    why = wish.room.paused or "; ".join(f"provider `{it.provider}`: {it.why}" for it in judged)
+    times = (plan.wake_at_s, wish.room.until_s, *(seats.until_s(it.provider) for it in full))
     still = plan.reason == "InProgress" and not plan.active
+    reason = "Crowded" if full or wish.room.paused else "NoPlace"
     return replace(
         plan,
-        reason="Crowded" if still else plan.reason,
+        reason=reason if still else plan.reason,
         message=why if still else plan.message,
         waiting_on=(why, *plan.waiting_on),
-        wake_at_s=min(wakes, default=None),
-        crowded=True,
+        wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
+        # Where no place would do, anything that changes a place may help.
+        crowded=tuple(it.provider for it in full or judged),
     )
 
 
@@ -221,20 +247,22 @@ def unwanted(controller: Controller, history: History, parallelism: int) -> Iter
 
 
 def _sort_sandboxes(
-    controller: Controller, history: History, provider: str
+    controller: Controller, history: History, seats: Seats
 ) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
-    """Idle sandboxes: those to close, and those that can take another task."""
+    """Idle sandboxes: those to close, and those that can take another task, the best place last."""
     closes: list[CloseSandbox] = []
     idle: list[OpenSandbox] = []
     reuse = controller.policy.reuse
+    places = [it.provider for it in seats.judged(controller.template_hash) if it.fits]
     for box in history.sandboxes.values():
         if box.busy:
             continue
-        fits = box.template_hash == controller.template_hash and box.provider == provider
+        fits = box.template_hash == controller.template_hash and box.provider in places
         if not box.closing and fits and (reuse is None or box.used < reuse):
             idle.append(box)
         else:
             closes.append(CloseSandbox(box.name, box.last.name, "used up or out of date"))
+    idle.sort(key=lambda box: -places.index(box.provider))
     return tuple(closes), idle
 
 
@@ -250,12 +278,7 @@ def _wanted(controller: Controller, history: History, now_s: float) -> Iterator[
 
 
 def _start(
-    unit: Unit,
-    provider: str,
-    history: History,
-    reuse: OpenSandbox | None,
-    policy: Policy,
-    reason: str,
+    unit: Unit, history: History, reuse: OpenSandbox | None, policy: Policy, reason: str
 ) -> Start:
     used = reuse.used + 1 if reuse else 1
     return Start(
@@ -264,10 +287,11 @@ def _start(
         params=unit.params,
         params_hash=unit.params_hash,
         template_hash=unit.template_hash,
-        provider=provider,
+        provider=reuse.provider if reuse else "",
         reusable=policy.reuse is None or used < policy.reuse,
         sandbox=reuse.name if reuse else None,
         reason=reason,
+        placed="its sandbox was free" if reuse and len(policy.placement.candidates) > 1 else "",
     )
 
 
@@ -315,6 +339,7 @@ def _wake_at_s(wish: Wish, history: History, now_s: float) -> float | None:
     times = (
         history.next_due_at_s(now_s),
         _deadline_at_s(wish, now_s),
+        spills_at_s(wish, now_s),
         # A wait whose time has come is being acted on; waking for it again would spin.
         min((it.retry_at_s for it in wish.waits.values() if it.retry_at_s > now_s), default=None),
     )

@@ -9,23 +9,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controllers.kind import Controller
-from controllers.plan import TERMINAL_PHASES, Phase
+from controllers.placing import Offer, Vacancy
+from controllers.plan import TERMINAL_PHASES, Phase, Shortage
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a start that is wished for has not happened yet: the provider's own words."""
+    """Why a start that is wished for has not happened yet: the provider's own words.
+
+    short_since_s: since when it is told that there is no room; None when it is told otherwise.
+    asking: the provider is being asked again just now.
+    """
 
     reason: str
     message: str
     retry_at_s: float
+    short_since_s: float | None = None
+    asking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What may start now, whoever asks. free: provider -> new sandboxes; not in it = no limit."""
+    """What may start now, whoever asks. places: provider -> what is left; not in it = no limit."""
 
-    free: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, Vacancy] = field(default_factory=dict)
     paused: str = ""  # a sentence why nothing may start, or empty
     until_s: float | None = None  # when a pause is looked at again
 
@@ -54,6 +61,9 @@ class Wish:
     providers: Mapping[str, int]  # name -> default parallelism, of those that are built in
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
+    # template hash -> provider -> what it is to that template; not in it = nothing is known.
+    offers: Mapping[str, Mapping[str, Offer]] = field(default_factory=dict)
+    shortages: Mapping[str, Shortage] = field(default_factory=dict)  # provider -> what was learned
     room: Room = Room()
     swept: bool = False  # all that its runs left at providers, logs too, is freed
 

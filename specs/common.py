@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
+from specs.placement import DEFAULT_PROVIDER, Candidate, Placement
 from specs.policies import (
     Backoff,
     FailurePolicy,
@@ -19,6 +20,7 @@ from specs.policies import (
 from specs.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
 
 __all__ = [
+    "DEFAULT_PROVIDER",
     "Backoff",
     "Candidate",
     "Execution",
@@ -32,7 +34,6 @@ __all__ = [
     "SuccessRule",
 ]
 
-DEFAULT_PROVIDER = "local"
 ANNOTATIONS_BYTES_MAX = 256 * 1024  # the limit that Kubernetes has
 
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -76,40 +77,6 @@ class Metadata(Spec):
         default_factory=dict, description="Notes that nothing selects by; default none."
     )
     namespace: Name = Field(default="default", description="Always `default` for now.")
-
-
-class Candidate(Spec):
-    """One place where work may run."""
-
-    provider: Name = Field(description="Name of a provider, such as `local`.")
-
-
-class Placement(Spec):
-    """Where work may run: one of `provider`, `ordered` and `anyOf`."""
-
-    provider: Name | None = Field(default=None, description="The only place; default `local`.")
-    ordered: tuple[Candidate, ...] | None = Field(
-        default=None, min_length=1, max_length=20, description="Places to try, best first."
-    )
-    any_of: tuple[Candidate, ...] | None = Field(
-        default=None, min_length=1, max_length=20, description="Places of which any will do."
-    )
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """The places in the order to try them; never empty."""
-        return (
-            self.ordered or self.any_of or (Candidate(provider=self.provider or DEFAULT_PROVIDER),)
-        )
-
-    @model_validator(mode="after")
-    def _says_one_thing(self) -> Placement:
-        if sum(it is not None for it in (self.provider, self.ordered, self.any_of)) > 1:
-            raise ValueError("a placement needs exactly one of `provider`, `ordered` and `anyOf`")
-        names = [candidate.provider for candidate in self.candidates]
-        if len(set(names)) < len(names):
-            raise ValueError("a placement names each provider once")
-        return self
 
 
 class Execution(Spec):

@@ -47,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "Volume": Kind("Volume", "volumes", ("vol",), "specs.volume:VolumeSpec"),
     "Function": Kind("Function", "functions", ("fn",), "specs.function:FunctionSpec"),
     "Secret": Kind("Secret", "secrets", (), "specs.secret:SecretSpec"),
+    "Provider": Kind("Provider", "providers", ("prov",), "specs.provider:ProviderSpec"),
 }
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, assert_never
 from controllers.kind import superseded
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Metric, Observation, Run, RunState
 from controllers.outcome import outcome
+from controllers.placing import judge, spill_reason
+from controllers.seats import grown
 from controllers.wish import Wait
 from fleetctl.engine.facts import (
     AssetReplied,
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
 
 log = logging.getLogger("fleetctl.engine")
+
+# Answers to a create that come before anything was made.
+_NOTHING_MADE = frozenset({"NoCapacity", "Quota", "SpendLimit", "RateLimited"})
 
 
 class Absorber:
@@ -76,6 +81,10 @@ class Absorber:
         """A pass changed a live run's record (a stop became the wish)."""
         self._changed[run.name] = run
 
+    def ended(self, track: Track, run: Run) -> None:
+        """A pass ended a run that is certain to be nowhere."""
+        self._end(track, run, None)
+
     # -- calls -------------------------------------------------------------------------------------
 
     def _call(
@@ -87,6 +96,7 @@ class Absorber:
         engine = self._engine
         call = track.calls.setdefault(fact.run, Call(appeared_at_s=engine.started_at_s))
         call.busy = ""
+        call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(fact)
         track.waits.pop(fact.run, None)
         if not isinstance(fact, StopReplied):
             call.appeared_at_s = now_s
@@ -103,8 +113,10 @@ class Absorber:
             case StartReplied():
                 call.tries = 0
                 call.retry_at_s = 0.0
+                call.short_since_s = None
                 if run is not None and fact.begun:
                     self._started(track, run, fact.handle, now_s)
+                    self._had_room(track, run.provider, now_s)
                 elif run is not None:
                     self._keep(track, replace(run, handle=fact.handle))
             case StartRefused():
@@ -117,7 +129,11 @@ class Absorber:
                 self._closed_for_good(track, run.sandbox)
             case StartWaits():
                 call.retry_at_s = fact.retry_at_s
-                track.waits[fact.run] = Wait(fact.reason, fact.message, fact.retry_at_s)
+                if call.short_since_s is None and spill_reason(fact.reason) is not None:
+                    call.short_since_s = now_s
+                track.waits[fact.run] = Wait(
+                    fact.reason, fact.message, fact.retry_at_s, call.short_since_s
+                )
                 engine.queue.add(track.resource.uid, fact.retry_at_s)
                 engine.say(track.resource.uid, fact.reason, fact.message, kind="Warning")
             case StartUnknown():
@@ -139,15 +155,36 @@ class Absorber:
         self._entered(track, started)
         self._keep(track, started)
 
+    def _had_room(self, track: Track, provider: str, now_s: float) -> None:
+        short = track.shortages.get(provider)
+        if short is not None and track.history is not None:
+            track.shortages[provider] = grown(short, provider, track.history, now_s)
+
     def _refused(self, track: Track, run: Run, message: str, now_s: float) -> None:
         if run.state is RunState.STOPPING:
             ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
+        elif self._has_another_place(track, run, message):
+            ended = replace(
+                run, state=RunState.STOPPED, reason="RefusedHere", message=message, ended_at_s=now_s
+            )
+            text = f"provider `{run.provider}` does not take it: {message}"
+            self._engine.say(track.resource.uid, "RefusedHere", text, kind="Warning")
         else:
             ended = replace(
                 run, state=RunState.REFUSED, reason="Refused", message=message, ended_at_s=now_s
             )
             self._engine.say(track.resource.uid, "Refused", message, kind="Warning")
         self._end(track, ended, None)
+
+    def _has_another_place(self, track: Track, run: Run, message: str) -> bool:
+        """Remember that this one is none, and tell whether any candidate is left."""
+        assert track.controller is not None
+        placement = track.controller.policy.placement
+        if len(placement.candidates) < 2:
+            return False
+        track.refusals[run.template_hash, run.provider] = message
+        offers = self._engine.market.offers(track).get(run.template_hash, {})
+        return any(it.fits for it in judge(placement, offers))
 
     def _stop_replied(self, track: Track, fact: StopReplied, call: Call, now_s: float) -> None:
         engine = self._engine
@@ -301,3 +338,8 @@ class Absorber:
             unit, ended = KINDS[track.resource.kind].unit, run.state.value
             what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._engine.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
+
+
+def _tells_that_nothing_is_made(fact: Fact) -> bool:
+    """A provider without room has made nothing; `Queued` and its like may have begun to."""
+    return isinstance(fact, StartWaits) and fact.reason in _NOTHING_MADE

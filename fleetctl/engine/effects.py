@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ from fleetctl.engine.track import Call, Track
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunOrder, RunRef
 from specs.hashing import combined_hash
+from specs.provider import ProviderSpec
 from specs.template import Template
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class Effects:
             name: Gate(provider.contract, engine.clock)
             for name, provider in engine.providers.items()
         }
+
+    def limit_creates(self, said: Mapping[str, ProviderSpec]) -> None:
+        """createsPerMinute of each provider, by its Provider object."""
+        for name, gate in self.gates.items():
+            gate.creates_per_minute = said[name].limits.creates_per_minute if name in said else None
 
     def backoff_s(self, tries: int) -> float:
         """Doubles per try up to retry_max_s, times a jitter in [0.5, 1.5)."""
@@ -179,7 +185,8 @@ class Effects:
 
     async def _start_call(self, provider: str, order: RunOrder) -> str:
         start = partial(self._engine.providers[provider].start, order)
-        return await self.gates[provider].start(start)
+        creates = order.sandbox == order.run and not order.handle
+        return await self.gates[provider].start(start, creates=creates)
 
     async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
         engine = self._engine

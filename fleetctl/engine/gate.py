@@ -1,8 +1,11 @@
-"""The gate before a provider: token bucket and calls at once, from its contract (I16)."""
+"""The gate before a provider: token bucket and calls at once, from its contract (I16), and creates
+a minute, from its Provider object.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,6 +14,8 @@ from fleetctl.errors import Unavailable
 from fleetctl.providers.base import Contract
 
 T = TypeVar("T")
+
+MINUTE_S = 60.0
 
 
 class Gate:
@@ -25,25 +30,29 @@ class Gate:
         self._tokens = self._burst
         self._filled_at_s = clock.now_s()
         self._held_until_s = 0.0
+        self.creates_per_minute: int | None = None
+        self._created: deque[float] = deque()  # when, within the last minute
 
     def hold_until(self, at_s: float) -> None:
         self._held_until_s = max(self._held_until_s, at_s)
 
-    async def start(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def start(self, call: Callable[[], Awaitable[T]], *, creates: bool = False) -> T:
         """As `ask`, for starts: building an environment may take minutes, and a place in four
         stays free of them, so that looks and stops go on meanwhile.
+
+        creates: the call may make a sandbox.
         """
         async with self._starts:
-            return await self.ask(call)
+            return await self.ask(call, creates=creates)
 
-    async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def ask(self, call: Callable[[], Awaitable[T]], *, creates: bool = False) -> T:
         """Wait for a place and a token, then make the call under the contract's deadline.
 
         Raises TimeoutError when the call takes longer than call_deadline_s; the wait does not
         count.
         """
         async with self._slots:
-            while (delay_s := self._delay_s()) > 0:
+            while (delay_s := self._delay_s(creates=creates)) > 0:
                 await asyncio.sleep(delay_s)
             try:
                 async with asyncio.timeout(self._contract.call_deadline_s):
@@ -54,15 +63,27 @@ class Gate:
                     self.hold_until(self._clock.now_s() + error.retry_after_s)
                 raise
 
-    def _delay_s(self) -> float:
+    def _delay_s(self, *, creates: bool) -> float:
         """0.0 and a token taken, or how long to wait before asking again."""
         now_s = self._clock.now_s()
-        if now_s < self._held_until_s:
-            return self._held_until_s - now_s
+        held_until_s = max(self._held_until_s, self._create_at_s(now_s) if creates else 0.0)
+        if now_s < held_until_s:
+            return held_until_s - now_s
         rate = self._contract.calls_per_s
         self._tokens = min(self._burst, self._tokens + (now_s - self._filled_at_s) * rate)
         self._filled_at_s = now_s
         if self._tokens >= 1.0:
             self._tokens -= 1.0
+            if creates and self.creates_per_minute is not None:
+                self._created.append(now_s)
             return 0.0
         return (1.0 - self._tokens) / rate
+
+    def _create_at_s(self, now_s: float) -> float:
+        """When the next create is due: never more than creates_per_minute in any minute."""
+        while self._created and self._created[0] <= now_s - MINUTE_S:
+            self._created.popleft()
+        most = self.creates_per_minute
+        if most is None or len(self._created) < most:
+            return now_s
+        return self._created[len(self._created) - most] + MINUTE_S

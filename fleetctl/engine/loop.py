@@ -25,6 +25,7 @@ from fleetctl.engine.admission import Admission
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.facts import AssetReplied, Fact
 from fleetctl.engine.guard import NoAnswer
+from fleetctl.engine.market import Market
 from fleetctl.engine.passes import Passes
 from fleetctl.engine.queue import Queue
 from fleetctl.engine.secrets import Found
@@ -77,6 +78,7 @@ class Engine:
         self.effects = Effects(self, secrets or _no_secrets)
         self.absorber = Absorber(self)
         self.passes = Passes(self)
+        self.market = Market(self)
         self.admission = Admission(self)
 
     # -- what others call --------------------------------------------------------------------------
@@ -102,9 +104,21 @@ class Engine:
                     track.calls[run].retry_at_s = 0.0
                     self.poke(uid)
 
+    def provided(self) -> None:
+        """A Provider object came, changed or went: who starts or waits for room looks again."""
+        if not self.market.refresh():
+            return
+        self.effects.limit_creates(self.market.said)
+        self.admission.reckon(self.clock.now_s())
+        for uid, track in self.tracks.items():
+            if track.history is not None:
+                self.queue.add(uid)
+
     def hurry_object(self, uid: str) -> None:
         """Somebody applied it again: whatever its starts wait for may be there now."""
         track = self.tracks.get(uid)
+        if track is not None:
+            track.forget_places()
         for run in list(track.waits) if track is not None else ():
             self.hurry_start(run)
 
@@ -198,6 +212,7 @@ class Engine:
                 self.queue.add(resource.uid, free_at_s)
             if not track.dormant:
                 self._read(track)
+        self.provided()
 
     def _read(self, track: Track) -> None:
         try:

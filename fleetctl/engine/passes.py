@@ -15,6 +15,7 @@ from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Resource, Run, RunState
 from controllers.plan import (
+    SPILLED_OVER,
     TERMINAL_PHASES,
     CloseSandbox,
     Drop,
@@ -30,16 +31,15 @@ from controllers.plan import (
 from controllers.reconcile import reconcile
 from controllers.status import status_of
 from controllers.wish import Wish
-from fleetctl.engine import functions
+from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.names import run_name
-from fleetctl.engine.track import Track, load, track_of
-from fleetctl.errors import Unavailable
+from fleetctl.engine.providing import provider_status, say_spills
+from fleetctl.engine.track import Call, Track, load, track_of
 from specs.common import DEFAULT_PROVIDER
 from specs.hashing import canonical_json
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
-    from specs.template import Template
 
 # Kinds whose objects stand for something at a provider.
 ASSET_KINDS = frozenset({"Volume", "Function"})
@@ -56,6 +56,8 @@ class Passes:
         if track is None:
             return
         resource = track.resource
+        if resource.kind == PROVIDER:
+            self._engine.provided()
         if track.dormant and track.controller is None:
             free_at_s = track.free_at_s
             if free_at_s is None or now_s < free_at_s:
@@ -67,16 +69,16 @@ class Passes:
         if track.controller is None:
             plan = reconcile_asset(self._asset_wish(track))
             self._carry_out(track, plan, now_s)
-            self._write_status(
-                track,
-                {
-                    "phase": plan.phase.value,
-                    "reason": plan.reason,
-                    "message": plan.message,
-                    "waitingOn": list(plan.waiting_on),
-                    "observedGeneration": resource.generation,
-                },
-            )
+            status: dict[str, object] = {
+                "phase": plan.phase.value,
+                "reason": plan.reason,
+                "message": plan.message,
+                "waitingOn": list(plan.waiting_on),
+                "observedGeneration": resource.generation,
+            }
+            if resource.kind == PROVIDER and resource.uid in self._engine.tracks:
+                status |= provider_status(self._engine, resource.name)
+            self._write_status(track, status)
             return
         assert track.history is not None
         wish = self._wish(track, now_s)
@@ -84,8 +86,10 @@ class Passes:
         problems = lint(plan, track.history, parallelism=self._parallelism(track))
         assert not problems, "; ".join(problems)
         self._carry_out(track, plan, now_s)
+        track.shortages.update(plan.shortages)
+        say_spills(self._engine, track, plan)
         if plan.crowded:
-            self._engine.admission.crowded(track)
+            self._engine.admission.crowded(track, plan.crowded)
         if plan.wake_at_s is not None:
             self._engine.queue.add(uid, max(plan.wake_at_s, now_s))
         if uid in self._engine.tracks and not plan.final:
@@ -123,6 +127,7 @@ class Passes:
             track.spec, track.controller, track.history = None, None, None
             # The new generation's runs leave something again; a volume may have to be elsewhere.
             track.asset.freed, track.asset.ready = False, False
+            track.forget_places()
         else:
             track.resource = row
             if row.deleted_at_s is not None and track.history is None:
@@ -154,7 +159,12 @@ class Passes:
             prior=replace(
                 track.prior, scratch_freed=track.prior.scratch_freed or track.asset.freed
             ),
-            waits=track.waits,
+            waits={
+                name: replace(wait, asking=name in track.calls and bool(track.calls[name].busy))
+                for name, wait in track.waits.items()
+            },
+            offers=engine.market.offers(track),
+            shortages=track.shortages,
             room=engine.admission.room(now_s),
             swept=track.asset.swept,
         )
@@ -213,7 +223,7 @@ class Passes:
                 case Start():
                     starts.append(self._intent(track, action, now_s))
                 case Stop():
-                    self._stop(track, action)
+                    self._stop(track, action, now_s)
                 case CloseSandbox():
                     assert track.history is not None
                     track.history.sandbox_closing(action.sandbox)
@@ -231,8 +241,9 @@ class Passes:
             for run in starts:
                 track.history.began(run)
                 self._engine.owner_of[run.name] = track.resource.uid
-            fresh = sum(run.sandbox == run.name for run in starts)
-            self._engine.admission.started(track, starts[0].provider, fresh)
+                # Of an attempt that is new in the store, no earlier call was made.
+                track.calls[run.name] = Call(nothing_made=True)
+            self._engine.admission.started(track, starts, now_s)
         track.asset_actions = [a for a in plan.actions if not isinstance(a, Start | Stop | Drop)]
 
     def _intent(self, track: Track, start: Start, now_s: float) -> Run:
@@ -252,19 +263,20 @@ class Passes:
             params=canonical_json(dict(start.params)),
             params_hash=start.params_hash,
             created_at_s=now_s,
-            usd_per_s=self._price(start.provider, template),
+            usd_per_s=self._engine.market.price(start.provider, template),
+            placed=start.placed,
         )
 
-    def _price(self, provider: str, template: Template) -> float | None:
-        try:
-            whole, _ = functions.resolved(self._engine, template)
-        except Unavailable:
-            return None  # the start waits for its Function
-        return self._engine.providers[provider].usd_per_s(whole)
-
-    def _stop(self, track: Track, stop: Stop) -> None:
+    def _stop(self, track: Track, stop: Stop, now_s: float) -> None:
         assert track.history is not None
         run = track.history.live[stop.run]
+        call = track.calls.get(run.name)
+        if stop.reason == SPILLED_OVER and call is not None and _is_nowhere(run, call):
+            ended = replace(run, state=RunState.STOPPED, reason=stop.reason, ended_at_s=now_s)
+            self._engine.absorber.ended(track, ended)
+            self._engine.queue.add(track.resource.uid)
+            return
+        self._engine.admission.stopped(run.provider, now_s)
         stopping = replace(run, state=RunState.STOPPING, reason=stop.reason)
         track.history.changed(stopping)
         track.waits.pop(run.name, None)
@@ -332,6 +344,11 @@ class Passes:
         status = {**track.status, "reason": "Quarantined", "message": text}
         status.setdefault("phase", "Pending")
         self._write_status(track, status)
+
+
+def _is_nowhere(run: Run, call: Call) -> bool:
+    """Every start of it was answered, and by no answer is a sandbox of it anywhere."""
+    return call.nothing_made and not call.busy and not run.handle and run.sandbox == run.name
 
 
 def _named(resource: Resource) -> set[tuple[str, str]]:

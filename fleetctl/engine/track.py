@@ -16,7 +16,7 @@ from controllers.kind import Controller, Scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.leaving import Leaving
 from controllers.model import Metric, Resource, Run, RunState
-from controllers.plan import TERMINAL_PHASES, AssetAction, CloseSandbox
+from controllers.plan import TERMINAL_PHASES, AssetAction, CloseSandbox, Shortage
 from controllers.status import prior_of
 from controllers.wish import Prior, Wait
 from fleetctl.stores.base import RunStore
@@ -45,6 +45,10 @@ class Track:
     asset_actions: list[CloseSandbox | AssetAction] = field(
         default_factory=list
     )  # of the last plan, for drive
+    shortages: dict[str, Shortage] = field(default_factory=dict)  # provider -> what was learned
+    # (template hash, provider) -> why the provider does not take that template
+    refusals: dict[tuple[str, str], str] = field(default_factory=dict)
+    spilled_to: set[str] = field(default_factory=set)  # providers that an event has told of
     passes_failed: int = 0
 
     @property
@@ -73,6 +77,13 @@ class Track:
         self.asset_actions = []
         for memory in (self.waits, self.calls, self.latest):
             memory.clear()
+        self.forget_places()
+
+    def forget_places(self) -> None:
+        """What was learned of providers is learned anew."""
+        self.shortages.clear()
+        self.refusals.clear()
+        self.spilled_to.clear()
 
     @property
     def over(self) -> bool:
@@ -89,6 +100,9 @@ class Call:
     tries: int = 0
     retry_at_s: float = 0.0
     appeared_at_s: float = 0.0  # end of the last call after which the run could still appear
+    short_since_s: float | None = None  # since when its start is told that there is no room
+    # Every answer so far says that no sandbox was made; a restart knows of no answer.
+    nothing_made: bool = False
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.manifest.words import listed
 from specs.common import Metadata
+from specs.provider import BUILT_IN, ProviderSpec
 from specs.scalars import Spec
 from specs.sweep import SweepSpec
 from specs.trainingrun import TrainingRunSpec
@@ -29,6 +30,13 @@ def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
             yield from _sweep(spec)
         case TrainingRunSpec():
             yield from _training(spec)
+        case ProviderSpec() if metadata.name not in BUILT_IN:
+            said = f" is `{metadata.name}`, which is no built-in provider"
+            hint = (
+                f"a Provider sets limits and prices of {listed(BUILT_IN, last='or')}; "
+                "several accounts of one sort are not carried out yet"
+            )
+            yield Finding(("metadata", "name"), ("metadata", "name"), said, hint)
 
 
 def _sweep(spec: SweepSpec) -> Iterator[Finding]:

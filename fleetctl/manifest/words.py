@@ -105,12 +105,12 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 # Known by design and refused, so that nothing a person relies on is silently left out.
 NOT_YET_FIELDS = frozenset(
     {
-        "artifacts", "budget", "cache", "elastic", "maxPricePerHour", "metrics",
+        "artifacts", "budget", "cache", "elastic", "metrics",
         "notify", "numProcPerNode", "pool", "priority", "queueName", "region", "repeats",
-        "restartScope", "results", "resume", "spillOver", "spotPolicy", "stopWhen",
+        "restartScope", "results", "resume", "spotPolicy", "stopWhen",
     }
 )  # fmt: skip
-NOT_YET_KINDS = frozenset({"Budget", "Pool", "Provider", "Queue", "Source"})
+NOT_YET_KINDS = frozenset({"Budget", "Pool", "Queue", "Source"})
 
 # Fields for which no name is the answer.
 HINTS = {

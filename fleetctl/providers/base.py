@@ -198,6 +198,12 @@ class Priced(Protocol):
         """
         ...
 
+    def lacks(self, template: Template) -> str:
+        """A sentence why this template can never run here, as far as is known without asking; or
+        empty. Nothing is waited for.
+        """
+        ...
+
 
 class Closing(Protocol):
     async def close(self) -> None:

@@ -55,6 +55,7 @@ class RunRow(NamedTuple):
     sandbox_open: bool
     params: str  # JSON object
     usd_per_s: float | None = None  # None = the price is not known
+    placed: str = ""  # why it is at this provider; empty where there was no choice
 
 
 RUN_COLUMNS = len(RunRow._fields)
@@ -292,7 +293,7 @@ def _texts(stored: str) -> dict[str, str]:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, usd_per_s, params = row
+    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, usd, params, placed = row
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd_per_s))
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, placed or ""))

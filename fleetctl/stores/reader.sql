@@ -26,26 +26,33 @@ FROM resources JOIN specs USING (rid) WHERE uid = ?;
 -- name: runs
 -- Parameters: uid, index or NULL, a bit for every state that is wanted.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
-    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params
+    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
+    why.word
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
+    LEFT JOIN words AS why ON why.word_id = runs.placed
 WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
 ORDER BY idx, attempt;
 
 -- name: runs_and_results
 -- As `runs`, with the result.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
-    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params, result
+    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
+    why.word, result
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
+    LEFT JOIN words AS why ON why.word_id = runs.placed
     LEFT JOIN results USING (run_id)
 WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
 ORDER BY idx, attempt;
 
 -- name: run
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
-    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params
-FROM runs JOIN words AS provider ON provider.word_id = runs.provider WHERE runs.name = ?;
+    started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
+    why.word
+FROM runs JOIN words AS provider ON provider.word_id = runs.provider
+    LEFT JOIN words AS why ON why.word_id = runs.placed
+WHERE runs.name = ?;
 
 -- name: metrics
 SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)

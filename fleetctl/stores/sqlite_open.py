@@ -173,7 +173,12 @@ def _found(
 
 
 # version -> what makes it the next one. Rows keep what they say; new columns are NULL.
-_UPGRADES = {1: ("ALTER TABLE runs ADD COLUMN usd_per_s REAL",)}
+_UPGRADES = {
+    1: (
+        "ALTER TABLE runs ADD COLUMN usd_per_s REAL",
+        "ALTER TABLE runs ADD COLUMN placed INTEGER",
+    )
+}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:

@@ -33,7 +33,7 @@ CREATE TABLE specs (
     spec TEXT NOT NULL
 );
 
--- Texts that many runs share: provider names and template hashes.
+-- Texts that many runs share: provider names, template hashes and why a run is where it is.
 CREATE TABLE words (
     word_id INTEGER PRIMARY KEY,
     word TEXT NOT NULL UNIQUE
@@ -59,6 +59,7 @@ CREATE TABLE runs (
     reason TEXT NOT NULL,
     message TEXT NOT NULL,
     usd_per_s REAL,                -- NULL = the price is not known
+    placed INTEGER,                -- words: why it is at this provider; NULL = there was no choice
     params_hash TEXT NOT NULL,
     params TEXT NOT NULL           -- last: the one that can be long
 );

@@ -48,6 +48,7 @@ class Model:
     stopped_leaves_record: bool = True  # else a stopped run answers `Gone`
     capacity: int | None = None  # sandboxes at once; beyond it `Unavailable(NoCapacity)`
     down_s: tuple[float, float] = (0.0, 0.0)  # how long an outage lasts, when the seed has one
+    usd_per_s: float | None = 0.001
 
 
 def _contract(**changes: object) -> Contract:

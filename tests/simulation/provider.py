@@ -149,7 +149,10 @@ class SimProvider:
             await self._after()
 
     def usd_per_s(self, template: Template) -> float | None:
-        return 0.001
+        return self._model.usd_per_s
+
+    def lacks(self, template: Template) -> str:
+        return ""
 
     async def close(self) -> None:
         """Nothing is held open."""

@@ -142,6 +142,15 @@ class DaytonaProvider:
     def usd_per_s(self, template: Template) -> float | None:
         return prices.load(NAME).usd_per_s(machines.billed(template.resources))
 
+    def lacks(self, template: Template) -> str:
+        if template.is_function:
+            return "Daytona has no functions"
+        try:
+            machines.machine(template.resources)
+        except Refused as error:
+            return str(error)
+        return ""
+
     async def close(self) -> None:
         if "_runs" in self.__dict__:
             await self._runs.close()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 
 from fleetctl.errors import Unavailable
@@ -98,6 +100,17 @@ def _devices_of(part: str) -> list[str]:
     if name and count.isdigit():
         return [name] * int(count)
     return [part] if part else []
+
+
+def perhaps_there() -> bool:
+    """False when this machine has no GPU for sure; how many there are, only `devices` tells."""
+    told = os.environ.get("FLEETCTL_LOCAL_GPUS")
+    return bool(told.strip()) if told is not None else _has_driver()
+
+
+@cache
+def _has_driver() -> bool:
+    return shutil.which("nvidia-smi") is not None
 
 
 async def devices() -> list[str]:

@@ -25,7 +25,7 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.local import preparing, volumes
+from fleetctl.providers.local import gpus, preparing, volumes
 from fleetctl.providers.local.gpus import Gpus
 from fleetctl.providers.local.keepers import Keepers
 from fleetctl.providers.local.link import KeeperGone
@@ -154,6 +154,12 @@ class LocalProvider:
 
     def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
         return 0.0  # nobody sends a bill for one's own machine
+
+    def lacks(self, template: Template) -> str:
+        wanted = template.resources.gpu
+        if wanted is not None and not gpus.perhaps_there():
+            return "this machine has no GPU"
+        return ""
 
     async def close(self) -> None:
         self._keepers.close()

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from controllers.model import Gone, Observation
+from fleetctl.errors import Refused
 from fleetctl.providers.base import (
     Backend,
     Contract,
@@ -161,6 +162,13 @@ class ModalProvider:
 
     def usd_per_s(self, template: Template) -> float | None:
         return self._rates.usd_per_s(template)
+
+    def lacks(self, template: Template) -> str:
+        try:
+            machines.machine(template.resources)
+        except Refused as error:
+            return str(error)
+        return ""
 
     async def close(self) -> None:
         if "_runs" in self.__dict__:

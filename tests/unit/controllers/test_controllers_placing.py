@@ -75,16 +75,16 @@ def test_an_unknown_price_is_never_below_a_greatest_one() -> None:
 
 
 def test_a_breaker_lets_start_what_stays_below_it() -> None:
-    spare = {"modal": Vacancy(spare_usd_per_s=0.4 / HOUR_S, broken="maxSpendPerHour $2/h")}
+    spare = {"modal": Vacancy(spare_usd_per_s=0.4 / HOUR_S, breaker="maxSpendPerHour $2/h")}
     only = Placement((Candidate("modal"),))
     assert winners(only, OFFERS, spare) == ["modal"]
-    less = {"modal": Vacancy(spare_usd_per_s=0.3 / HOUR_S, broken="maxSpendPerHour $2/h")}
+    less = {"modal": Vacancy(spare_usd_per_s=0.3 / HOUR_S, breaker="maxSpendPerHour $2/h")}
     assert winners(only, OFFERS, less) == []
     assert whys(only, OFFERS, less)["modal"] == "$0.4/h more would exceed maxSpendPerHour $2/h"
 
 
 def test_an_unknown_price_does_not_start_under_a_breaker_and_says_why() -> None:
-    spare = {"local": Vacancy(spare_usd_per_s=1.0, broken="maxSpendPerHour $2/h")}
+    spare = {"local": Vacancy(spare_usd_per_s=1.0, breaker="maxSpendPerHour $2/h")}
     judged = judge(Placement((Candidate("local"),)), OFFERS, spare)[0]
     assert judged.fits and not judged.won
     assert "price is not known" in judged.why

@@ -79,6 +79,7 @@ class FakeProvider:
     stops: list[str] = field(default_factory=list)
     script: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     price: float | None = 0.0  # USD a second
+    lacking: str = ""  # why no template can ever run here
     deaf: bool = False  # stops are taken and not carried out
 
     # -- what a test says --------------------------------------------------------------------------
@@ -192,6 +193,9 @@ class FakeProvider:
 
     def usd_per_s(self, template: Template) -> float | None:
         return self.price
+
+    def lacks(self, template: Template) -> str:
+        return self.lacking
 
     async def close(self) -> None:
         self.boxes.clear()

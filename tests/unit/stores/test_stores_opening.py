@@ -381,7 +381,8 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 
 def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> None:
     state = home / places.STATE_DB
-    alter(state, "ALTER TABLE runs DROP COLUMN usd_per_s")
+    for column in ("usd_per_s", "placed"):
+        alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 1")
     with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:

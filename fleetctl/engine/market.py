@@ -1,0 +1,130 @@
+"""What each provider is to a template: its price, and what it lacks. Called by passes.
+
+What a person says in a Provider object comes before what the provider says itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from controllers.kind import Controller
+from controllers.model import Resource
+from controllers.placing import Offer
+from fleetctl.engine import functions
+from fleetctl.engine.track import Track
+from fleetctl.errors import Unavailable
+from fleetctl.prices import own
+from specs.kinds import parse_spec
+from specs.provider import ProviderSpec
+from specs.template import Template
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+log = logging.getLogger("fleetctl.engine")
+
+KIND = "Provider"
+
+Offers = Mapping[str, Mapping[str, Offer]]  # template hash -> provider
+
+
+class Market:
+    """The Provider objects, read once a generation."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.said: dict[str, ProviderSpec] = {}  # by provider name
+        self.uids: dict[str, str] = {}  # of the objects that say it, by the same
+        self._read: dict[tuple[str, int], ProviderSpec | None] = {}
+
+    def refresh(self) -> bool:
+        """Take in the Provider objects as they are stored; True when something changed."""
+        living = [
+            track.resource
+            for track in self._engine.tracks.values()
+            if track.resource.kind == KIND and track.resource.deleted_at_s is None
+        ]
+        self._read = {(it.uid, it.generation): self._spec(it) for it in living}
+        before = self.said
+        self.said, self.uids = {}, {}
+        for resource in living:
+            spec = self._read[resource.uid, resource.generation]
+            if spec is not None and resource.name in self._engine.providers:
+                self.said[resource.name], self.uids[resource.name] = spec, resource.uid
+        return self.said != before
+
+    def offers(self, track: Track) -> Offers:
+        """What the candidates of an object are to each template that it may start."""
+        controller = track.controller
+        assert controller is not None
+        names = [it.provider for it in controller.policy.placement.candidates]
+        return {
+            digest: {
+                name: self._offer(track, name, digest, template, only=len(names) == 1)
+                for name in names
+                if name in self._engine.providers
+            }
+            for digest, template in _templates(controller)
+        }
+
+    def price(self, provider: str, template: Template) -> float | None:
+        """USD a second of one sandbox; None when nobody knows."""
+        try:
+            whole, _ = functions.resolved(self._engine, template)
+        except Unavailable:
+            return None  # the start waits for its Function
+        return self._usd_per_s(provider, whole)
+
+    def _offer(
+        self, track: Track, provider: str, digest: str, template: Template, *, only: bool
+    ) -> Offer:
+        try:
+            whole, _ = functions.resolved(self._engine, template)
+        except Unavailable:
+            return Offer()
+        price = self._usd_per_s(provider, whole)
+        if only:
+            # Where there is no choice the provider itself refuses, and says it best.
+            return Offer(price)
+        lacks = track.refusals.get((digest, provider)) or self._lacks(provider, whole)
+        return Offer(price, lacks)
+
+    def _usd_per_s(self, provider: str, template: Template) -> float | None:
+        said = self.said.get(provider)
+        if said is not None and said.prices is not None:
+            return own.usd_per_s(said.prices, template.resources)
+        return self._engine.providers[provider].usd_per_s(template)
+
+    def _lacks(self, provider: str, template: Template) -> str:
+        backend = self._engine.providers[provider]
+        if template.is_function and not backend.contract.functions:
+            return f"provider `{provider}` has no functions"
+        for mount in template.volumes:
+            volume = self._engine.store.resources.get("Volume", mount.name)
+            kept = getattr(parse_spec("Volume", volume.spec), "provider", "") if volume else ""
+            if kept and kept != provider:
+                return f"volume `{mount.name}` is kept on `{kept}`"
+        return backend.lacks(template)
+
+    def _spec(self, resource: Resource) -> ProviderSpec | None:
+        key = (resource.uid, resource.generation)
+        if key in self._read:
+            return self._read[key]
+        try:
+            spec = parse_spec(KIND, resource.spec)
+        except ValueError:
+            # Its own pass fails by it, and says so in its status.
+            log.warning("provider object not readable", extra={"uid": resource.uid})
+            return None
+        assert isinstance(spec, ProviderSpec)
+        return spec
+
+
+def _templates(controller: Controller) -> list[tuple[str, Template]]:
+    """Every template that a unit may start with, by its hash; kinds share one or have few."""
+    if controller.template_hash:
+        return [(controller.template_hash, controller.template(0))]
+    units = [controller.unit(index) for index in range(controller.total or 0)]
+    return [(unit.template_hash, controller.template(unit.index)) for unit in units if unit]
