@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,23 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
         yield one
 
 
-@pytest.fixture(scope="module", params=sorted(CLOUDS))
-def there(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Applied]:
-    """The examples at a cloud."""
-    base = tmp_path_factory.mktemp(request.param)
-    with CLOUDS[request.param](base / "service") as cloud:
+@pytest.fixture(scope="module")
+def clouds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Applied]]:
+    """The examples at a cloud, applied when they are first asked for and kept for the module:
+    tests that take the clouds in turn must not apply them anew each time.
+    """
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(on_cloud(name, tmp_path_factory.mktemp(name))))
+
+
+@pytest.fixture(params=sorted(CLOUDS))
+def there(request: pytest.FixtureRequest, clouds: Callable[[str], Applied]) -> Applied:
+    return clouds(request.param)
+
+
+@contextmanager
+def on_cloud(name: str, base: Path) -> Iterator[Applied]:
+    with CLOUDS[name](base / "service") as cloud:
         with applied(base, cloud) as one:
             yield one
         assert cloud.live() == 0, "deleting everything left sandboxes"
