@@ -34,6 +34,7 @@ VERBS = {
     "describe": Verb("describe", "show one object in full: why it stands where it stands"),
     "logs": Verb("logs", "show what tasks printed"),
     "results": Verb("results", "show what tasks submitted"),
+    "query": Verb("query", "ask with SQL what ran, where, and what it cost"),
     "ls": Verb("ls", "list the files in a volume"),
     "cp": Verb("cp", "copy files into a volume, or out of it"),
     "rm": Verb("rm", "remove files from a volume"),

@@ -20,17 +20,18 @@ from fleetctl.home import home
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [-o table|json|csv]",
+        usage="KIND/NAME [-o table|json|csv|parquet]",
         summary="Show what tasks submitted: one row for every task that has run, failed ones too.",
         examples=(
             "fleetctl results job/chunks",
             "fleetctl results sweep/lr -o csv > trials.csv",
             "fleetctl results job/chunks -o json | jq '.[].result.count'",
+            "fleetctl results job/chunks -o parquet > chunks.parquet",
         ),
-        codes="0 ok, 2 wrong usage, 4 no such object",
+        codes="0 ok, 2 wrong usage, 3 refused (parquet without pyarrow), 4 no such object",
     )
     made.add_argument("object", metavar="KIND/NAME", help="whose results")
-    add_output(made, "table", "json", "csv")
+    add_output(made, "table", "json", "csv", "parquet")
     return made
 
 
@@ -44,7 +45,14 @@ def run(args: Namespace, screen: Screen) -> int:
         if args.output == "json":
             _json(rows, screen)
         elif args.output == "csv":
-            _csv(list(rows), screen)
+            from fleetctl.cli.csvtext import write_csv
+
+            write_csv(*_grid(rows), screen)
+        elif args.output == "parquet":
+            from fleetctl.cli.parquet import write_parquet
+
+            names, cells = _grid(rows)
+            write_parquet(names, list(cells), screen)
         else:
             _table(rows, seen, screen)
     return 0
@@ -100,10 +108,10 @@ def _json(rows: Iterable[Mapping[str, object]], screen: Screen) -> None:
     screen.piece("[]\n" if separator == "[" else "\n]\n")
 
 
-def _csv(rows: list[dict[str, object]], screen: Screen) -> None:
+def _grid(
+    rows: Iterable[Mapping[str, object]],
+) -> tuple[list[str], Iterator[list[object]]]:
     """Params and results as columns, `params.lr` and `result.loss`; deeper values as JSON."""
-    from fleetctl.cli.csvtext import write_csv
-
     flat = [_flat(row) for row in rows]
     names = ["index", "state", "attempts"]
     for prefix in ("params.", "metric.", "result."):
@@ -111,7 +119,7 @@ def _csv(rows: list[dict[str, object]], screen: Screen) -> None:
         for row in flat:
             found.update(dict.fromkeys(key for key in row if key.startswith(prefix)))
         names += found
-    write_csv(names, ([row.get(name) for name in names] for row in flat), screen)
+    return names, ([row.get(name) for name in names] for row in flat)
 
 
 def _flat(row: Mapping[str, object]) -> dict[str, object]:

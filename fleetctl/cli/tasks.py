@@ -44,11 +44,14 @@ def _state(run: RunRow, seen: View) -> str:
     if run.state in ("Starting", "Running", "Stopping", "Succeeded"):
         return run.state
     over = seen.over or seen.resource.deleted_at_s is not None
-    if run.state == "Stopped":
+    return ended_state(run.state, run.index, seen.text("failedIndexes"), over=over)
+
+
+def ended_state(state: str, index: int, failed: str, *, over: bool) -> str:
+    """Of a task whose newest run ended in `state`, without success. over: nothing more comes."""
+    if state == "Stopped":
         return CANCELLED if over else QUEUED
-    if over or in_ranges(run.index, seen.text("failedIndexes")):
-        return FAILED
-    return QUEUED
+    return FAILED if over or in_ranges(index, failed) else QUEUED
 
 
 def in_ranges(index: int, text: str) -> bool:

@@ -229,7 +229,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection | None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    uri = f"file:{_escaped(str(path))}?mode=ro"
+    uri = readonly_uri(path)
     connection = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)
     try:
         connection.execute("PRAGMA query_only = ON")
@@ -244,11 +244,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _escaped(path: str) -> str:
+def readonly_uri(path: Path) -> str:
     """As SQLite reads a path in a URI. `Path.as_uri` loads urllib, a tenth of what `get` costs."""
+    escaped = str(path)
     for char in "%?#":
-        path = path.replace(char, f"%{ord(char):02x}")
-    return path
+        escaped = escaped.replace(char, f"%{ord(char):02x}")
+    return f"file:{escaped}?mode=ro"
 
 
 def _readable(connection: sqlite3.Connection, path: Path) -> bool:

@@ -1,0 +1,104 @@
+-- What `fleetctl query` reads: friendly names over what the writer keeps. Schemas: state = state.db,
+-- log = events.db. Functions that asking.py adds: now_s(), and task_state(state, index, failed
+-- indexes, over), for a task whose newest attempt ended without success.
+-- `index` is a word of SQL, so the column is idx. Times are RFC 3339 texts in UTC; usd is NULL where
+-- no price is known, which is not free. A live attempt counts up to now.
+
+-- name: objects
+-- Every object: how it stands, and what its ended runs cost.
+SELECT kind, name, lower(kind) || '/' || name AS object,
+    CASE WHEN deleted_at_s IS NOT NULL THEN 'Deleting'
+        ELSE coalesce(json_extract(nullif(status, ''), '$.phase'), 'Pending') END AS phase,
+    json_extract(nullif(status, ''), '$.reason') AS reason,
+    json_extract(nullif(status, ''), '$.total') AS total,
+    json_extract(nullif(status, ''), '$.active') AS active,
+    json_extract(nullif(status, ''), '$.succeeded') AS succeeded,
+    json_extract(nullif(status, ''), '$.failed') AS failed,
+    json_extract(nullif(status, ''), '$.cached') AS cached,
+    json_extract(nullif(status, ''), '$.cost.actual') AS usd,
+    labels,
+    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at
+FROM state.resources;
+
+-- name: attempts
+-- Every run: what it was given, where it ran, how it ended, what it cost.
+SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS object,
+    CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
+    CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
+    CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
+    idx, attempt,
+    CASE state WHEN 0 THEN 'Starting' WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping'
+        WHEN 3 THEN 'Succeeded' WHEN 6 THEN 'Cancelled' ELSE 'Failed' END AS state,
+    reason, exit_code, provider.word AS provider, params,
+    strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
+    coalesce(runs.ended_at_s, now_s()) - runs.started_at_s AS duration_s,
+    CASE WHEN runs.started_at_s IS NULL THEN 0.0
+        ELSE usd_per_s * max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s)
+        END AS usd,
+    usd_per_s * 3600 AS usd_per_h,
+    runs.name AS run, message
+FROM state.runs JOIN state.resources USING (rid)
+    JOIN state.words AS provider ON provider.word_id = runs.provider;
+
+-- name: tasks
+-- Every task that has run, by its newest attempt; attempts and usd are of all its attempts.
+SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS object,
+    CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
+    CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
+    CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
+    idx,
+    (SELECT count(*) FROM state.runs AS every WHERE every.rid = runs.rid AND every.idx = runs.idx)
+        AS attempts,
+    CASE state WHEN 0 THEN 'Starting' WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping'
+        WHEN 3 THEN 'Succeeded'
+        ELSE task_state(state, idx, json_extract(nullif(status, ''), '$.failedIndexes'),
+            deleted_at_s IS NOT NULL
+            OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')
+                AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation))
+        END AS state,
+    reason, exit_code, provider.word AS provider, params,
+    strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
+    coalesce(runs.ended_at_s, now_s()) - runs.started_at_s AS duration_s,
+    (SELECT CASE WHEN count(*) = sum(every.usd_per_s IS NOT NULL OR every.started_at_s IS NULL)
+        THEN sum(CASE WHEN every.started_at_s IS NULL THEN 0.0
+            ELSE every.usd_per_s
+                * max(0.0, coalesce(every.ended_at_s, now_s()) - every.started_at_s) END) END
+        FROM state.runs AS every WHERE every.rid = runs.rid AND every.idx = runs.idx) AS usd,
+    result, runs.name AS run, message
+FROM state.runs JOIN state.resources USING (rid)
+    JOIN state.words AS provider ON provider.word_id = runs.provider
+    LEFT JOIN state.results USING (run_id)
+WHERE NOT EXISTS (SELECT 1 FROM state.runs AS later
+    WHERE later.rid = runs.rid AND later.idx = runs.idx AND later.attempt > runs.attempt);
+
+-- name: results
+-- What tasks submitted.
+SELECT kind, name, object, job, sweep, training_run, idx, params, result, provider, usd, ended_at
+FROM temp.tasks WHERE result IS NOT NULL;
+
+-- name: metrics
+-- What runs reported with `report(...)`.
+SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS object,
+    CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
+    CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
+    CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
+    idx, attempt, params, step, metrics.name AS metric, value,
+    strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at
+FROM state.metrics JOIN state.runs USING (run_id) JOIN state.resources USING (rid);
+
+-- name: events
+-- What happened. object is NULL once the object is gone.
+SELECT kind_of.kind, kind_of.name, lower(kind_of.kind) || '/' || kind_of.name AS object,
+    strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at,
+    events.kind AS type, reason, message, count
+FROM log.events LEFT JOIN state.resources AS kind_of USING (uid);
+
+-- name: costs
+-- Money and time by object and provider; failed_usd is what attempts cost that led to nothing.
+SELECT kind, name, object, job, sweep, training_run, provider,
+    count(*) AS attempts, sum(usd IS NULL) AS unpriced_attempts,
+    sum(duration_s) AS seconds, sum(usd) AS usd,
+    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd END) AS failed_usd
+FROM temp.attempts GROUP BY object, provider;

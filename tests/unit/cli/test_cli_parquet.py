@@ -1,0 +1,50 @@
+"""What makes rows a table with typed columns, and what is said where pyarrow is not installed."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from fleetctl.cli.main import guarded
+from fleetctl.cli.parquet import uniform
+from fleetctl.cli.query import unique
+from fleetctl.cli.render import Screen
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([1, 2, None], [1, 2, None]),
+        ([1, 2.5, None], [1.0, 2.5, None]),
+        (["a", None], ["a", None]),
+        ([True, None], [True, None]),
+        ([1, "a"], ["1", "a"]),
+        ([True, 1], ["true", "1"]),
+        ([[1], None], ["[1]", None]),
+        ([{"a": 1}, "x"], ['{"a": 1}', "x"]),
+        ([None], [None]),
+        ([], []),
+    ],
+)
+def test_a_column_has_one_type(values: list[object], column: list[object]) -> None:
+    assert uniform(values) == column
+
+
+def test_columns_of_one_name_are_told_apart() -> None:
+    assert unique(("n", "n", "m", "n")) == ["n", "n_2", "m", "n_3"]
+
+
+def test_without_pyarrow_the_command_that_installs_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    out, talk = io.StringIO(), io.StringIO()
+    assert guarded(["query", "select 1 n", "-o", "parquet"], Screen(out, talk)) == 3
+    assert talk.getvalue() == (
+        "error: `-o parquet` needs pyarrow, which is not installed\n"
+        "hint: pip install 'fleetctl[parquet]', or take `-o csv`\n"
+    )
+    assert out.getvalue() == ""
