@@ -81,6 +81,7 @@ class History:
         "live_by_index",
         "lowest",
         "note",
+        "placed",
         "providers",
         "refused",
         "sandboxes",
@@ -109,6 +110,7 @@ class History:
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
         self.highest: tuple[float, int] | None = None  # (-score, index)
         self.providers: set[str] = set()  # those that were ever asked to run something
+        self.placed: Counter[str] = Counter()  # provider -> attempts that it took
         self.failures = 0  # application failures, over all units
         self.infra_failures = 0
         self.started = 0
@@ -134,6 +136,7 @@ class History:
         self.live_by_index[run.index] = run.name
         self.taken.add(run.index)
         self.providers.add(run.provider)
+        self.placed[run.provider] += 1
         self._enter_sandbox(run)
 
     def changed(self, run: Run) -> None:
@@ -156,6 +159,7 @@ class History:
         before = self.live.pop(run.name)
         del self.live_by_index[run.index]
         self._spend(run)
+        self.placed[run.provider] -= not _taken(run)
         self._leave_sandbox(run, closing=before.state is RunState.STOPPING)
         unit = self.unfinished[run.index]
         if not wanted:
@@ -182,6 +186,7 @@ class History:
             self._replay_unit(unit_rows)
             for row in unit_rows:
                 self.providers.add(row.run.provider)
+                self.placed[row.run.provider] += _taken(row.run)
                 if row.run.state not in LIVE_STATES:
                     self._spend(row.run)
                 if row.run.sandbox != row.run.name:
@@ -364,6 +369,12 @@ class History:
         self.sandboxes[run.sandbox] = OpenSandbox(
             run.sandbox, run.provider, run.template_hash, used, last, busy, closing=not busy
         )
+
+
+def _taken(run: Run) -> bool:
+    """False for an attempt that was taken back or refused before it began."""
+    begun = run.started_at_s is not None
+    return begun or run.state not in (RunState.STOPPED, RunState.REFUSED)
 
 
 def _later(known: Run | None, run: Run) -> Run:

@@ -41,6 +41,7 @@ def status_of(
     since_s = None if revived(prior_of(before), wish.generation) else before.get("activeSince")
     same = before.get("observedGeneration") == wish.generation
     states = Counter(run.state for run in history.live.values())
+    where = Counter(run.provider for run in history.live.values())
     status: Status = {
         "phase": plan.phase.value,
         "reason": plan.reason,
@@ -65,7 +66,11 @@ def status_of(
         else None,
         "firstResultTime": history.first_result_at_s,
         "waitingOn": list(plan.waiting_on),
-        "where": dict(Counter(run.provider for run in history.live.values())),
+        "where": dict(where),
+        "placement": [
+            {"provider": name, "live": where[name], "total": history.placed[name]}
+            for name in _places(wish, history)
+        ],
         "isolation": history.note or before.get("isolation", ""),
         "scratchFreed": False,
         "conditions": _conditions(plan, before, now_s),
@@ -75,6 +80,12 @@ def status_of(
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
     status.update(plan.extra)
     return status
+
+
+def _places(wish: Wish, history: History) -> list[str]:
+    """Its candidates in their order, then where runs of earlier specs are or were."""
+    candidates = [it.provider for it in wish.controller.policy.placement.candidates]
+    return list(dict.fromkeys([*candidates, *sorted(+history.placed)]))
 
 
 def _conditions(plan: Plan, before: Mapping[str, object], now_s: float) -> list[dict[str, object]]:

@@ -28,12 +28,20 @@ class Column(NamedTuple):
 
 
 def _where(seen: View, _now_s: float) -> str:
-    where = seen.map("where")
+    """Where it runs now; of what ran at several places, where it ran."""
+    where = seen.map("where") or _ran_at(seen)
     if not where:
         return NONE
     if len(where) == 1:
         return safe(next(iter(where))) or NONE
     return safe(" ".join(f"{provider}:{count}" for provider, count in where.items()))
+
+
+def _ran_at(seen: View) -> Mapping[str, object]:
+    places = seen.status.get("placement")
+    found = [mapping(place) for place in places] if isinstance(places, list) else []
+    totals = {str(it.get("provider")): it["total"] for it in found if it.get("total")}
+    return totals if len(totals) > 1 else {}
 
 
 def _age(seen: View, now_s: float) -> str:
@@ -62,6 +70,35 @@ def _stage(seen: View, _now_s: float) -> str:
 
 def _provider(seen: View, _now_s: float) -> str:
     return safe(str(seen.spec().get("provider") or "local"))
+
+
+def _slots(seen: View, _now_s: float) -> str:
+    """`5/10` sandboxes; `5` where nothing limits them."""
+    slots = seen.map("slots")
+    limit = slots.get("limit")
+    return f"{scalar(slots.get('used', 0))}{'' if limit is None else f'/{scalar(limit)}'}"
+
+
+def _creates(seen: View, _now_s: float) -> str:
+    most = mapping(seen.spec().get("limits")).get("createsPerMinute")
+    return NONE if most is None else f"{scalar(most)}/min"
+
+
+def _spend(seen: View, _now_s: float) -> str:
+    """`1.20/2.00` in USD an hour; `+3?` for so many sandboxes of unknown price."""
+    spend = seen.map("spend")
+    most = mapping(seen.spec().get("breaker")).get("maxSpendPerHour")
+    now, unpriced = spend.get("usdPerHour", 0.0), spend.get("unpriced")
+    return (
+        (f"{now:.2f}" if isinstance(now, (int, float)) else NONE)
+        + (f"+{scalar(unpriced)}?" if unpriced else "")
+        + (f"/{most:.2f}" if isinstance(most, (int, float)) else "")
+    )
+
+
+def _full(seen: View, _now_s: float) -> str:
+    """Why nothing new starts there; nothing when it can."""
+    return safe(shorten(seen.text("message"), WHY_CHARS_MAX)) or NONE
 
 
 def _policy(seen: View, _now_s: float) -> str:
@@ -140,6 +177,10 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("CONTAINERS", _containers), AGE, *WIDE[1:],
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *WIDE[1:]),
+    "Provider": (
+        NAME, STATUS, Column("SLOTS", _slots), Column("CREATES", _creates), Column("$/H", _spend),
+        AGE, Column("FULL", _full), WIDE[1],
+    ),
 }  # fmt: skip
 _OTHER = (NAME, STATUS, AGE, *WIDE)
 _ALL = (
@@ -161,7 +202,7 @@ def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
 
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
 ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
-RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE")
+RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
 
 
 def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[str]:
@@ -178,6 +219,7 @@ def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[st
         row.append(safe(run.name))
         row.append(safe(assignments(mapping(json.loads(run.params or "{}")))) or NONE)
         row.append(safe(shorten(last_line(run.message), WHY_CHARS_MAX)) or NONE)
+        row.append(safe(run.placed) or NONE)
     return row
 
 

@@ -99,6 +99,7 @@ def task_document(one: Task, owner: str) -> Mapping[str, object]:
     status: dict[str, object] = {
         "phase": one.state, "reason": one.reason, "message": run.message, "attempts": one.attempts,
         "exitCode": run.exit_code, "provider": run.provider, "sandbox": run.sandbox,
+        "whyThere": run.placed,
     }  # fmt: skip
     for key, at_s in (("startTime", run.started_at_s), ("completionTime", run.ended_at_s)):
         if at_s is not None:

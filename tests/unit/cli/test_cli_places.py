@@ -1,0 +1,73 @@
+"""What tables tell of places: `get providers`, WHERE of a job, and why a task is where it is."""
+
+from __future__ import annotations
+
+import json
+
+from fleetctl.cli.columns import columns, task_row
+from fleetctl.cli.tasks import attempt
+from fleetctl.cli.view import View, view
+from fleetctl.stores.reader import ResourceRow, RunRow
+from specs.kinds import KINDS
+
+NOW_S = 1_000.0
+
+
+def seen(kind: str, status: dict[str, object], spec: dict[str, object] | None = None) -> View:
+    row = ResourceRow("u", kind, "x", 1, 1, NOW_S - 60, None, {}, {}, json.dumps(status))
+    return view(row, lambda: json.dumps(spec or {}))
+
+
+def cells(of: View, *, wide: bool = False) -> dict[str, str]:
+    shown = columns(KINDS[of.resource.kind], wide=wide)
+    return {column.title: column.cell(of, NOW_S) for column in shown}
+
+
+def test_a_provider_shows_its_slots_its_spend_and_why_it_is_full() -> None:
+    spec = {"limits": {"createsPerMinute": 120}, "breaker": {"maxSpendPerHour": 2}}
+    status = {
+        "phase": "Ready",
+        "message": "its limit of 5 sandboxes is reached",
+        "slots": {"used": 5, "limit": 5},
+        "spend": {"usdPerHour": 1.2, "unpriced": 1},
+    }
+    assert cells(seen("Provider", status, spec)) == {
+        "NAME": "x",
+        "STATUS": "Ready",
+        "SLOTS": "5/5",
+        "CREATES": "120/min",
+        "$/H": "1.20+1?/2.00",
+        "AGE": "60s",
+        "FULL": "its limit of 5 sandboxes is reached",
+    }
+
+
+def test_a_provider_without_limits_shows_what_is_used() -> None:
+    shown = cells(seen("Provider", {"slots": {"used": 2, "limit": None}, "spend": {}}))
+    assert (shown["SLOTS"], shown["CREATES"], shown["$/H"], shown["FULL"]) == (
+        "2",
+        "-",
+        "0.00",
+        "-",
+    )
+
+
+def test_a_job_shows_where_it_runs_and_afterwards_where_it_ran() -> None:
+    placement = [
+        {"provider": "daytona", "live": 0, "total": 0},
+        {"provider": "modal", "live": 1, "total": 36},
+        {"provider": "local", "live": 0, "total": 8},
+    ]
+    live = seen("BatchJob", {"where": {"modal": 1}, "placement": placement})
+    assert cells(live)["WHERE"] == "modal"
+    over = seen("BatchJob", {"where": {}, "placement": placement})
+    assert cells(over)["WHERE"] == "modal:36 local:8"
+
+
+def test_a_task_tells_why_it_is_where_it_is() -> None:
+    run = RunRow(
+        0, 1, "Running", "r", "modal", "r", "", NOW_S, None, None, None, "", "", False, "{}",
+        placed="first in order with room; `daytona`: it answered QuotaExceeded",
+    )  # fmt: skip
+    row = task_row(attempt(run), NOW_S, wide=True, attempts=False)
+    assert row[-1] == "first in order with room; `daytona`: it answered QuotaExceeded"
