@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 
-.PHONY: help setup demo test lint unit bench simulate soak live-modal schemas lock clean
+.PHONY: help setup demo test lint unit bench simulate soak live-modal live-daytona schemas lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
@@ -18,6 +18,7 @@ help:
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
+	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
 
 setup: .venv/ready
 
@@ -56,6 +57,9 @@ soak: setup
 
 live-modal: setup
 	$(BIN)/python -m tests.live modal
+
+live-daytona: setup
+	$(BIN)/python -m tests.live daytona
 
 schemas: setup
 	$(BIN)/python -m fleetctl.manifest.schemas

@@ -257,16 +257,16 @@ class ProviderSuite(ProviderOutputs):
     async def test_a_volume_outlives_the_runs_that_use_it_and_removing_it_empties_it(
         self, world: World
     ) -> None:
-        volumes = [{"name": "shared", "mountPath": "/data-of-suite"}]
-        await world.provider.ensure_volume("shared")
-        await world.provider.ensure_volume("shared")
+        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
+        await world.provider.ensure_volume(world.volume)
+        await world.provider.ensure_volume(world.volume)
         await world.run(python("save_to_volume('a.txt', 'kept')", volumes=volumes))
         reading = python("SUBMIT(text=load_from_volume('a.txt'))", volumes=volumes)
         seen = await world.run(reading, run="run-1", template_hash="h2")
         assert seen.result == '{"text":"kept"}'
         await world.provider.remove_scratch("uid-1", keep_logs=False)
-        await world.provider.remove_volume("shared")
-        await world.provider.remove_volume("shared")
+        await world.provider.remove_volume(world.volume)
+        await world.provider.remove_volume(world.volume)
         seen = await world.run(reading, run="run-2", template_hash="h3", uid="uid-2")
         assert "not found" in (seen.result or "")
 

@@ -26,6 +26,7 @@ class World:
     """One store's view of one provider. `again()` is the next controller of the same store."""
 
     store_id = "store-a"
+    volume = "shared"  # what tests of volumes make, fill and remove
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,3 +1,3 @@
-"""The suite of all providers against the real services. Run by `make live-modal`; never by the
-tests, which run the same code against emulators.
+"""The suite of all providers against the real services. Run by `make live-modal` and
+`make live-daytona`; never by the tests, which run the same code against emulators.
 """

@@ -1,17 +1,20 @@
-"""`python -m tests.live modal [words for pytest]`."""
+"""`python -m tests.live SERVICE [words for pytest]`."""
 
 from __future__ import annotations
 
 import sys
 
-from tests.live import modal
+from tests.live import daytona, modal
+
+SERVICES = {"modal": modal.main, "daytona": daytona.main}
 
 
 def main(words: list[str]) -> int:
-    if words[:1] != ["modal"]:
-        print("error: say which service: `python -m tests.live modal`", file=sys.stderr)
+    if not words or words[0] not in SERVICES:
+        choices = " or ".join(f"`python -m tests.live {name}`" for name in SERVICES)
+        print(f"error: say which service: {choices}", file=sys.stderr)
         return 2
-    return modal.main(words[1:])
+    return SERVICES[words[0]](words[1:])
 
 
 if __name__ == "__main__":

@@ -8,25 +8,18 @@ is in it; nothing that was there before is looked at or touched.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from fleetctl.prices.table import load
-from specs.template import Resources
+from tests.live.limits import Limits
 
-ROOT = Path(__file__).parents[2]
 SUITE = "tests/live/modal_suite.py"
-# Most that is ever spent: sandboxes at once, times how long the suite may take and a sandbox lives
-# after that if even the deletion fails, times the price of the smallest one. Modal bills what is
-# used where that is more than what was asked for.
-AT_ONCE, SUITE_S, LIFETIME_S, USED_ABOVE_ASKED = 5, 900.0, 400.0, 2.0
-LIMIT_USD = 0.10
+# Modal bills what is used where that is more than what was asked for.
+LIMITS = Limits("modal", at_once=5, suite_s=900.0, lifetime_s=400.0, usd=0.10, above_asked=2.0)
 TOKEN_WORDS = """error: there is no token for Modal
 hint: run `modal token new`, or export MODAL_TOKEN_ID and MODAL_TOKEN_SECRET; then again"""
 
@@ -36,20 +29,14 @@ def main(words: list[str]) -> int:
     if not _has_token():
         print(TOKEN_WORDS, file=sys.stderr)
         return 2
-    most_usd = worst_case_usd()
-    assert most_usd <= LIMIT_USD
-    print(
-        f"at most {AT_ONCE} sandboxes at once for {SUITE_S + LIFETIME_S:.0f} s, at the prices of "
-        f"{load('modal').updated}: never more than ${most_usd:.3f}",
-        flush=True,
-    )
+    print(LIMITS.told(), flush=True)
     with environment() as (client, name):
         variables = {
             **os.environ,
             "MODAL_ENVIRONMENT": name,
-            "FLEETCTL_MODAL_LIFETIME_S": str(LIFETIME_S),
+            "FLEETCTL_MODAL_LIFETIME_S": str(LIMITS.lifetime_s),
         }
-        code = _suite(words, variables)
+        code = LIMITS.run(SUITE, words, variables)
         if code == 0:
             os.environ["MODAL_ENVIRONMENT"] = name
             _tell_what_is_guessed(client)
@@ -62,12 +49,6 @@ def _tell_what_is_guessed(client: Any) -> None:
     print("what is guessed of the service, measured:")
     for line in modal_guesses.measured(client):
         print(f"  {line}", flush=True)
-
-
-def worst_case_usd() -> float:
-    price = load("modal").usd_per_s(Resources())
-    assert price is not None
-    return AT_ONCE * (SUITE_S + LIFETIME_S) * price * USED_ABOVE_ASKED
 
 
 @contextmanager
@@ -115,16 +96,6 @@ def _left(client: Any, apps: list[str]) -> list[Any]:
             break
         time.sleep(1.0)
     return found
-
-
-def _suite(words: list[str], variables: dict[str, str]) -> int:
-    """pytest's exit code; 1 when it took too long."""
-    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", SUITE, *words]
-    try:
-        return subprocess.run(command, cwd=ROOT, env=variables, timeout=SUITE_S).returncode
-    except subprocess.TimeoutExpired:
-        print(f"error: the suite took more than {SUITE_S:.0f} s", file=sys.stderr)
-        return 1
 
 
 def _has_token() -> bool:

@@ -63,7 +63,7 @@ def test_without_a_token_it_says_how_to_get_one_and_begins_nothing(tmp_path: Pat
 
 
 def test_it_can_never_cost_ten_cents() -> None:
-    assert 0 < live.worst_case_usd() < 0.10
+    assert 0 < live.LIMITS.worst_case_usd() < 0.10
 
 
 @pytest.mark.parametrize("word", [[], ["daytona-of-old"]])
