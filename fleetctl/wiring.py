@@ -18,6 +18,7 @@ from fleetctl.errors import Refused
 from fleetctl.providers.base import Backend, Notify
 from fleetctl.providers.findings import Check, Finding
 from fleetctl.providers.session import OpenSession, Session, SessionOrder
+from fleetctl.providers.strays import Strays
 from fleetctl.providers.volumefiles import VolumeFiles
 from fleetctl.stores.base import Store
 
@@ -36,6 +37,13 @@ VOLUME_FILES = {
     "local": "fleetctl.providers.local.files:LocalFiles",
     "modal": "fleetctl.providers.modal.files:ModalFiles",
     "daytona": "fleetctl.providers.daytona.files:DaytonaFiles",
+}
+
+# name -> module:class, Strays built with (home); what `orphans` reaches without a controller
+STRAYS = {
+    "local": "fleetctl.providers.local.strays:LocalStrays",
+    "modal": "fleetctl.providers.modal.strays:ModalStrays",
+    "daytona": "fleetctl.providers.daytona.strays:DaytonaStrays",
 }
 
 # name -> module:function, a Check
@@ -79,6 +87,12 @@ def volume_files(provider: str, home: Path) -> VolumeFiles:
         )
     module, _, name = VOLUME_FILES[provider].partition(":")
     return cast(VolumeFiles, getattr(import_module(module), name)(home))
+
+
+def strays_of(provider: str, home: Path) -> Strays:
+    """What a provider knows of sandboxes that nobody may remember."""
+    module, _, name = STRAYS[provider].partition(":")
+    return cast(Strays, getattr(import_module(module), name)(home))
 
 
 async def check_providers(home: Path) -> list[Finding]:

@@ -46,6 +46,7 @@ VERBS = {
     "up": Verb("control", "run the controller"),
     "down": Verb("control", "stop the controller; work goes on"),
     "status": Verb("control", "tell whether the controller runs, and how much there is"),
+    "orphans": Verb("orphans", "find sandboxes that no object remembers, and end them"),
     "doctor": Verb("doctor", "tell what this machine can do, and what would mend the rest"),
     "init": Verb("init", "write a first manifest that runs as it is"),
     "convert": Verb("convert", "write a file of another tool as a manifest"),

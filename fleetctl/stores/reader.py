@@ -175,6 +175,15 @@ class Reader:
         rows.reverse()
         return rows
 
+    def held(self) -> Iterator[tuple[str, str, str]]:
+        """(run, sandbox, handle) of every run that holds a sandbox now."""
+        for name, sandbox, handle in self._rows(places.STATE_DB, "held", ()):
+            yield name, name if sandbox is None else sandbox, handle
+
+    def store_id(self) -> str:
+        """Whose tag our sandboxes carry; "" while there is no store."""
+        return next((str(row[0]) for row in self._rows(places.STATE_DB, "store_id", ())), "")
+
     def data_version(self) -> tuple[int, int]:
         """Differs from this Reader's last answer when either file changed. Takes microseconds."""
         state, events = (

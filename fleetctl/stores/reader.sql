@@ -54,6 +54,13 @@ FROM runs JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
 WHERE runs.name = ?;
 
+-- name: held
+-- Every run that holds a sandbox, also one that waits for its next task.
+SELECT runs.name, sandbox, handle FROM runs WHERE state <= 2 OR sandbox_open;
+
+-- name: store_id
+SELECT store_id FROM store;
+
 -- name: metrics
 SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
 WHERE runs.name = ? ORDER BY seq;

@@ -11,6 +11,7 @@ from fleetctl.providers.base import RunOrder
 
 NAME_CHARS_MAX = 64
 TAG_CHARS_MAX = 63
+GROUP = "fleetctl-"  # begins the name of what holds a store's sandboxes
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FLEET, _RUN, _MADE_AT = "fleet", "run", "made-at"
 
@@ -22,7 +23,7 @@ def sandbox_name(run: str) -> str:
 
 def group_name(store_id: str) -> str:
     """What holds all sandboxes of one store, where a provider has such a thing."""
-    return _fitting(f"fleetctl-{store_id}", NAME_CHARS_MAX)
+    return _fitting(f"{GROUP}{store_id}", NAME_CHARS_MAX)
 
 
 def fleet_tag(store_id: str) -> dict[str, str]:
@@ -53,6 +54,16 @@ def is_ours(carried: dict[str, str], store_id: str) -> bool:
 def is_of(carried: dict[str, str], store_id: str, run: str) -> bool:
     """The sandbox was made by our store, for this run."""
     return is_ours(carried, store_id) and carried.get(_RUN) == _fitting(run, TAG_CHARS_MAX)
+
+
+def store_of(carried: dict[str, str]) -> str:
+    """The store whose tag it is, as far as a tag can say it; "" when there is none."""
+    return carried.get(_FLEET, "") if carried.get(_RUN) else ""
+
+
+def tag_of(store_id: str) -> str:
+    """What `store_of` says of sandboxes of this store."""
+    return fleet_tag(store_id)[_FLEET]
 
 
 def run_of(carried: dict[str, str]) -> str:

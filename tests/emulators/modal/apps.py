@@ -10,6 +10,7 @@ from modal_proto import api_pb2
 
 from . import ids
 from .calls import metadata
+from .environments import MAIN
 from .state import App, Secret, World
 
 CREATE_IF_MISSING = api_pb2.OBJECT_CREATION_TYPE_CREATE_IF_MISSING
@@ -57,7 +58,7 @@ class Apps:
                     n_running_tasks=len(self.world.sandboxes.live(app.app_id)),
                 )
                 for app in self.world.apps.values()
-                if app.environment == request.environment_name
+                if (app.environment or MAIN) == (request.environment_name or MAIN)
             ]
         )
 

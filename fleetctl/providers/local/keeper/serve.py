@@ -76,6 +76,8 @@ class Keeper:
         self._begin_ordered()  # what came first happens first
         if message["op"] == "stop":
             self._supervisor.stop(message["run"], message["sandbox"], message["grace_s"])
+        elif message["op"] == "end":
+            self._supervisor.end_named(message["sandbox"])
         elif message["op"] == "list":
             found = [[one.name, one.created_at_s] for one in self._supervisor.sandboxes.values()]
             self._clients.tell(client, compact({"listed": found}))

@@ -108,6 +108,12 @@ class Supervisor:
             return
         self.end(sandbox, "Stopped", grace_s)
 
+    def end_named(self, name: str) -> None:
+        """End a sandbox at once, whatever runs in it; nothing happens when there is none."""
+        sandbox = self.sandboxes.get(name)
+        if sandbox is not None:
+            self.end(sandbox, "Stopped", 0.0)
+
     def end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
         """TERM now, KILL after the grace; a second call can only make it sooner."""
         sandbox.closing = True

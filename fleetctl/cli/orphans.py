@@ -1,0 +1,253 @@
+"""`fleetctl orphans`: sandboxes with our tag that no object remembers. Needs no controller.
+
+Providers are asked first and the store is read after: what is being started meanwhile has its
+record by then, and never looks like an orphan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.cli.flags import Parser, add_output, duration_s, one_of
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import age, plural, safe, timestamp
+from fleetctl.clock import SystemClock
+from fleetctl.errors import FleetctlError, NotFound, Refused, Unavailable, UsageError
+from fleetctl.home import home
+
+if TYPE_CHECKING:
+    from fleetctl.providers.strays import Stray
+
+PROVIDERS = ("local", "modal", "daytona")
+HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
+FAILED, REFUSED = 1, 3
+
+
+class Orphan(NamedTuple):
+    """ours: it carries the tag of this store, which has no record of it."""
+
+    stray: Stray
+    ours: bool
+
+    @property
+    def id(self) -> str:
+        """What a person names it by. The handle of this machine is of a keeper of several."""
+        return self.stray.run if self.stray.provider == "local" else self.stray.handle
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[ID ...] [--delete [--yes]] [--all-stores] [--older-than TIME] [--provider NAME]",
+        summary=(
+            "List the sandboxes at every provider that carry a tag of fleetctl and that no object\n"
+            "of this store remembers: ours without a record, and those of other stores, which may\n"
+            "be well remembered there. --delete ends ours. Volumes carry no tag and are not listed."
+        ),
+        examples=(
+            "fleetctl orphans",
+            "fleetctl orphans --delete --older-than 1h --yes",
+            "fleetctl orphans sb-7f31c --delete --all-stores",
+        ),
+        codes="0 ok, 1 a provider could not be asked or a sandbox not ended, 2 wrong usage,\n"
+        "  3 refused (needs --yes, or nothing to adopt into), 4 no such orphan",
+    )
+    made.add_argument("ids", nargs="*", metavar="ID", help="only these")
+    made.add_argument(
+        "--delete", action="store_true", help="end them, and wait until they are gone"
+    )
+    made.add_argument("--adopt", action="store_true", help="refused, with the reason")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument(
+        "--all-stores", action="store_true", help="with --delete: also those of other stores"
+    )
+    made.add_argument(
+        "--older-than", type=duration_s, default=0.0, metavar="TIME", help="only what is older"
+    )
+    made.add_argument(
+        "--provider",
+        type=one_of(*PROVIDERS),
+        metavar="|".join(PROVIDERS),
+        help="ask this one only",
+    )
+    add_output(made, "table", "wide", "name", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    if args.adopt:
+        raise Refused(
+            "a sandbox without a record cannot be adopted: no object knows its task, so nobody"
+            " would take its result, count its cost or end it",
+            hint="apply its manifest again, which starts the work anew, and "
+            "`fleetctl orphans --delete` the old",
+        )
+    if args.yes and not args.delete:
+        raise UsageError("`--yes` goes with `--delete`")
+    return asyncio.run(_run(args, screen, home()))
+
+
+async def _run(args: Namespace, screen: Screen, place: Path) -> int:
+    asked = [args.provider] if args.provider else list(PROVIDERS)
+    strays, complete = await _strays(asked, place, screen, named=args.provider is not None)
+    found = _wanted(_orphans(strays, place), args)
+    if args.delete:
+        chosen = [one for one in found if one.ours or args.all_stores]
+        if len(chosen) < len(found):
+            left = len(found) - len(chosen)
+            screen.talk(f"{plural(left, 'sandbox')} of other stores left alone (--all-stores)")
+        return max(await _delete(chosen, args, screen, place), int(not complete))
+    _show(found, args.output, screen)
+    return int(not complete)
+
+
+async def _strays(
+    providers: Sequence[str], place: Path, screen: Screen, *, named: bool
+) -> tuple[list[Stray], bool]:
+    """All that they tell, and whether all could be asked. One without credentials holds nothing."""
+    from fleetctl.wiring import strays_of
+
+    found: list[Stray] = []
+    complete = True
+    for provider in providers:
+        strays = strays_of(provider, place)
+        try:
+            found += await strays.found()
+        except Refused as error:
+            if named:
+                raise
+            screen.talk(f"{provider}: not asked: {safe(str(error))}")
+        except Unavailable as error:
+            screen.error(str(error), hint=error.hint)
+            complete = False
+        finally:
+            await strays.close()
+    return found, complete
+
+
+def _orphans(strays: Sequence[Stray], place: Path) -> list[Orphan]:
+    """Those that the store does not remember, the newest last."""
+    from fleetctl.providers.remote.names import tag_of
+    from fleetctl.stores.reader import Reader
+
+    with Reader(place) as reader:
+        known = {text for row in reader.held() for text in row if text}
+        tag = tag_of(reader.store_id()) if reader.store_id() else ""
+    found = []
+    for stray in sorted(strays, key=lambda one: one.created_at_s):
+        ours = bool(tag) and stray.store == tag
+        # A keeper's handle is that of all its sandboxes; there the name alone tells.
+        handle = "" if stray.provider == "local" else stray.handle
+        if not ours or not {stray.run, handle} & known:
+            found.append(Orphan(stray, ours))
+    return found
+
+
+def _wanted(found: Sequence[Orphan], args: Namespace) -> list[Orphan]:
+    """Raises NotFound for an id that is no orphan."""
+    missing = sorted(set(args.ids) - {one.id for one in found})
+    if missing:
+        raise NotFound(
+            f"there is no orphan `{safe(missing[0])}`", hint="`fleetctl orphans` lists them"
+        )
+    old_at_s = SystemClock().now_s() - args.older_than
+    return [
+        one
+        for one in found
+        if (not args.ids or one.id in args.ids) and one.stray.created_at_s <= old_at_s
+    ]
+
+
+async def _delete(found: Sequence[Orphan], args: Namespace, screen: Screen, place: Path) -> int:
+    if not found:
+        screen.talk("no orphans to delete")
+        return 0
+    if not args.yes and not _agreed(found, screen):
+        return REFUSED
+    from fleetctl.wiring import strays_of
+
+    failed = False
+    for provider in dict.fromkeys(one.stray.provider for one in found):
+        strays = strays_of(provider, place)
+        try:
+            for one in (one for one in found if one.stray.provider == provider):
+                failed |= not await _ended(one, strays.remove, screen)
+        finally:
+            await strays.close()
+    return FAILED if failed else 0
+
+
+async def _ended(
+    orphan: Orphan, remove: Callable[[Stray], Awaitable[None]], screen: Screen
+) -> bool:
+    try:
+        await remove(orphan.stray)
+    except FleetctlError as error:
+        screen.error(str(error), hint=error.hint)
+        return False
+    screen.data(f"{orphan.stray.provider}/{safe(orphan.id)} deleted")
+    return True
+
+
+def _agreed(found: Sequence[Orphan], screen: Screen) -> bool:
+    """What a person answers. Raises Refused where there is nobody to ask."""
+    others = sum(not one.ours for one in found)
+    what = plural(len(found), "sandbox").replace("sandboxs", "sandboxes")
+    if not (sys.stdin.isatty() and screen.talk_is_terminal):
+        raise Refused(
+            f"{what} would be ended, with whatever runs there, and there is no terminal to ask on",
+            hint="add --yes",
+        )
+    _show(found, "table", screen)
+    warning = f", {others} of other stores" if others else ""
+    screen.talk(f"End {what}{warning}, with whatever runs there? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _show(found: Sequence[Orphan], output: str, screen: Screen) -> None:
+    if output == "json":
+        screen.data(json.dumps([_document(one) for one in found], indent=2))
+    elif output == "name":
+        for one in found:
+            screen.data(f"{one.stray.provider}/{safe(one.id)}")
+    elif not found:
+        screen.talk("no orphans")
+    else:
+        now_s = SystemClock().now_s()
+        header = (*HEADER, "RUN", "STORE") if output == "wide" else HEADER
+        screen.table(header, (_row(one, now_s, wide=output == "wide") for one in found))
+
+
+def _row(orphan: Orphan, now_s: float, *, wide: bool) -> list[str]:
+    stray = orphan.stray
+    index = f"/{stray.index}" if stray.index else ""
+    cells = [
+        stray.provider,
+        orphan.id,
+        f"{stray.job}{index}" if stray.job else "-",
+        f"{age(now_s - stray.created_at_s)} ago" if stray.created_at_s else "-",
+        "this store" if orphan.ours else "another store",
+        "--delete ends it" if orphan.ours else "none; --delete --all-stores ends it",
+    ]
+    return [safe(cell) for cell in (*cells, *((stray.run, stray.store) if wide else ()))]
+
+
+def _document(orphan: Orphan) -> dict[str, object]:
+    stray = orphan.stray
+    created = timestamp(stray.created_at_s) if stray.created_at_s else None
+    return {
+        "provider": stray.provider,
+        "id": orphan.id,
+        "run": stray.run,
+        "job": stray.job or None,
+        "index": int(stray.index) if stray.index.isdigit() else None,
+        "createdAt": created,
+        "store": stray.store,
+        "ours": orphan.ours,
+    }

@@ -1,0 +1,64 @@
+"""Sandboxes at Daytona that carry a label of ours, of any store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetctl.errors import Unavailable
+from fleetctl.providers.daytona import endings
+from fleetctl.providers.daytona.client import Connection
+from fleetctl.providers.daytona.errors import asking, is_conflict, is_not_found
+from fleetctl.providers.daytona.sandboxes import state_of
+from fleetctl.providers.strays import Stray, Strays, of_tags
+
+NAME = "daytona"
+LIST_S = 60.0
+END_S = 120.0  # to end a sandbox and hear that it is over
+BUSY_S = 0.5  # between two tries to end one that is in the midst of a change
+
+
+class DaytonaStrays:
+    """A connection of its own, made at the first call; home is not needed."""
+
+    def __init__(self, home: Path) -> None:
+        del home
+        self._connection = Connection()
+
+    async def found(self) -> Sequence[Stray]:
+        client = await self._connection.client()
+        async with asking("the sandboxes at Daytona cannot be listed", deadline_s=LIST_S):
+            listed = [sandbox async for sandbox in client.list()]
+        strays = (
+            of_tags(NAME, one.id, dict(one.labels))
+            for one in listed
+            if endings.is_listed(state_of(one))
+        )
+        return [stray for stray in strays if stray is not None]
+
+    async def remove(self, stray: Stray) -> None:
+        client = await self._connection.client()
+        until_s = asyncio.get_running_loop().time() + END_S
+        while True:
+            try:
+                async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
+                    sandbox = await client.get(stray.handle)
+                    if state_of(sandbox) == endings.GONE:
+                        return
+                    await sandbox.delete(timeout=END_S, wait=True)
+                    return
+            except Exception as error:
+                if is_not_found(error):
+                    return
+                if not is_conflict(error):
+                    raise
+            if asyncio.get_running_loop().time() > until_s:
+                raise Unavailable(f"sandbox `{stray.handle}` at Daytona stays busy")
+            await asyncio.sleep(BUSY_S)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+
+_: type[Strays] = DaytonaStrays

@@ -1,0 +1,82 @@
+"""Sandboxes at Modal that carry a tag of ours, of any store: one app a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.providers.modal.client import Connection
+from fleetctl.providers.modal.errors import asking, is_not_found
+from fleetctl.providers.remote import names
+from fleetctl.providers.strays import Stray, Strays, of_tags
+
+if TYPE_CHECKING:
+    import modal
+
+NAME = "modal"
+LIST_S = 60.0
+END_S = 60.0  # to end a sandbox and hear that it is over
+TAGS_AT_ONCE = 16
+
+
+class ModalStrays:
+    """A connection of its own, made at the first call; home is not needed."""
+
+    def __init__(self, home: Path) -> None:
+        del home
+        self._connection = Connection("strays")
+        self._asking = asyncio.Semaphore(TAGS_AT_ONCE)
+
+    async def found(self) -> Sequence[Stray]:
+        client = await self._connection.client()
+        import modal
+
+        async with asking("the apps at Modal cannot be listed", deadline_s=LIST_S):
+            apps = await modal.Environment.from_context(client=client).apps.list.aio()
+        strays: list[Stray] = []
+        for app in apps:
+            if app.name and app.name.startswith(names.GROUP):
+                strays += await self._of_app(client, str(app.app_id))
+        return strays
+
+    async def remove(self, stray: Stray) -> None:
+        client = await self._connection.client()
+        import modal
+        from modal import exception as sdk
+
+        over = (sdk.NotFoundError, sdk.SandboxTimeoutError, sdk.SandboxTerminatedError)
+        with suppress(*over):
+            async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
+                sandbox = await modal.Sandbox.from_id.aio(stray.handle, client=client)
+                await sandbox.terminate.aio(wait=True)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _of_app(self, client: modal.Client, app_id: str) -> list[Stray]:
+        import modal
+
+        async with asking("the sandboxes at Modal cannot be listed", deadline_s=LIST_S):
+            listing = modal.Sandbox.list.aio(app_id=app_id, client=client)
+            listed = [sandbox async for sandbox in listing]
+        told = await asyncio.gather(*(self._told(sandbox) for sandbox in listed))
+        return [stray for stray in told if stray is not None]
+
+    async def _told(self, sandbox: modal.Sandbox) -> Stray | None:
+        handle = sandbox.object_id
+        try:
+            async with (
+                self._asking,
+                asking(f"the tags of sandbox `{handle}` cannot be read", deadline_s=LIST_S),
+            ):
+                return of_tags(NAME, handle, await sandbox.get_tags.aio())
+        except Exception as error:
+            if is_not_found(error):
+                return None  # it ended meanwhile
+            raise
+
+
+_: type[Strays] = ModalStrays

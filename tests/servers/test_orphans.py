@@ -1,0 +1,102 @@
+"""`fleetctl orphans` at every provider: what the store remembers is never an orphan, what another
+store made is never ended by mistake, and what is deleted is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.verb_worlds import PROVIDERS, SLEEPS, VerbWorld, play, service
+
+
+@pytest.fixture(scope="module", params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> Iterator[str]:
+    with service(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+async def listed(world: VerbWorld, *words: str) -> list[dict[str, Any]]:
+    code, out, said = await world.fleetctl(
+        "orphans", "--provider", world.name, "-o", "json", *words
+    )
+    assert code == 0, said
+    return list(json.loads(out))
+
+
+def test_only_what_nobody_remembers_is_listed_and_only_ours_is_ended(
+    home: Path, provider: str
+) -> None:
+    async def tale(world: VerbWorld) -> None:
+        remembered = await world.start(SLEEPS, run="remembered", uid="uid-1")
+        world.record(remembered)
+        await world.start(SLEEPS, run="forgotten", uid="uid-2")
+        other = world.again("another-store")
+        foreign = world.order(SLEEPS, run="foreign", uid="uid-3", owner="another-store")
+        await world.begin(foreign, other)
+
+        found = {one["run"]: one["ours"] for one in await listed(world)}
+        assert found == {"forgotten": True, "foreign": False}
+        assert await listed(world, "--older-than", "1h") == []
+        code, _, said = await world.fleetctl("orphans", "--delete", "--provider", world.name)
+        assert code == 3 and "add --yes" in said
+        assert len(await listed(world)) == 2
+
+        deleting = ("orphans", "--delete", "--yes", "--provider", world.name)
+        code, out, said = await world.fleetctl(*deleting)
+        assert (code, out.count(" deleted\n")) == (0, 1), said
+        assert "of other stores left alone" in said
+        assert [one["run"] for one in await listed(world)] == ["foreign"]
+
+        code, out, _ = await world.fleetctl(*deleting, "--all-stores")
+        assert (code, out.count(" deleted\n")) == (0, 1)
+        assert await listed(world) == []
+        await world.alive(remembered)
+
+    play(home, provider, tale)
+
+
+def test_one_is_named_by_its_id(home: Path, provider: str) -> None:
+    async def tale(world: VerbWorld) -> None:
+        for number in (1, 2):
+            await world.start(SLEEPS, run=f"forgotten-{number}", uid=f"uid-{number}")
+        first, second = await listed(world)
+        code, _, _ = await world.fleetctl("orphans", first["id"], "--delete", "--yes")
+        assert code == 0
+        assert [one["id"] for one in await listed(world)] == [second["id"]]
+        assert (await world.fleetctl("orphans", first["id"], "--delete", "--yes"))[0] == 4
+
+    play(home, provider, tale)
+
+
+def test_a_sandbox_without_a_record_is_not_adopted(home: Path) -> None:
+    async def tale(world: VerbWorld) -> None:
+        code, _, said = await world.fleetctl("orphans", "--adopt")
+        assert code == 3 and "no object knows its task" in said
+
+    play(home, "local", tale)
+
+
+def test_a_provider_that_does_not_answer_is_an_error_and_the_others_are_listed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYTONA_API_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("DAYTONA_API_KEY", "key")
+
+    async def tale(world: VerbWorld) -> None:
+        await world.start(SLEEPS, run="forgotten", uid="uid-1")
+        code, out, said = await world.fleetctl("orphans")
+        assert code == 1 and "127.0.0.1:9" in said
+        assert "forgotten" in out
+
+    play(home, "local", tale)

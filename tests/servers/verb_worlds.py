@@ -1,0 +1,109 @@
+"""A real store and one provider in this process, for verbs that work without a controller: each
+provider once, the clouds as their emulators.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from controllers.model import Resource, Run, RunState
+from fleetctl.cli.main import guarded
+from fleetctl.cli.render import Screen
+from fleetctl.clock import SystemClock
+from fleetctl.providers.base import Backend, RunRef
+from fleetctl.wiring import build_providers, open_store
+from specs.template import Template
+from tests.contracts.local_worlds import stop_keepers
+from tests.contracts.provider_worlds import World
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.daytona_fleet import DURATIONS_S, USUAL
+
+PROVIDERS = ("local", "modal", "daytona")
+DAYTONA_SETTINGS = {"FLEETCTL_DAYTONA_QUICK_S": "0.3", "FLEETCTL_DAYTONA_CREATES_PER_S": "100"}
+
+
+@contextmanager
+def service(provider: str) -> Iterator[Any]:
+    """The emulator of a provider, which every SDK in this process finds; None for local."""
+    if provider == "local":
+        yield None
+        return
+    made = ModalEmulator() if provider == "modal" else DaytonaEmulator()
+    with made as emulator:
+        before = dict(os.environ)
+        for name in [name for name in os.environ if name.startswith(("DAYTONA_", "MODAL_"))]:
+            del os.environ[name]
+        os.environ.update(emulator.env | (DAYTONA_SETTINGS if provider == "daytona" else {}))
+        if provider == "daytona":
+            emulator.set(durations_s=DURATIONS_S, **USUAL)
+        try:
+            yield emulator
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+class VerbWorld(World):
+    """A store with a record of what `record` was told, and of nothing else."""
+
+    def __init__(self, home: Path, provider: str) -> None:
+        self.home, self.name = home, provider
+        self.store = open_store(home, SystemClock())
+        self.store_id = self.store.store_id
+        super().__init__(home)
+
+    def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
+        return build_providers(self.home, store_id=store_id, notify=notify)[self.name]
+
+    def record(self, ref: RunRef, *, job: str = "job", index: int = 0) -> None:
+        """What the engine would have written down of a run that lives."""
+        row = Resource(ref.uid, "BatchJob", job, 1, 0, "{}", "{}", {}, {}, 5.0)
+        run = Run(
+            ref.run, ref.uid, index, 1, RunState.STARTING, self.name, ref.sandbox, "hash", "{}",
+            "p", 6.0,
+        )  # fmt: skip
+        fields = {name: getattr(run, name) for name in Run.__slots__}
+        live = Run(**{**fields, "state": RunState.RUNNING, "handle": ref.handle})
+        with self.store.transaction():
+            self.store.resources.put(row, expected_version=None)
+            self.store.runs.begin([run])
+            assert self.store.runs.advance(live)
+
+    async def fleetctl(self, *words: str, stdin: bytes | None = None) -> tuple[int, str, str]:
+        """A command, in a thread: it has an event loop of its own."""
+        out, talk = io.TextIOWrapper(io.BytesIO(), "utf-8", newline=""), io.StringIO()
+        code = await asyncio.to_thread(guarded, list(words), Screen(out, talk))
+        out.flush()
+        return code, out.buffer.getvalue().decode(errors="replace"), talk.getvalue()  # type: ignore[attr-defined]
+
+
+Tale = Callable[[VerbWorld], Awaitable[None]]
+
+
+def play(home: Path, provider: str, tale: Tale) -> None:
+    """Tell a tale; afterwards nothing of it lives."""
+
+    async def scene() -> None:
+        world = VerbWorld(home, provider)
+        try:
+            await tale(world)
+        finally:
+            await world.fleetctl("orphans", "--delete", "--all-stores", "--yes")
+            for run, handle in world.handles.items():
+                await world.provider.stop(RunRef(run, run, handle, 0, "uid-1"), grace_s=0.0)
+            await world.close()
+            world.store.close()
+            if provider == "local":
+                stop_keepers(home)
+
+    asyncio.run(scene())
+
+
+SLEEPS = Template(script="echo begun; exec sleep 600")
