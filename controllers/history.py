@@ -69,6 +69,7 @@ class History:
 
     __slots__ = (
         "_due",
+        "charged_usd",
         "failed",
         "failed_job",
         "failures",
@@ -92,6 +93,7 @@ class History:
         "taken",
         "unfinished",
         "unpriced",
+        "unpriced_s",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -116,6 +118,8 @@ class History:
         self.started = 0
         self.spent_usd = 0.0  # by all ended runs, wanted or not
         self.unpriced = 0  # ended runs that cost something unknown
+        self.unpriced_s = 0.0  # how long these lasted
+        self.charged_usd = 0.0  # what all ended runs count for in budgets
         self.first_result_at_s: float | None = None
         self.failed_job: Run | None = None  # a failure whose rule says FailJob
         self.refused: Run | None = None
@@ -196,6 +200,10 @@ class History:
         for run in open_runs:
             self._replay_sandbox(run, 1 + extra_uses[run.sandbox])
 
+    def charged(self, usd: float) -> None:
+        """An idle sandbox cost this much more, after the end of its last run."""
+        self.charged_usd += usd
+
     def sandbox_entered(self, run: Run) -> None:
         """The run is known to have begun in its sandbox."""
         self.sandboxes[run.sandbox] = replace(self.sandboxes[run.sandbox], last=run)
@@ -246,8 +254,11 @@ class History:
         cost_usd = run.cost_usd
         if cost_usd is None:
             self.unpriced += 1
+            if run.started_at_s is not None and run.ended_at_s is not None:
+                self.unpriced_s += max(0.0, run.ended_at_s - run.started_at_s)
         else:
             self.spent_usd += cost_usd
+        self.charged_usd += (run.usd if run.usd is not None else cost_usd) or 0.0
 
     def _replay_unit(self, rows: list[Replayed]) -> None:
         last = rows[-1].run

@@ -82,6 +82,8 @@ class Run:
     sandbox_open: bool = False  # ended, but its sandbox lives on and can take another task
     usd_per_s: float | None = None  # price of its sandbox when it began; None: unknown, never free
     placed: str = ""  # why it is at this provider; empty where there was no choice
+    # What it counts for in budgets: its worst case while it lives, its charge once it is over.
+    usd: float | None = None  # None: the price is not known, or nothing limits its time
 
     @property
     def cost_usd(self) -> float | None:

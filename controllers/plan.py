@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from controllers.budget import Denied
+
 # The reason of a run whose start waited at a full provider, and whose unit goes elsewhere.
 SPILLED_OVER = "SpilledOver"
 
@@ -50,6 +52,7 @@ class Start:
     reason: str
     placed: str = ""  # why it starts at this provider; empty where there is no choice
     spilled: bool = False  # a better place has no room
+    usd: float | None = None  # set aside for it: its worst case
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class Plan:
     crowded: tuple[str, ...] = ()  # providers where something would start if there were room
     # What this pass learned of providers without room.
     shortages: Mapping[str, Shortage] = field(default_factory=dict)
+    denied: Denied | None = None  # something would start if there were money
     extra: Mapping[str, object] = field(
         default_factory=dict
     )  # kind-specific status, such as a best trial

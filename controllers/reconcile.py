@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from controllers.budget import WITH_A_HINT, Denied
 from controllers.history import History, OpenSandbox
 from controllers.kind import Controller, Keep, Ordered, Policy, StopNow, Unit, Verdict, keep
 from controllers.model import Run, RunState
@@ -29,7 +30,7 @@ from controllers.plan import (
     Stop,
 )
 from controllers.seats import Seats, placed, spilled, spills_at_s
-from controllers.wish import Wish, revived
+from controllers.wish import Wish, deadline_at_s
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
 # at once.
@@ -88,7 +89,7 @@ def _end(wish: Wish, history: History, now_s: float) -> Plan | None:
     if verdict is None:
         return None
     phase = Phase.SUCCEEDED if verdict.succeeded else Phase.FAILED
-    summary = wish.controller.summary(history)
+    summary = {**wish.controller.summary(history), **_kept(wish)}
     if history.live or history.sandboxes:
         policy = wish.controller.policy
         wake_at_s = _deadline_at_s(wish, now_s) if verdict.waits_for_live else None
@@ -107,10 +108,12 @@ def _verdict(wish: Wish, history: History, now_s: float) -> Verdict | None:
     if history.refused is not None:
         return Verdict(False, "Refused", history.refused.message)
     policy = wish.controller.policy
-    deadline_at_s = _deadline_at_s(wish, now_s)
-    late = deadline_at_s is not None and now_s >= deadline_at_s
+    ends_at_s = _deadline_at_s(wish, now_s)
+    late = ends_at_s is not None and now_s >= ends_at_s
     # What was reached in time stays reached, also when nobody looked until after the deadline.
     verdict = wish.controller.verdict(history)
+    if verdict is None and _kept(wish):
+        return Verdict(False, "BudgetExceeded", wish.prior.over_budget)
     if verdict is None and late:
         text = f"activeDeadlineSeconds {policy.active_deadline_s:g} has passed"
         return Verdict(False, "DeadlineExceeded", text)
@@ -119,16 +122,14 @@ def _verdict(wish: Wish, history: History, now_s: float) -> Verdict | None:
     return verdict
 
 
+def _kept(wish: Wish) -> dict[str, object]:
+    """The object was ended by a budget: room that its own stopped runs make does not revive it."""
+    text = wish.prior.over_budget if wish.prior.generation == wish.generation else ""
+    return {"overBudget": text} if text else {}
+
+
 def _deadline_at_s(wish: Wish, now_s: float) -> float | None:
-    """Counts from the start of the present activity: suspending stops the clock, and resuming or
-    changing the spec of an object that was over starts it anew.
-    """
-    policy, prior = wish.controller.policy, wish.prior
-    if policy.active_deadline_s is None or policy.suspend:
-        return None
-    begins = prior.active_since_s is None or revived(prior, wish.generation)
-    since_s = now_s if begins or prior.active_since_s is None else prior.active_since_s
-    return since_s + policy.active_deadline_s
+    return deadline_at_s(wish.controller.policy, wish.prior, wish.generation, now_s)
 
 
 def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
@@ -170,6 +171,7 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     starts: list[Start] = []
     full = False
     crowded: Unit | None = None
+    denied: Denied | None = None
     for unit, reason in _wanted(controller, history, now_s):
         full = len(starts) == STARTS_PER_PASS_MAX
         reuse = idle[-1] if idle else None
@@ -181,7 +183,12 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
         if wish.room.paused or (reuse is None and where is None):
             crowded = unit
             break
-        start = _start(unit, history, reuse, policy, reason)
+        provider = reuse.provider if reuse is not None else where.provider if where else ""
+        paid = wish.purse.take(unit.index, provider)
+        if isinstance(paid, Denied):
+            denied = paid
+            break
+        start = replace(_start(unit, history, reuse, policy, reason), usd=paid.usd)
         if reuse is not None:
             starts.append(start)
             idle.pop()
@@ -204,6 +211,8 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     wake_at_s = now_s if full else _wake_at_s(wish, history, now_s)
     plan = _running(wish, history, (*stops, *closes, *starts), wake_at_s, now_s)
     plan = replace(plan, shortages=shortages)
+    if denied is not None:
+        return _denied(plan, wish, history, denied)
     return plan if crowded is None else _crowded(plan, wish, seats, crowded, now_s)
 
 
@@ -225,6 +234,36 @@ def _crowded(plan: Plan, wish: Wish, seats: Seats, unit: Unit, now_s: float) -> 
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
         # Where no place would do, anything that changes a place may help.
         crowded=tuple(it.provider for it in full or judged),
+    )
+
+
+def _denied(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:
+    """The same plan, saying what money the rest waits for; or the end of it all, where its budget
+    says so. The engine wakes it when money comes free.
+    """
+    text, _, _ = denied.message.partition(WITH_A_HINT)
+    if denied.cancel:
+        stops = (*_stop_all(history, "BudgetExceeded", wish.controller.policy),)
+        extra = {**plan.extra, "overBudget": text}
+        closes = _close_all(history, "BudgetExceeded")
+        # The next pass finds it over (`_kept`) and ends it; this one starts nothing any more.
+        return replace(
+            plan,
+            actions=(*stops, *closes),
+            message=text,
+            wake_at_s=0.0,
+            extra=extra,
+            denied=denied,
+        )
+    still = not plan.active and plan.reason in ("InProgress", "Waiting")
+    wakes = [at_s for at_s in (plan.wake_at_s, denied.until_s) if at_s is not None]
+    return replace(
+        plan,
+        reason=denied.reason if still else plan.reason,
+        message=denied.message if still else plan.message,
+        waiting_on=(text, *plan.waiting_on),
+        wake_at_s=min(wakes, default=None),
+        denied=denied,
     )
 
 

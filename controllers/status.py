@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from controllers.budget import WITH_A_HINT, Account
 from controllers.history import History
 from controllers.model import RunState
 from controllers.plan import TERMINAL_PHASES, Phase, Plan
@@ -29,6 +30,7 @@ def prior_of(status: Mapping[str, object]) -> Prior:
         active_since_s=_number(status.get("activeSince")),
         completed_at_s=_number(status.get("completionTime")),
         scratch_freed=status.get("scratchFreed") is True,
+        over_budget=str(status.get("overBudget") or ""),
     )
 
 
@@ -56,7 +58,7 @@ def status_of(
         "cached": 0,
         "retries": history.retries,
         "infraFailures": history.infra_failures,
-        "cost": {"actual": round(history.spent_usd, 6), "unpricedRuns": history.unpriced},
+        "cost": _cost(history),
         "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),
@@ -73,8 +75,10 @@ def status_of(
         ],
         "isolation": history.note or before.get("isolation", ""),
         "scratchFreed": False,
-        "conditions": _conditions(plan, before, now_s),
+        "conditions": _conditions(plan, wish, before, now_s),
     }
+    if wish.purse.own is not None:
+        status["budget"] = _budget(wish.purse.own, before)
     if history.last_failure is not None:
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
@@ -88,9 +92,36 @@ def _places(wish: Wish, history: History) -> list[str]:
     return list(dict.fromkeys([*candidates, *sorted(+history.placed)]))
 
 
-def _conditions(plan: Plan, before: Mapping[str, object], now_s: float) -> list[dict[str, object]]:
+def _cost(history: History) -> dict[str, object]:
+    """USD. reserved: what live runs may cost at worst; None when one of them has no limit."""
+    live = history.live.values()
+    unlimited = any(run.usd is None and run.usd_per_s != 0.0 for run in live)
+    reserved_usd = None if unlimited else sum(run.usd or 0.0 for run in live)
+    return {
+        "actual": round(history.spent_usd, 6),
+        "reserved": None if reserved_usd is None else round(reserved_usd, 6),
+        "unpricedRuns": history.unpriced,
+    }
+
+
+def _budget(own: Account, before: Mapping[str, object]) -> dict[str, object]:
+    """Of the object's own `budget`, in USD. warned stays at the highest level that was said."""
+    known = before.get("budget")
+    said = known.get("warned") if isinstance(known, dict) else 0
+    same = isinstance(known, dict) and known.get("maxCost") == own.cap.max_usd
+    return {
+        "maxCost": own.cap.max_usd,
+        "used": round(own.charged_usd, 6),
+        "left": round(own.left_usd, 6),
+        "warned": max(_int(said), own.warned) if same else own.warned,
+    }
+
+
+def _conditions(
+    plan: Plan, wish: Wish, before: Mapping[str, object], now_s: float
+) -> list[dict[str, object]]:
     """Kubernetes Job's conditions, so that `wait --for=condition=Complete` means what people
-    expect.
+    expect; and whether money is left, where a budget limits it.
     """
     old = {
         item["type"]: item
@@ -103,21 +134,44 @@ def _conditions(plan: Plan, before: Mapping[str, object], now_s: float) -> list[
         ("Failed", Phase.FAILED),
         ("Suspended", Phase.SUSPENDED),
     ):
-        value = "True" if plan.phase is phase else "False"
-        if value == "False" and name not in old:
-            continue
-        known = old.get(name)
-        since = known["lastTransitionTime"] if known and known["status"] == value else now_s
-        out.append(
-            {
-                "type": name,
-                "status": value,
-                "reason": plan.reason if value == "True" else "",
-                "message": plan.message if value == "True" else "",
-                "lastTransitionTime": since,
-            }
-        )
+        holds = plan.phase is phase
+        if holds or name in old:
+            said = (plan.reason, plan.message) if holds else ("", "")
+            out.append(_condition(name, holds, said, old, now_s))
+    if wish.purse.accounts:
+        over = _over(plan, wish)
+        out.append(_condition("BudgetOK", not any(over), over, old, now_s))
     return out
+
+
+def _over(plan: Plan, wish: Wish) -> tuple[str, str]:
+    """Reason and sentence of the budget that is used up; both empty when none is."""
+    denied = plan.denied
+    # While something runs, a start that waits for what that holds lacks nothing.
+    if denied is not None and (denied.for_good or not plan.active):
+        return denied.reason, denied.message.partition(WITH_A_HINT)[0]
+    if wish.prior.over_budget and wish.prior.generation == wish.generation:
+        return "BudgetExceeded", wish.prior.over_budget
+    return next((account.over for account in wish.purse.accounts if any(account.over)), ("", ""))
+
+
+def _condition(
+    name: str,
+    holds: bool,
+    said: tuple[str, str],
+    old: Mapping[object, Mapping[str, object]],
+    now_s: float,
+) -> dict[str, object]:
+    value = "True" if holds else "False"
+    known = old.get(name)
+    same = known is not None and known["status"] == value
+    return {
+        "type": name,
+        "status": value,
+        "reason": said[0],
+        "message": said[1],
+        "lastTransitionTime": known["lastTransitionTime"] if known and same else now_s,
+    }
 
 
 def _number(value: object) -> float | None:

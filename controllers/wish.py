@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controllers.kind import Controller
+from controllers.budget import Purse
+from controllers.kind import Controller, Policy
 from controllers.placing import Offer, Vacancy
 from controllers.plan import TERMINAL_PHASES, Phase, Shortage
 
@@ -46,6 +47,7 @@ class Prior:
     active_since_s: float | None = None  # start of the present activity: deadline counts from here
     completed_at_s: float | None = None
     scratch_freed: bool = False
+    over_budget: str = ""  # why a budget with onExceeded Cancel ended it, under `generation`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,18 @@ class Wish:
     shortages: Mapping[str, Shortage] = field(default_factory=dict)  # provider -> what was learned
     room: Room = Room()
     swept: bool = False  # all that its runs left at providers, logs too, is freed
+    purse: Purse = field(default_factory=Purse)  # what the pass may spend; taken from as it decides
+
+
+def deadline_at_s(policy: Policy, prior: Prior, generation: int, now_s: float) -> float | None:
+    """Counts from the start of the present activity: suspending stops the clock, and resuming or
+    changing the spec of an object that was over starts it anew.
+    """
+    if policy.active_deadline_s is None or policy.suspend:
+        return None
+    begins = prior.active_since_s is None or revived(prior, generation)
+    since_s = now_s if begins or prior.active_since_s is None else prior.active_since_s
+    return since_s + policy.active_deadline_s
 
 
 def revived(prior: Prior, generation: int) -> bool:

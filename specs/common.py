@@ -12,6 +12,7 @@ from specs.policies import (
     Backoff,
     FailurePolicy,
     FailureRule,
+    OwnBudget,
     Retry,
     SandboxPolicy,
     SuccessPolicy,
@@ -27,6 +28,7 @@ __all__ = [
     "FailurePolicy",
     "FailureRule",
     "Metadata",
+    "OwnBudget",
     "Placement",
     "Retry",
     "SandboxPolicy",
@@ -126,4 +128,7 @@ class Execution(Spec):
     )
     sandbox: SandboxPolicy = Field(
         default_factory=SandboxPolicy, description="How many tasks a sandbox runs; default one."
+    )
+    budget: OwnBudget | None = Field(
+        default=None, description="What all its runs may cost; default: no limit of its own."
     )

@@ -46,6 +46,7 @@ KINDS: dict[str, Kind] = {
     ),
     "Volume": Kind("Volume", "volumes", ("vol",), "specs.volume:VolumeSpec"),
     "Function": Kind("Function", "functions", ("fn",), "specs.function:FunctionSpec"),
+    "Budget": Kind("Budget", "budgets", ("bud",), "specs.budget:BudgetSpec"),
     "Secret": Kind("Secret", "secrets", (), "specs.secret:SecretSpec"),
     "Provider": Kind("Provider", "providers", ("prov",), "specs.provider:ProviderSpec"),
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from specs.quantities import parse_indexes
 from specs.scalars import Float, Int, NonEmptyText, PositiveCount, PositiveDuration, Spec
@@ -131,3 +132,49 @@ class SandboxPolicy(Spec):
         if value != "all" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ValueError("it must be a number from 1, or `all`")
         return value
+
+
+def _usd(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("it must be a number of US dollars, such as `25` or `0.5`")
+    return float(value)
+
+
+def _levels(value: Any) -> Any:
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _rise(value: tuple[int, ...]) -> tuple[int, ...]:
+    if any(second <= first for first, second in pairwise(value)):
+        raise ValueError("the percentages must rise, each given once")
+    return value
+
+
+# Above it a number is a slip of the pen, and cents are lost in the digits of a float.
+USD_MAX = 1e9
+Usd = Annotated[float, BeforeValidator(_usd), Field(gt=0, le=USD_MAX)]
+WarnLevels = Annotated[
+    tuple[Annotated[Int, Field(ge=1, le=100)], ...],
+    Field(max_length=10),
+    BeforeValidator(_levels),
+    AfterValidator(_rise),
+]
+OnExceeded = Literal["Suspend", "Cancel", "Warn"]
+
+
+class OwnBudget(Spec):
+    """What one object may cost, over all its runs and changes. A run starts only when its worst
+    case still fits.
+    """
+
+    max_cost: Usd = Field(description="US dollars that all runs together may cost.")
+    currency: Literal["USD"] = Field(default="USD", description="Always `USD`.")
+    warn_at: WarnLevels = Field(
+        default=(80,),
+        description="Percent at which an event warns, as `80` or `[50, 80]`; default 80.",
+    )
+    on_exceeded: OnExceeded = Field(
+        default="Suspend",
+        description="Suspend starts nothing more, Cancel fails the object, Warn only says so;"
+        " default Suspend.",
+    )

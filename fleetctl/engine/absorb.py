@@ -69,6 +69,7 @@ class Absorber:
             assert fresh, f"run {run.name} was not live in the store"
         for run in self._closed.values():
             runs.advance(run, from_states=frozenset({run.state}))
+        self._engine.budgets.write()
         self.forget()
 
     def forget(self) -> None:
@@ -290,7 +291,7 @@ class Absorber:
         last = track.history.sandboxes[sandbox].last
         track.history.sandbox_closed(sandbox)
         track.calls.pop(last.name, None)
-        self._let_go(last)
+        self._let_go(track, last, self._engine.clock.now_s())
 
     def _entered(self, track: Track, run: Run) -> None:
         """The run has begun: from now on it speaks for its sandbox, and the one before no more."""
@@ -298,11 +299,14 @@ class Absorber:
         last = track.history.sandboxes[run.sandbox].last
         track.history.sandbox_entered(run)
         if last.name != run.name:
-            self._let_go(last)
+            until_s = run.started_at_s if run.started_at_s is not None else run.created_at_s
+            self._let_go(track, last, until_s)
 
-    def _let_go(self, last: Run) -> None:
+    def _let_go(self, track: Track, last: Run, until_s: float) -> None:
+        """last: what a sandbox executed last, which held it until then."""
         self._engine.owner_of.pop(last.name, None)
-        self._closed[last.name] = replace(last, sandbox_open=False)
+        paid = self._engine.budgets.idled(track, last, until_s)
+        self._closed[last.name] = replace(paid, sandbox_open=False)
 
     def _settled_by_end(self, last: Run, fact: Observed) -> bool:
         """A look-up may miss what is younger than the bound, even if an earlier one did not."""
@@ -318,6 +322,7 @@ class Absorber:
 
     def _end(self, track: Track, run: Run, result: str | None) -> None:
         assert track.history is not None and track.controller is not None
+        run = self._engine.budgets.ended(track, run, track.calls.get(run.name))
         latest = track.latest.pop(run.name, {})
         score = score_of(track.controller, run, result, lambda: latest)
         if run.state is not RunState.SUCCEEDED:

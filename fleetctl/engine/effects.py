@@ -117,6 +117,8 @@ class Effects:
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
             return
         call.busy = "start"
+        if call.nothing_made:
+            call.held_from_s = now_s  # the first that may make its sandbox
         cancelled = StartUnknown(run.name, "the start was cancelled")
         self._spawn(run.name, self._start(track, run), cancelled)
 

@@ -22,6 +22,7 @@ from controllers.model import RunState
 from fleetctl.clock import Clock
 from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.admission import Admission
+from fleetctl.engine.budgets import Budgets
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.facts import AssetReplied, Fact
 from fleetctl.engine.guard import NoAnswer
@@ -80,6 +81,7 @@ class Engine:
         self.passes = Passes(self)
         self.market = Market(self)
         self.admission = Admission(self)
+        self.budgets = Budgets(self)
 
     # -- what others call --------------------------------------------------------------------------
 
@@ -204,6 +206,7 @@ class Engine:
         self.owner_of.clear()
         self._inbox.clear()
         self.passes.wished.clear()
+        self.budgets.load()
         self._watched, _ = self.store.resources.watch(0)
         for resource in self.store.resources.list():
             track = self.tracks[resource.uid] = track_of(resource)
@@ -239,10 +242,12 @@ class Engine:
                 touched = self._absorb(facts, now_s)
                 # A pass may read rows back, so they must say what was just absorbed.
                 self.absorber.write()
-                roomy = self.admission.count(now_s)
+                roomy = [*self.admission.count(now_s), *self.budgets.count(now_s)]
                 done = dict.fromkeys([*keys, *touched, *roomy])
                 for uid in done:
                     self.queue.discard(uid)
+                    self._pass(uid, now_s)
+                for uid in self.budgets.changed():
                     self._pass(uid, now_s)
                 self.absorber.write()
                 self.store.events.record(self.events)

@@ -31,6 +31,7 @@ from controllers.plan import (
 from controllers.reconcile import reconcile
 from controllers.status import status_of
 from controllers.wish import Wish
+from fleetctl.engine.budgets import BUDGET
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.names import run_name
 from fleetctl.engine.providing import provider_status, say_spills
@@ -52,7 +53,7 @@ class Passes:
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
-        track = self._fresh_track(uid)
+        track = self.fresh_track(uid)
         if track is None:
             return
         resource = track.resource
@@ -66,6 +67,12 @@ class Passes:
                 return
         if track.spec is None and track.history is None:
             self.read(track)
+        if resource.kind == BUDGET:
+            if resource.deleted_at_s is not None:
+                self._drop(track)
+            else:
+                self._write_status(track, self._engine.budgets.status(track, now_s))
+            return
         if track.controller is None:
             plan = reconcile_asset(self._asset_wish(track))
             self._carry_out(track, plan, now_s)
@@ -90,12 +97,15 @@ class Passes:
         say_spills(self._engine, track, plan)
         if plan.crowded:
             self._engine.admission.crowded(track, plan.crowded)
+        if plan.denied is not None:
+            self._engine.budgets.denied(track)
         if plan.wake_at_s is not None:
             self._engine.queue.add(uid, max(plan.wake_at_s, now_s))
         if uid in self._engine.tracks and not plan.final:
             before = track.status
             after = status_of(plan, wish, track.history, before, now_s)
             self._say_changes(track, before, plan)
+            self._engine.budgets.say(track, wish.purse, after)
             self._write_status(track, after)
         elif uid in self._engine.tracks and track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
@@ -111,7 +121,7 @@ class Passes:
         load(track, self._engine.store.runs)
         self._own(track)
 
-    def _fresh_track(self, uid: str) -> Track | None:
+    def fresh_track(self, uid: str) -> Track | None:
         """The track with the newest row; rebuilt when the spec changed, dropped when the row is
         gone.
         """
@@ -166,6 +176,7 @@ class Passes:
             offers=engine.market.offers(track),
             shortages=track.shortages,
             room=engine.admission.room(now_s),
+            purse=engine.budgets.purse(track, now_s),
             swept=track.asset.swept,
         )
 
@@ -265,6 +276,7 @@ class Passes:
             created_at_s=now_s,
             usd_per_s=self._engine.market.price(start.provider, template),
             placed=start.placed,
+            usd=start.usd,
         )
 
     def _stop(self, track: Track, stop: Stop, now_s: float) -> None:

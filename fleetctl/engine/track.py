@@ -103,6 +103,7 @@ class Call:
     short_since_s: float | None = None  # since when its start is told that there is no room
     # Every answer so far says that no sandbox was made; a restart knows of no answer.
     nothing_made: bool = False
+    held_from_s: float | None = None  # begin of the first start that may have made one
 
 
 @dataclass(slots=True)

@@ -55,6 +55,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "maxTrialCount": ("trials",),
     "maxTrials": ("trials",),
     "maxWorkers": ("parallelism",),
+    "limit": ("maxCost",),
+    "maxSpend": ("maxCost",),
     "mem": ("memory",),
     "mount": ("mountPath",),
     "mounts": ("volumes",),
@@ -105,12 +107,12 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 # Known by design and refused, so that nothing a person relies on is silently left out.
 NOT_YET_FIELDS = frozenset(
     {
-        "artifacts", "budget", "cache", "elastic", "metrics",
+        "artifacts", "cache", "elastic", "metrics",
         "notify", "numProcPerNode", "pool", "priority", "queueName", "region", "repeats",
         "restartScope", "results", "resume", "spotPolicy", "stopWhen",
     }
 )  # fmt: skip
-NOT_YET_KINDS = frozenset({"Budget", "Pool", "Queue", "Source"})
+NOT_YET_KINDS = frozenset({"Pool", "Queue", "Source"})
 
 # Fields for which no name is the answer.
 HINTS = {

@@ -122,6 +122,28 @@ class RunStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the ended runs of one day, of objects with these labels, are charged."""
+
+    day: int  # since 1970, UTC
+    labels: dict[str, str]
+    usd: float
+    unpriced_s: float = 0.0
+
+
+class LedgerStore(Protocol):
+    """Spending that outlives its objects: dropping a resource takes nothing out of it."""
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """To what is there for the same day and labels."""
+        ...
+
+    def entries(self) -> Sequence[Entry]:
+        """All, oldest first; one for each day and set of labels."""
+        ...
+
+
 class EventStore(Protocol):
     def record(self, events: Sequence[EventRow]) -> None:
         """Append, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable against
@@ -156,6 +178,9 @@ class Store(Protocol):
 
     @property
     def runs(self) -> RunStore: ...
+
+    @property
+    def ledger(self) -> LedgerStore: ...
 
     @property
     def events(self) -> EventStore: ...

@@ -17,6 +17,7 @@ from fleetctl.stores import statedir
 from fleetctl.stores.base import DiskFull, Store
 from fleetctl.stores.sqlite_errors import explain
 from fleetctl.stores.sqlite_events import SqliteEvents, drop_orphans
+from fleetctl.stores.sqlite_ledger import SqliteLedger
 from fleetctl.stores.sqlite_resources import SqliteResources
 from fleetctl.stores.sqlite_runs import SqliteRuns
 from fleetctl.stores.sqlite_session import Files, Hook, Hooks, Session, superseded
@@ -32,6 +33,7 @@ class SqliteStore:
         self._lock = lock
         self._resources = SqliteResources(session)
         self._runs = SqliteRuns(session)
+        self._ledger = SqliteLedger(session)
         self._events = SqliteEvents(session)
 
     @property
@@ -50,6 +52,10 @@ class SqliteStore:
     @property
     def runs(self) -> SqliteRuns:
         return self._runs
+
+    @property
+    def ledger(self) -> SqliteLedger:
+        return self._ledger
 
     @property
     def events(self) -> SqliteEvents:

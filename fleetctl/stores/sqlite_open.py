@@ -177,6 +177,9 @@ _UPGRADES = {
     1: (
         "ALTER TABLE runs ADD COLUMN usd_per_s REAL",
         "ALTER TABLE runs ADD COLUMN placed INTEGER",
+        "ALTER TABLE runs ADD COLUMN usd REAL",
+        "CREATE TABLE ledger (day INTEGER NOT NULL, labels TEXT NOT NULL, usd REAL NOT NULL,"
+        " unpriced_s REAL NOT NULL, PRIMARY KEY (day, labels)) WITHOUT ROWID",
     )
 }
 

@@ -60,11 +60,21 @@ CREATE TABLE runs (
     message TEXT NOT NULL,
     usd_per_s REAL,                -- NULL = the price is not known
     placed INTEGER,                -- words: why it is at this provider; NULL = there was no choice
+    usd REAL,                      -- of budgets: the worst case while live, the charge once over
     params_hash TEXT NOT NULL,
     params TEXT NOT NULL           -- last: the one that can be long
 );
 CREATE UNIQUE INDEX runs_attempt ON runs (rid, idx, attempt);
 CREATE INDEX runs_live ON runs (rid) WHERE state <= 2;
+
+-- What ended runs are charged: outlives them and their objects, for budgets over a period.
+CREATE TABLE ledger (
+    day INTEGER NOT NULL,          -- since 1970, UTC
+    labels TEXT NOT NULL,          -- JSON object, keys sorted: those of the object when it ended
+    usd REAL NOT NULL,
+    unpriced_s REAL NOT NULL,      -- seconds whose price nobody knew
+    PRIMARY KEY (day, labels)
+) WITHOUT ROWID;
 
 CREATE TABLE results (
     run_id INTEGER PRIMARY KEY,

@@ -54,7 +54,7 @@ def words(*line: str) -> list[str]:
     [
         (["exp"], ["explain"]),
         (["help", "exp"], ["explain"]),
-        (["get", "b"], ["batchjobs"]),
+        (["get", "b"], ["batchjobs", "budgets"]),
         (["get", "j"], ["job", "jobs"]),
         (["get", "job/al"], ["job/alpha", "job/alps"]),
         (["get", "jobs", "alph"], ["alpha"]),

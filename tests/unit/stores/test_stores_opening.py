@@ -381,14 +381,16 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 
 def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> None:
     state = home / places.STATE_DB
-    for column in ("usd_per_s", "placed"):
+    for column in ("usd_per_s", "placed", "usd"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
+    alter(state, "DROP TABLE ledger")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 1")
     with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:
         reader.resources()
     store = open_store(home, FixedClock())
     runs = [run for run, _ in store.runs.of("u1")]
+    assert store.ledger.entries() == []
     store.close()
     assert [run.usd_per_s for run in runs] == [None] * 200
     with Reader(home) as reader:

@@ -1,0 +1,37 @@
+"""Budget: what all objects with certain labels may cost in a day, a week, a month, or ever."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specs.common import LabelKey, LabelValue
+from specs.policies import OnExceeded, Usd, WarnLevels
+from specs.scalars import Spec
+
+
+class BudgetSpec(Spec):
+    """A cap over many objects, also over those that were deleted since. A run starts only when its
+    worst case fits into every Budget that selects its object.
+    """
+
+    selector: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict,
+        description="Labels that an object must have, all of them; default: every object.",
+    )
+    period: Literal["day", "week", "month", "total"] = Field(
+        default="month",
+        description="When counting begins anew, in UTC; a week begins on Monday; default month.",
+    )
+    max_cost: Usd = Field(description="US dollars that the runs of a period may cost.")
+    currency: Literal["USD"] = Field(default="USD", description="Always `USD`.")
+    warn_at: WarnLevels = Field(
+        default=(80,),
+        description="Percent at which an event warns, as `80` or `[50, 80]`; default 80.",
+    )
+    on_exceeded: OnExceeded = Field(
+        default="Suspend",
+        description="Suspend starts nothing more, Cancel fails the object, Warn only says so;"
+        " default Suspend.",
+    )
