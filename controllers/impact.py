@@ -33,6 +33,8 @@ class Impact:
     to_run: int | None
     over: bool  # what was done is enough under the new spec, so nothing starts
     spared: int  # of those replaced: what `rollout: FinishRunning` would let end
+    controller: Controller  # that was asked
+    history: History  # that it was asked about
 
     @property
     def destroyed(self) -> tuple[Run, ...]:
@@ -64,6 +66,8 @@ def impact(controller: Controller, history: History) -> Impact:
         to_run=to_run,
         over=over,
         spared=sum(1 for run in replaced if _template_alone(controller, run)),
+        controller=controller,
+        history=history,
     )
 
 

@@ -33,7 +33,7 @@ SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...] [--wait [--timeout TIME]] [--dry-run]\n"
+        usage="-f FILE|DIR|- [-f ...] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
         "       [--prune --applyset NAME] [--yes]",
         summary=(
             "Make the world look like these files. Applying them twice changes nothing.\n"
@@ -53,6 +53,8 @@ def parser(verb: str) -> Parser:
         "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
         help="a manifest, a directory of manifests, or - for stdin; may be repeated",
     )  # fmt: skip
+    made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
+    made.add_argument("--plan", metavar="FILE", help="the same")
     made.add_argument("--wait", action="store_true", help="follow the objects until they end")
     made.add_argument(
         "--timeout", type=duration_s, metavar="TIME", help="with --wait: give up after this"
@@ -101,15 +103,20 @@ def _rollout(text: str) -> str:
 def run(args: Namespace, screen: Screen) -> int:
     if args.timeout is not None and not args.wait:
         raise UsageError("--timeout limits --wait, which is missing", hint="add --wait")
-    if not args.files:
-        raise UsageError("`-f/--filename` is missing", hint="fleetctl apply -f FILE")
+    if args.plan and args.saved:
+        raise UsageError("one plan at a time", hint=f"fleetctl apply {args.saved}")
+    saved = args.plan or args.saved or ""
+    if bool(args.files) == bool(saved):
+        raise UsageError(
+            "`fleetctl apply` takes either -f FILE or a saved plan",
+            hint="fleetctl apply -f FILE" if not args.files else "",
+        )
     if args.prune and not args.applyset:
         raise UsageError(
             "--prune needs --applyset NAME: only what was applied with that name can go",
             hint="apply the same files once with `--applyset NAME` alone, then prune",
         )
-    documents = documents_of(args.files)
-    order = order_of(args)
+    documents, order = _wish(args, saved)
     if args.dry_run == CLIENT:
         from fleetctl.cli.dryrun import dry_run
 
@@ -128,6 +135,23 @@ def run(args: Namespace, screen: Screen) -> int:
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")
     return 0
+
+
+def _wish(args: Namespace, saved: str) -> tuple[list[Document], dict[str, object]]:
+    """The manifests and how to apply them: from the command line, or from a plan."""
+    order = order_of(args)
+    if not saved:
+        return documents_of(args.files), order
+    from fleetctl.cli.savedplan import load
+
+    changed = sorted(order.keys() - {"yes", "dryRun"})
+    if changed:
+        raise UsageError(
+            "a saved plan is applied as it was made; its own flags say how",
+            hint="make the plan again with them",
+        )
+    plan = load(saved)
+    return plan.documents, {**plan.order, **order}
 
 
 def order_of(args: Namespace) -> dict[str, object]:

@@ -162,6 +162,15 @@ def count(text: str) -> int:
     return int(text)
 
 
+def money(text: str) -> float:
+    """`25`, `25.50` or `25USD`, in USD. Raises ArgumentTypeError."""
+    number = text.removesuffix("USD").removeprefix("$").strip()
+    whole, _, part = number.partition(".")
+    if not (whole + part).isdigit() or not (whole + part).isascii() or len(number) > 12:
+        raise argparse.ArgumentTypeError(f"`{text}` is no amount; write it as 25 or 25USD")
+    return float(number)
+
+
 class Term(NamedTuple):
     """One part of a label selector."""
 

@@ -28,6 +28,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "apply": Verb("apply", "make the world look like these files"),
+    "plan": Verb("plan", "show what an apply would do, where, and what it would cost"),
     "diff": Verb("diff", "show how what is stored differs from these files"),
     "validate": Verb("validate", "check files without storing anything"),
     "get": Verb("get", "list objects, tasks and attempts"),

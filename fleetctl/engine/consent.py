@@ -44,6 +44,13 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
         raise NeedsConsent(losses, hint=f"add --yes to do it all the same{rest}")
 
 
+def approvable(changes: Sequence[Change]) -> list[str]:
+    """What a plan shows as lost, so that its apply need not ask again: see `check`."""
+    runs = [run.name for change in changes for run in _destroyed(change)]
+    volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
+    return sorted([*runs, *volumes])
+
+
 def deletes_data(resource: Resource) -> bool:
     """Whether the data of a volume goes with it."""
     if resource.kind != "Volume":

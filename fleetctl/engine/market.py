@@ -6,7 +6,7 @@ What a person says in a Provider object comes before what the provider says itse
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from controllers.kind import Controller
@@ -16,6 +16,7 @@ from fleetctl.engine import functions
 from fleetctl.engine.track import Track
 from fleetctl.errors import Unavailable
 from fleetctl.prices import own
+from fleetctl.providers.base import Backend
 from specs.kinds import parse_spec
 from specs.provider import ProviderSpec
 from specs.template import Template
@@ -88,25 +89,15 @@ class Market:
         if only:
             # Where there is no choice the provider itself refuses, and says it best.
             return Offer(price)
-        lacks = track.refusals.get((digest, provider)) or self._lacks(provider, whole)
-        return Offer(price, lacks)
+        backend = self._engine.providers[provider]
+        refused = track.refusals.get((digest, provider))
+        return Offer(price, refused or lacks(provider, backend, whole, self._volume))
 
     def _usd_per_s(self, provider: str, template: Template) -> float | None:
-        said = self.said.get(provider)
-        if said is not None and said.prices is not None:
-            return own.usd_per_s(said.prices, template.resources)
-        return self._engine.providers[provider].usd_per_s(template)
+        return charged(self._engine.providers[provider], self.said.get(provider), template)
 
-    def _lacks(self, provider: str, template: Template) -> str:
-        backend = self._engine.providers[provider]
-        if template.is_function and not backend.contract.functions:
-            return f"provider `{provider}` has no functions"
-        for mount in template.volumes:
-            volume = self._engine.store.resources.get("Volume", mount.name)
-            kept = getattr(parse_spec("Volume", volume.spec), "provider", "") if volume else ""
-            if kept and kept != provider:
-                return f"volume `{mount.name}` is kept on `{kept}`"
-        return backend.lacks(template)
+    def _volume(self, name: str) -> Resource | None:
+        return self._engine.store.resources.get("Volume", name)
 
     def _spec(self, resource: Resource) -> ProviderSpec | None:
         key = (resource.uid, resource.generation)
@@ -120,6 +111,30 @@ class Market:
             return None
         assert isinstance(spec, ProviderSpec)
         return spec
+
+
+def charged(backend: Backend, said: ProviderSpec | None, template: Template) -> float | None:
+    """USD a second of one sandbox, by its Provider object before the provider itself."""
+    if said is not None and said.prices is not None:
+        return own.usd_per_s(said.prices, template.resources)
+    return backend.usd_per_s(template)
+
+
+def lacks(
+    provider: str,
+    backend: Backend,
+    template: Template,
+    volume_named: Callable[[str], Resource | None],
+) -> str:
+    """Why this template can never run there, as far as is known without asking; or empty."""
+    if template.is_function and not backend.contract.functions:
+        return f"provider `{provider}` has no functions"
+    for mount in template.volumes:
+        volume = volume_named(mount.name)
+        kept = getattr(parse_spec("Volume", volume.spec), "provider", "") if volume else ""
+        if kept and kept != provider:
+            return f"volume `{mount.name}` is kept on `{kept}`"
+    return backend.lacks(template)
 
 
 def _templates(controller: Controller) -> list[tuple[str, Template]]:

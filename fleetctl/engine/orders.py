@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 from fleetctl.engine.applying import Change, Order
 from fleetctl.engine.pruning import Pruning
 from fleetctl.errors import Conflict, UsageError
 from fleetctl.stores.base import Stored
+from specs.hashing import canonical_json
 
 ROLLOUTS = ("Replace", "FinishRunning")
 
@@ -73,6 +75,10 @@ def expect(request: Request, stored: Stored, changes: Sequence[Change]) -> None:
             raise _moved(f"{key} is not touched any more")
         if planned[key] != standing(found[key]):
             raise _moved(f"{key} changed since")
+    wishes = expected.get("wishes")
+    if isinstance(wishes, dict) and wishes != wished(changes):
+        differ = [it for it in wishes if wishes[it] != wished(changes).get(it)]
+        raise _moved(f"a file that {', '.join(differ[:3])} names has changed")
 
 
 def standing(change: Change) -> list[object]:
@@ -81,6 +87,17 @@ def standing(change: Change) -> list[object]:
     if before is None:
         return [change.outcome, "", 0]
     return [change.outcome, before.uid, before.generation]
+
+
+def wished(changes: Sequence[Change]) -> dict[str, str]:
+    """A digest of what each object is to become, with all that its manifest reads in."""
+    return {
+        it.key: _digest([it.after.spec, it.after.labels, it.after.annotations]) for it in changes
+    }
+
+
+def _digest(value: object) -> str:
+    return sha256(canonical_json(value).encode()).hexdigest()
 
 
 def _moved(how: str) -> Conflict:

@@ -73,3 +73,15 @@ SELECT uid, at_s, kind, reason, message, count FROM events WHERE uid = ? ORDER B
 
 -- name: events
 SELECT uid, at_s, kind, reason, message, count FROM events ORDER BY at_s DESC, seq DESC LIMIT ?;
+
+-- name: durations_of_template
+-- Seconds of the newest runs that succeeded with a template, whoever's they were.
+SELECT ended_at_s - started_at_s FROM runs
+WHERE template_hash = (SELECT word_id FROM words WHERE word = ?) AND state = 3
+    AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
+ORDER BY run_id DESC LIMIT ?;
+
+-- name: durations_of_object
+SELECT ended_at_s - started_at_s FROM runs JOIN resources USING (rid)
+WHERE uid = ? AND state = 3 AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
+ORDER BY run_id DESC LIMIT ?;

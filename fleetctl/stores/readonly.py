@@ -6,44 +6,74 @@ there is no store yet, it is empty.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl import home as places
 from fleetctl.clock import SystemClock
+from fleetctl.stores import queries
 from fleetctl.stores.base import Stored
 from fleetctl.stores.reader import connect_readonly
 from fleetctl.stores.sqlite import open_memory_store
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain
 from fleetctl.stores.sqlite_open import Identity
 from fleetctl.stores.sqlite_resources import SqliteResources
 from fleetctl.stores.sqlite_runs import SqliteRuns
 from fleetctl.stores.sqlite_session import Files, Hooks, Session
 
+PAST_RUNS_MAX = 5000  # the newest; more change no percentile that a person cares for
+
 
 class Snapshot:
     """Resources and runs as they are now. A verb that writes fails: it is outside a transaction."""
 
-    def __init__(self, session: Session) -> None:
-        self.store_id = session.identity.store_id
-        self.resources = SqliteResources(session)
-        self.runs = SqliteRuns(session)
+    def __init__(self, stored: Stored, connection: sqlite3.Connection | None) -> None:
+        self.store_id = stored.store_id if connection is not None else ""
+        self.resources = stored.resources
+        self.runs = stored.runs
+        self._connection = connection
+
+    def durations_of_template(self, template_hash: str) -> list[float]:
+        """Seconds that runs with this template took which succeeded, the newest first."""
+        return self._durations("durations_of_template", template_hash)
+
+    def durations_of_object(self, uid: str) -> list[float]:
+        return self._durations("durations_of_object", uid)
+
+    def _durations(self, query: str, about: str) -> list[float]:
+        if self._connection is None:
+            return []
+        sql = queries.named("reader.sql")[query]
+        return [took for (took,) in self._connection.execute(sql, (about, PAST_RUNS_MAX))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    store_id: str
+    resources: SqliteResources
+    runs: SqliteRuns
 
 
 @contextmanager
-def open_readonly(home: Path) -> Iterator[Stored]:
+def open_readonly(home: Path) -> Iterator[Snapshot]:
     """Raises StoreError when the files are damaged, foreign, or of another version."""
     path = home / places.STATE_DB
     connection = connect_readonly(path)
     if connection is None:
-        yield open_memory_store(SystemClock())
+        yield Snapshot(open_memory_store(SystemClock()), None)
         return
     try:
         # One transaction, so that everything is of one moment.
         connection.execute("BEGIN")
         found = connection.execute("SELECT store_id, epoch, changes FROM store").fetchone()
-        yield Snapshot(
-            Session(Files(connection, connection, path), Identity(*found), SystemClock(), Hooks())
-        )
+        files = Files(connection, connection, path)
+        session = Session(files, Identity(*found), SystemClock(), Hooks())
+        rows = _Rows(session.identity.store_id, SqliteResources(session), SqliteRuns(session))
+        yield Snapshot(rows, connection)
+    except READ_FAILURES as error:
+        raise explain(error, path) from error
     finally:
         connection.close()

@@ -1,0 +1,131 @@
+"""`fleetctl plan`: what an apply would do, where it would run and what it would cost.
+
+Offline: needs no controller, no account and no network, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.files import documents_of
+from fleetctl.cli.flags import Parser, add_output, money
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import safe
+from fleetctl.errors import FleetctlError, Refused
+from fleetctl.home import home
+
+if TYPE_CHECKING:
+    from fleetctl.planning.report import Report
+
+NO_CHANGE, ERROR, CHANGES = 0, 1, 2
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="-f FILE|DIR|- [-f ...] [--out FILE] [-o text|json|markdown] [--detailed-exitcode]",
+        summary=(
+            "Show what an apply would do, where it would run and what it would cost, before the\n"
+            "first dollar. Works offline: no account, no controller, nothing is changed."
+        ),
+        examples=(
+            "fleetctl plan -f sweep.yaml",
+            "fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan",
+            "fleetctl plan -f jobs/ -o markdown > comment.md",
+        ),
+        codes="0 ok, 2 a manifest is wrong, 3 refused (prune guard, --max-cost), 4 no such file;\n"
+        "  with --detailed-exitcode: 0 no change, 1 error, 2 changes",
+    )
+    made.add_argument(
+        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
+        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+    )  # fmt: skip
+    add_output(made, "text", "json", "markdown")
+    made.add_argument("--out", metavar="FILE", help="keep the plan, for `fleetctl apply FILE`")
+    made.add_argument(
+        "--detailed-exitcode", action="store_true", help="0 no change, 1 error, 2 changes"
+    )
+    made.add_argument(
+        "--max-cost", type=money, metavar="USD",
+        help="refuse (3) when it may cost more, or when nobody knows",
+    )  # fmt: skip
+    made.add_argument("--applyset", default="", metavar="NAME", help="as apply has it")
+    made.add_argument(
+        "--prune", action="store_true", help="also destroy what left the files of the set"
+    )
+    made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
+    made.add_argument("--take-over", action="store_true", help="as apply has it")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    try:
+        changes = _plan(args, screen)
+    except FleetctlError as error:
+        if not args.detailed_exitcode:
+            raise
+        screen.error(str(error), hint=error.hint)
+        return ERROR
+    return CHANGES if changes and args.detailed_exitcode else NO_CHANGE
+
+
+def _plan(args: Namespace, screen: Screen) -> bool:
+    """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
+    from fleetctl.cli.proposing import proposed
+    from fleetctl.cli.savedplan import save
+    from fleetctl.clock import SystemClock
+    from fleetctl.planning.market import market_of
+    from fleetctl.planning.planning import report
+    from fleetctl.stores.readonly import open_readonly
+    from fleetctl.wiring import build_providers
+
+    documents, place = documents_of(args.files), home()
+    order = {
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+        "takeOver": args.take_over,
+    }
+    order = {name: value for name, value in order.items() if value}
+    with open_readonly(place) as stored:
+        manifests, changes = proposed(stored, documents, order)
+        providers = build_providers(place, store_id=stored.store_id, notify=lambda run: None)  # noqa: ARG005
+        market = market_of(stored, changes, providers)
+        found = report(stored, changes, market, SystemClock().now_s())
+        if args.out is not None:
+            save(args.out, stored, documents, changes, order)
+    _show(found, args, screen)
+    for manifest in manifests:
+        for warning in manifest.warnings:
+            screen.warn(safe(warning))
+    if args.max_cost is not None:
+        _check_cost(found, args.max_cost)
+    return found.changes
+
+
+def _show(found: Report, args: Namespace, screen: Screen) -> None:
+    if args.output == "json":
+        from fleetctl.cli.plandocument import document
+
+        screen.data(json.dumps(document(found), indent=2, ensure_ascii=False))
+    elif args.output == "markdown":
+        from fleetctl.cli.planmarkdown import comment
+
+        screen.data(comment(found))
+    else:
+        from fleetctl.cli.planscreen import show
+
+        show(found, screen, saved=args.out or "")
+
+
+def _check_cost(found: Report, most_usd: float) -> None:
+    high = found.now.high
+    if high is None:
+        raise Refused(
+            f"nobody knows what this costs at most, and --max-cost is ${most_usd:,.2f}",
+            hint="set template.timeoutSeconds, and place it where prices are known",
+        )
+    if high > most_usd:
+        raise Refused(f"this may cost ${high:,.2f}, more than --max-cost ${most_usd:,.2f}")

@@ -1,0 +1,168 @@
+"""The plan as people read it on a terminal. Called by plan.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controllers.placing import HOUR_S
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import duration, plural, safe, usd
+from fleetctl.planning.estimate import Cost
+from fleetctl.planning.report import ObjectPlan, Place, Report, Verb, Work
+from specs.changes import FieldChange, value_text
+
+WORDS = {
+    Verb.CREATE: "create",
+    Verb.UPDATE: "update in place",
+    Verb.REPLACE: "replace running work",
+    Verb.DESTROY: "destroy",
+}
+FIELDS_SHOWN_MAX = 20
+UNKNOWN = "unknown"
+
+
+def show(found: Report, screen: Screen, *, saved: str) -> None:
+    screen.data(_headline(found))
+    changing = [it for it in found.objects if it.verb is not Verb.KEEP]
+    if changing:
+        screen.data("")
+        screen.table((), _heads(changing))
+    for it in changing:
+        if it.work is not None and it.work.places:
+            _placement(it, it.work, screen)
+    if any(it.work is not None for it in changing):
+        screen.data("")
+        screen.table((), _bill(found, changing))
+    screen.data("")
+    screen.data(_counts(found, saved))
+
+
+def _headline(found: Report) -> str:
+    count = len(found.objects)
+    prices = f"   (prices: {'; '.join(found.sources)})" if found.sources else ""
+    return f"Plan for {count} object{'' if count == 1 else 's'}{safe(prices)}"
+
+
+def _heads(changing: list[ObjectPlan]) -> Iterator[list[str]]:
+    """A line an object, and one for each field of it that changes."""
+    for it in changing:
+        about = "; ".join(text for text in (it.about, *it.notes) if text)
+        yield [f"  {it.verb.value} {safe(it.change.key)}", WORDS[it.verb], safe(about)]
+        fields = it.change.fields
+        for field in fields[:FIELDS_SHOWN_MAX]:
+            yield [f"      {safe(_path(field))}", safe(_values(field))]
+        if len(fields) > FIELDS_SHOWN_MAX:
+            yield [f"      and {len(fields) - FIELDS_SHOWN_MAX} more fields"]
+        if it.work is not None:
+            yield [f"      {it.work.unit}s", _units(it.work)]
+
+
+def _path(field: FieldChange) -> str:
+    outside = field.path.startswith(("labels", "annotations"))
+    return f"metadata.{field.path}" if outside else f"spec.{field.path}"
+
+
+def _values(field: FieldChange) -> str:
+    old, new = value_text(field.before), value_text(field.after)
+    return f"{old or '(long)'} -> {new or '(long)'}"
+
+
+def _units(work: Work) -> str:
+    """`48 kept, 24 new, 0 replaced`: always these three, the rest where there is any."""
+    new = UNKNOWN if work.new is None else f"{work.new:,} new"
+    said = [f"{work.kept:,} kept", new, f"{work.replaced:,} replaced"]
+    for count, word in (
+        (work.cached, "cached"),
+        (work.going_on, "running on"),
+        (work.cancelled, "cancelled"),
+        (work.failed, "failed before and not tried again"),
+    ):
+        if count:
+            said.append(f"{count:,} {word}")
+    lost = f" (about {usd(work.lost_usd)} already spent on what stops)" if work.lost_usd else ""
+    return ", ".join(said) + lost
+
+
+def _placement(it: ObjectPlan, work: Work, screen: Screen) -> None:
+    screen.data("")
+    new = UNKNOWN if work.to_run is None else f"{work.to_run:,}"
+    title = f"  PLACEMENT of {safe(it.change.key)} ({new} {work.unit}{_s(work.to_run)})"
+    header = (title, "GPU", "$/H", "SLOTS", work.unit.upper() + "S", "EST. COST", "WHY")
+    rows = [_place(rank, place, work) for rank, place in enumerate(work.places, 1)]
+    screen.table(header, rows)
+
+
+def _place(rank: int, place: Place, work: Work) -> list[str]:
+    judged = place.judged
+    mark = str(rank) if judged.fits else "-"
+    price = UNKNOWN if judged.usd_per_s is None else f"{judged.usd_per_s * HOUR_S:,.4g}"
+    if not judged.fits:
+        return [f"  {mark} {safe(judged.provider)}", "-", "-", "-", "-", "-", safe(judged.why)]
+    return [
+        f"  {mark} {safe(judged.provider)}",
+        safe(work.gpu) or "-",
+        price,
+        f"{place.slots:,}",
+        f"{place.units:,}",
+        figure(place.cost) if place.units else "-",
+        safe(judged.why),
+    ]
+
+
+def _bill(found: Report, changing: list[ObjectPlan]) -> Iterator[list[str]]:
+    works = [it.work for it in changing if it.work is not None]
+    unpriced = sum(work.unpriced for work in works)
+    why = f" ({plural(unpriced, 'past run')} without a known price)" if unpriced else ""
+    yield ["  Cost", f"this apply {ranged(found.now)}", f"in total {ranged(found.total)}{why}"]
+    for it in changing:
+        if it.work is not None and it.work.lasts is not None:
+            yield ["  Time", f"{_time(it.work)}", f"{safe(it.change.key)}: {it.work.lasts.basis}"]
+    rates = [work.rate_usd_per_s for work in works]
+    known = [rate for rate in rates if rate is not None]
+    rate = f"{usd(sum(known) * HOUR_S)}/h" if len(known) == len(rates) else UNKNOWN
+    yield ["  Rate", f"at most {rate}"]
+    for it in changing:
+        if it.work is not None and it.work.cap:
+            yield ["  Budget", safe(it.work.cap), safe(it.change.key)]
+
+
+def _time(work: Work) -> str:
+    if work.first_s is None:
+        return UNKNOWN if work.whole_s is None else f"at most {duration(work.whole_s)}"
+    done = f", all done ~{duration(work.whole_s)}" if work.whole_s is not None else ""
+    return f"first result ~{duration(work.first_s)}{done}"
+
+
+def figure(cost: Cost) -> str:
+    """The likely figure, or the bound, or that nobody knows."""
+    if cost.expected is not None:
+        return usd(cost.expected)
+    return UNKNOWN if cost.high is None else f"at most {usd(cost.high)}"
+
+
+def ranged(cost: Cost) -> str:
+    """With its range; of what nobody knows the least is told where it is more than nothing."""
+    if cost.expected is None:
+        least = f", at least {usd(cost.low)}" if cost.low else ""
+        return figure(cost) + least
+    if cost.high is None or cost.high == cost.low:
+        return usd(cost.expected)
+    return f"{usd(cost.expected)} (range {usd(cost.low)}-{usd(cost.high)})"
+
+
+def _counts(found: Report, saved: str) -> str:
+    counts = (
+        (Verb.CREATE, "create"),
+        (Verb.UPDATE, "update"),
+        (Verb.REPLACE, "replace"),
+        (Verb.DESTROY, "destroy"),
+    )
+    said = ", ".join(f"{found.count(verb)} to {word}" for verb, word in counts)
+    kept = found.count(Verb.KEEP)
+    rest = f", {kept} unchanged" if kept else ""
+    kept_in = f"Saved: {safe(saved)}" if saved else "Saved: no (use --out)"
+    return f"Plan: {said}{rest}. {kept_in}"
+
+
+def _s(count: int | None) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,112 @@
+"""What each provider would be to a template, without asking any: its price, what it lacks, and how
+much of it there is.
+
+Called by parts.py. The providers are built as the controller builds them and none is talked to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controllers.model import Resource
+from controllers.placing import HOUR_S, Offer, Placement, Vacancy, per_hour
+from fleetctl.engine import market as engine_market
+from fleetctl.prices import table
+from specs.function import FunctionSpec
+from specs.kinds import parse_spec
+from specs.provider import ProviderSpec
+from specs.template import Template
+
+if TYPE_CHECKING:
+    from fleetctl.engine.applying import Change
+    from fleetctl.providers.base import Backend
+    from fleetctl.stores.base import Stored
+
+OWN_MACHINE = "your own machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """wishes: the objects as they will be, by (kind, name). said: the Provider objects of them."""
+
+    providers: Mapping[str, Backend]
+    wishes: Mapping[tuple[str, str], Resource]
+    said: Mapping[str, ProviderSpec]
+
+    def whole(self, template: Template) -> Template | None:
+        """The template with what its Function adds; None while that is not declared."""
+        if template.function is None:
+            return template
+        function = self.wishes.get(("Function", template.function))
+        if function is None:
+            return None
+        spec = parse_spec("Function", function.spec)
+        assert isinstance(spec, FunctionSpec)
+        return spec.applied_to(template)
+
+    def offers(self, placement: Placement, template: Template) -> dict[str, Offer]:
+        """By provider. What is the only candidate refuses by itself, when it is asked."""
+        whole = self.whole(template)
+        names = [it.provider for it in placement.candidates if it.provider in self.providers]
+        if whole is None:
+            return {name: Offer() for name in names}
+        return {
+            name: Offer(
+                engine_market.charged(self.providers[name], self.said.get(name), whole),
+                engine_market.lacks(name, self.providers[name], whole, self._volume),
+            )
+            for name in names
+        }
+
+    def vacancies(self) -> dict[str, Vacancy]:
+        """All that each provider may hold: what it holds just now is gone when it matters."""
+        return {name: self._vacancy(name) for name in self.providers}
+
+    def parallelism(self, provider: str) -> int:
+        """What it adds to that of an object which names none."""
+        backend = self.providers.get(provider)
+        return backend.contract.default_parallelism if backend is not None else 0
+
+    def source(self, provider: str) -> str:
+        """Where a price comes from, and of what day."""
+        said = self.said.get(provider)
+        if said is not None and said.prices is not None:
+            return f"provider/{provider}"
+        try:
+            prices = table.load(provider)
+        except KeyError:
+            return OWN_MACHINE if provider == "local" else "unknown"
+        return f"{prices.source} of {prices.updated}"
+
+    def _volume(self, name: str) -> Resource | None:
+        return self.wishes.get(("Volume", name))
+
+    def _vacancy(self, name: str) -> Vacancy:
+        said = self.said.get(name) or ProviderSpec()
+        limits = (self.providers[name].contract.sandboxes_at_once, said.limits.max_concurrent)
+        free = min((it for it in limits if it is not None), default=None)
+        most = said.breaker.max_spend_per_hour
+        full = f"its limit of {free} sandboxes is reached"
+        if most is None:
+            return Vacancy(free=free, full=full)
+        breaker = f"maxSpendPerHour of {per_hour(most / HOUR_S)}"
+        return Vacancy(free=free, full=full, spare_usd_per_s=most / HOUR_S, breaker=breaker)
+
+
+def market_of(
+    stored: Stored, changes: Sequence[Change], providers: Mapping[str, Backend]
+) -> Market:
+    """With every object as the changes leave it."""
+    wishes = {(it.kind, it.name): it for it in stored.resources.list() if it.deleted_at_s is None}
+    for change in changes:
+        wishes[change.after.kind, change.after.name] = change.after
+    living = {key: it for key, it in wishes.items() if it.deleted_at_s is None}
+    said = {}
+    for (kind, name), resource in living.items():
+        if kind == engine_market.KIND and name in providers:
+            spec = parse_spec(kind, resource.spec)
+            assert isinstance(spec, ProviderSpec)
+            said[name] = spec
+    return Market(providers, living, said)

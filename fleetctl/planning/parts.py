@@ -1,0 +1,173 @@
+"""Units of one object that share a template: how long they last, where they go, what they cost.
+
+Called by planning.py. Most objects are one part; a TrainingRun has one a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from controllers.impact import Impact
+from controllers.placing import Judgement, Vacancy, judge
+from fleetctl.planning.estimate import FREE, UNKNOWN, Cost, Lasting, cost, lasting, shared_out
+from fleetctl.planning.market import Market
+from fleetctl.planning.report import Place
+from fleetctl.stores.readonly import Snapshot
+from specs.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """units None: nobody knows how many. at_once: how many run at the same time, at most."""
+
+    units: int | None
+    lasts: Lasting
+    places: tuple[Place, ...]
+    cost: Cost
+    at_once: int
+    gpu: str
+
+    @property
+    def usd_per_s(self) -> float | None:
+        """Of all that run at the same time; None when a price is not known."""
+        rates = [
+            None if it.judged.usd_per_s is None else it.judged.usd_per_s * it.slots
+            for it in self.places
+            if it.units
+        ]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if len(known) == len(rates) else None
+
+
+def parts_of(
+    stored: Snapshot, uid: str, found: Impact, unit: str, market: Market
+) -> tuple[Part, ...]:
+    """One for each template that a unit will start with, first to start first."""
+    made = [_part(stored, uid, found, unit, market, group) for group in _groups(found)]
+    return tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    digest: str
+    template: Template
+    units: int | None
+
+
+def _groups(found: Impact) -> Iterator[_Group]:
+    if found.to_run == 0:
+        return
+    controller = found.controller
+    if controller.template_hash:
+        index = _some_index(found)
+        if index is not None:
+            yield _Group(controller.template_hash, controller.template(index), found.to_run)
+        return
+    running = {run.index for run in found.going_on}
+    for index in range(controller.total or 0):
+        unit = controller.unit(index)
+        if unit is not None and index not in found.history.succeeded and index not in running:
+            yield _Group(unit.template_hash, controller.template(index), 1)
+
+
+def _some_index(found: Impact) -> int | None:
+    """Any unit that will start: they share their template."""
+    if found.replaced:
+        return found.replaced[0].index
+    fresh = next(found.controller.next(found.history), None)
+    if fresh is not None:
+        return fresh.index
+    waiting = (it for it in found.history.unfinished if found.controller.unit(it) is not None)
+    return next(islice(waiting, 1), None)
+
+
+def _part(
+    stored: Snapshot, uid: str, found: Impact, unit: str, market: Market, group: _Group
+) -> Part:
+    policy = found.controller.policy
+    lasts = _lasting(stored, uid, found, unit, group)
+    judged = judge(
+        policy.placement, market.offers(policy.placement, group.template), market.vacancies()
+    )
+    winner = next((it for it in judged if it.won), None)
+    at_once = policy.parallelism
+    if at_once is None:
+        at_once = sum(market.parallelism(it.provider) for it in judged)
+    if group.units is not None:
+        at_once = min(at_once, group.units)
+    slots = _slots(judged, at_once, market.vacancies())
+    places = _places(judged, slots, group, lasts, market)
+    whole = market.whole(group.template)
+    gpu = whole.resources.gpu if whole is not None else None
+    return Part(
+        units=group.units,
+        lasts=lasts,
+        places=places,
+        cost=_total([it.cost for it in places], known=winner is not None and bool(group.units)),
+        at_once=min(at_once, sum(slots)),
+        gpu=str(gpu) if gpu else "",
+    )
+
+
+def _slots(
+    judged: Sequence[Judgement], at_once: int, vacancies: Mapping[str, Vacancy]
+) -> list[int]:
+    """How many run at each place at the same time, best first, when all do."""
+    slots: list[int] = []
+    left = at_once
+    for it in judged:
+        vacancy = vacancies.get(it.provider, Vacancy())
+        room = [left] if vacancy.free is None else [left, vacancy.free]
+        if vacancy.spare_usd_per_s is not None:
+            paid = vacancy.spare_usd_per_s / it.usd_per_s if it.usd_per_s else left
+            room.append(int(paid + 1e-9) if it.usd_per_s is not None else 0)
+        slots.append(min(room) if it.fits else 0)
+        left -= slots[-1]
+    return slots
+
+
+def _places(
+    judged: Sequence[Judgement],
+    slots: Sequence[int],
+    group: _Group,
+    lasts: Lasting,
+    market: Market,
+) -> tuple[Place, ...]:
+    shares = shared_out(group.units or 0, slots)
+    return tuple(
+        Place(
+            judged=it,
+            units=units,
+            cost=cost(units, lasts, it.usd_per_s),
+            slots=room,
+            source=market.source(it.provider),
+        )
+        for it, room, units in zip(judged, slots, shares, strict=True)
+    )
+
+
+def _total(costs: Sequence[Cost], *, known: bool) -> Cost:
+    """known: there is a place, and it is known how many units there are."""
+    total = FREE
+    for one in costs:
+        total += one
+    return total if known else UNKNOWN
+
+
+def _lasting(stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group) -> Lasting:
+    """By runs with the very template, whoever's they were; else by the object's own."""
+    same = stored.durations_of_template(group.digest)
+    past = same or stored.durations_of_object(uid)
+    return lasting(
+        past,
+        basis=_basis(len(past), unit) + ("" if same else " of another template"),
+        timeout_s=group.template.timeout_seconds,
+        attempts=found.controller.limits.backoff_limit_per_index + 1,
+        unit=unit,
+    )
+
+
+def _basis(count: int, unit: str) -> str:
+    return f"from {count:,} past {unit}{'' if count == 1 else 's'}"

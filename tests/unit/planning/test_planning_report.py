@@ -1,0 +1,146 @@
+"""A plan over a store with a past: what it counts, what it costs, and by what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.model import Resource, Run, RunState
+from fleetctl.engine.applying import Order, commit, propose
+from fleetctl.manifest import Manifest
+from fleetctl.planning.market import market_of
+from fleetctl.planning.planning import report
+from fleetctl.planning.report import Report, Verb
+from fleetctl.stores.readonly import open_readonly
+from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.wiring import build_providers
+from specs.batchjob import BatchJobSpec
+from specs.hashing import params_hash, template_hash
+from tests.unit.engine.fake_world import ManualClock
+from tests.unit.engine.test_engine_wishes import manifest
+
+NOW_S = 1_000.0
+MODAL = {"provider": "modal"}
+
+
+def job(count: int, *, name: str = "job", timeout_s: int | None = None, **fields: Any) -> Manifest:
+    template: dict[str, Any] = {"python": "pass", **fields.pop("template", {})}
+    if timeout_s is not None:
+        template["timeoutSeconds"] = timeout_s
+    spec = {"completions": count, "template": template, "placement": MODAL, **fields}
+    return manifest("BatchJob", name, spec)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def planned(home: Path, *manifests: Manifest, order: Order | None = None) -> Report:
+    with open_readonly(home) as stored:
+        changes = propose(stored, manifests, order or Order(), NOW_S)
+        providers = build_providers(home, store_id="", notify=lambda run: None)
+        return report(stored, changes, market_of(stored, changes, providers), NOW_S)
+
+
+def stored(home: Path, wishes: Sequence[Manifest], *runs: tuple[int, RunState, float]) -> None:
+    """The wishes, and runs of the first one: (index, state, seconds that it took so far)."""
+    store: SqliteStore = open_store(home, ManualClock())
+    commit(store, propose(store, wishes, Order(), NOW_S), NOW_S)
+    row: Resource = next(it for it in store.resources.list() if it.name == wishes[0].name)
+    spec = BatchJobSpec.model_validate_json(row.spec)
+    with store.transaction():
+        for index, state, took_s in runs:
+            name = f"{row.uid}-{index}"
+            begun = Run(
+                name, row.uid, index, 1, RunState.STARTING, "modal", name,
+                template_hash(spec.template, spec.placement), "{}", params_hash({}), 0.0,
+                usd_per_s=0.001,
+            )  # fmt: skip
+            ended_at_s = None if state is RunState.RUNNING else NOW_S
+            store.runs.begin([begun])
+            store.runs.advance(
+                replace(begun, state=state, started_at_s=NOW_S - took_s, ended_at_s=ended_at_s)
+            )
+    store.close()
+
+
+def test_without_a_store_everything_is_created_and_nothing_is_made(home: Path) -> None:
+    [found] = planned(home, job(4, timeout_s=120)).objects
+    assert found.verb is Verb.CREATE
+    assert found.work is not None and found.work.new == 4
+    assert found.work.now.expected is None
+    assert found.work.now.high is not None and found.work.now.high > 0
+    assert found.work.lasts is not None
+    assert found.work.lasts.basis == "no past tasks; timeoutSeconds 120"
+    assert not home.exists()
+
+
+def test_what_is_done_is_kept_and_its_durations_tell_what_the_rest_costs(home: Path) -> None:
+    done = [(index, RunState.SUCCEEDED, 10.0) for index in range(3)]
+    stored(home, [job(4)], *done)
+    found = planned(home, job(10))
+    [it] = found.objects
+    assert it.work is not None
+    assert (it.verb, it.work.kept, it.work.new, it.work.replaced) == (Verb.UPDATE, 3, 7, 0)
+    price = it.work.places[0].judged.usd_per_s
+    assert price is not None
+    assert it.work.now.expected == pytest.approx(7 * 10.0 * price)
+    assert it.work.total.expected == pytest.approx(3 * 10.0 * 0.001 + 7 * 10.0 * price)
+    assert it.work.lasts is not None and it.work.lasts.basis == "from 3 past tasks"
+
+
+def test_another_object_with_the_same_template_tells_durations_too(home: Path) -> None:
+    stored(home, [job(1)], (0, RunState.SUCCEEDED, 30.0))
+    [it] = planned(home, job(2, name="twin")).objects
+    assert it.work is not None and it.work.lasts is not None
+    assert (it.work.first_s, it.work.lasts.basis) == (30.0, "from 1 past task")
+
+
+def test_a_changed_template_replaces_running_work_and_says_what_was_spent(home: Path) -> None:
+    stored(home, [job(3)], (0, RunState.SUCCEEDED, 10.0), (1, RunState.RUNNING, 50.0))
+    [it] = planned(home, job(3, template={"env": {"A": "b"}})).objects
+    assert it.work is not None and it.work.lasts is not None
+    assert it.verb is Verb.REPLACE
+    assert (it.work.kept, it.work.new, it.work.replaced) == (1, 1, 1)
+    assert it.work.lost_usd == pytest.approx(0.05)
+    assert it.work.lasts.basis == "from 1 past task of another template"
+
+
+def test_an_unchanged_object_is_counted_and_costs_nothing_new(home: Path) -> None:
+    stored(home, [job(3)], (0, RunState.RUNNING, 5.0))
+    found = planned(home, job(3))
+    assert (found.changes, found.count(Verb.KEEP), found.now.expected) == (False, 1, 0.0)
+
+
+def test_a_provider_object_in_the_same_files_sets_the_price(home: Path) -> None:
+    own = manifest("Provider", "modal", {"prices": {"perHour": 3.6}})
+    found = planned(home, own, job(2, timeout_s=100))
+    assert found.now.high == pytest.approx(2 * 100 * 0.001)
+    assert found.sources == ("modal: provider/modal",)
+
+
+def test_a_function_of_the_same_files_says_what_its_tasks_run_in(home: Path) -> None:
+    function = manifest("Function", "gpu", {"provider": "modal", "resources": {"gpu": "H100"}})
+    calls = manifest(
+        "BatchJob", "calls",
+        {"placement": MODAL, "template": {"python": "pass", "function": "gpu"}},
+    )  # fmt: skip
+    *_, it = planned(home, function, calls).objects
+    assert it.work is not None
+    assert it.work.gpu == "H100:1"
+    price = it.work.places[0].judged.usd_per_s
+    assert price is not None and price * 3600 > 3
+
+
+def test_a_plan_reads_what_a_controller_is_writing(home: Path) -> None:
+    store = open_store(home, ManualClock())
+    commit(store, propose(store, [job(2)], Order(), NOW_S), NOW_S)
+    assert planned(home, job(2)).count(Verb.KEEP) == 1
+    store.close()
+    assert json.loads(json.dumps(planned(home, job(2)).now.expected)) == 0.0
