@@ -184,7 +184,7 @@ def selector(text: str) -> tuple[Term, ...]:
     terms = []
     for part in text.split(","):
         key, op, value = _split_term(part.strip())
-        if not _is_label(key) or (op != "exists" and not _is_label(value)):
+        if not is_label(key) or (op != "exists" and not is_label(value)):
             raise argparse.ArgumentTypeError(
                 f"`{text}` is not a label selector; write it as team=rlm,stage!=test"
             )
@@ -192,7 +192,7 @@ def selector(text: str) -> tuple[Term, ...]:
     return tuple(terms)
 
 
-def _is_label(text: str) -> bool:
+def is_label(text: str) -> bool:
     """Whether a label can be called so. `in (a,b)` and `!team` are words of other languages."""
     return bool(text) and all(char.isalnum() or char in "-_./" for char in text)
 

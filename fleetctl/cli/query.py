@@ -6,21 +6,16 @@ import argparse
 from argparse import Namespace
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
+from fleetctl.cli.asked import TIMEOUT_S, open_asking
 from fleetctl.cli.flags import Parser, add_output, add_timeout, count
-from fleetctl.cli.pace import Deadline
 from fleetctl.cli.render import Screen
-from fleetctl.cli.tasks import ended_state
 from fleetctl.cli.text import safe
-from fleetctl.clock import SystemClock
 from fleetctl.errors import UsageError
 from fleetctl.home import home
-from fleetctl.stores.asking import VIEWS, Answer, Asking
-from fleetctl.stores.codes import STATES
+from fleetctl.stores.asking import VIEWS, Answer
 
-TIMEOUT_S = 10.0
 # What a person can look at, or a notebook can hold; more is one flag away.
 ROWS_MAX = 100_000
 CELL_NONE = "-"
@@ -68,20 +63,6 @@ def run(args: Namespace, screen: Screen) -> int:
         if next(answer.rows, None) is not None:
             screen.warn(f"there are more than {args.limit} rows; `--limit` shows more")
     return 0
-
-
-def open_asking(place: Path, *, timeout_s: float = TIMEOUT_S) -> Asking:
-    deadline = Deadline(timeout_s)
-    return Asking(
-        place,
-        now_s=SystemClock().now_s(),
-        task_state=_task_state,
-        over=lambda: deadline.passed,
-    )
-
-
-def _task_state(state: int, index: int, failed: str | None, over: int) -> str:
-    return ended_state(STATES[state], index, failed or "", over=bool(over))
 
 
 def _limit(text: str) -> int:

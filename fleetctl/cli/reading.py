@@ -90,12 +90,14 @@ class Reading:
         values = [row.value for row in self._reader.metrics(run) if row.name == name]
         return values[-1] if values else None
 
-    def events(self, seen: View | None = None) -> list[Event]:
+    def events(self, seen: View | None = None, *, since_s: float = 0.0) -> list[Event]:
         """Of one object, or of all, oldest first."""
         if seen is not None:
-            return [Event(seen.key, line) for line in self._reader.events(seen.resource.uid)]
-        keys = {found.resource.uid: found.key for found in self.views()}
-        return [Event(keys.get(line.uid, ""), line) for line in self._reader.events()]
+            lines = self._reader.events(seen.resource.uid, since_s=since_s)
+            return [Event(seen.key, line) for line in lines]
+        lines = self._reader.events(since_s=since_s)
+        keys = {uid: f"{kind.lower()}/{name}" for uid, kind, name in self._reader.object_keys()}
+        return [Event(keys.get(line.uid, ""), line) for line in lines]
 
     def live_runs(self) -> int:
         return sum(self._reader.live_runs().values())

@@ -126,6 +126,10 @@ class Reader:
             return _resource(row)
         return None
 
+    def object_keys(self) -> Iterator[tuple[str, str, str]]:
+        """uid, kind and name of every object; streams."""
+        return self._rows(places.STATE_DB, "keys", ())
+
     def runs(
         self, uid: str, *, states: Collection[str] | None = None, index: int | None = None
     ) -> Iterator[RunRow]:
@@ -167,10 +171,12 @@ class Reader:
         """How many runs hold a sandbox now, by resource uid; uids without one are absent."""
         return dict(self._rows(places.STATE_DB, "live_runs", ()))
 
-    def events(self, uid: str | None = None, *, limit: int = EVENTS_MAX) -> list[EventLine]:
+    def events(
+        self, uid: str | None = None, *, since_s: float = 0.0, limit: int = EVENTS_MAX
+    ) -> list[EventLine]:
         """The newest `limit` events of one object, or of all; oldest first."""
         query = "events" if uid is None else "events_of"
-        wanted = (limit,) if uid is None else (uid, limit)
+        wanted = (since_s, limit) if uid is None else (uid, since_s, limit)
         rows = list(map(EventLine._make, self._rows(places.EVENTS_DB, query, wanted)))
         rows.reverse()
         return rows

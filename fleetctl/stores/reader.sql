@@ -69,10 +69,15 @@ WHERE runs.name = ? ORDER BY seq;
 SELECT uid, count(*) FROM runs JOIN resources USING (rid) WHERE state <= 2 GROUP BY rid;
 
 -- name: events_of
-SELECT uid, at_s, kind, reason, message, count FROM events WHERE uid = ? ORDER BY seq DESC LIMIT ?;
+SELECT uid, at_s, kind, reason, message, count FROM events WHERE uid = ?1 AND at_s >= ?2
+ORDER BY seq DESC LIMIT ?3;
 
 -- name: events
-SELECT uid, at_s, kind, reason, message, count FROM events ORDER BY at_s DESC, seq DESC LIMIT ?;
+SELECT uid, at_s, kind, reason, message, count FROM events WHERE at_s >= ?1
+ORDER BY at_s DESC, seq DESC LIMIT ?2;
+
+-- name: keys
+SELECT uid, kind, name FROM resources;
 
 -- name: durations_of_template
 -- Seconds of the newest runs that succeeded with a template, whoever's they were.

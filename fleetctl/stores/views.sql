@@ -16,12 +16,15 @@ SELECT kind, name, lower(kind) || '/' || name AS object,
     json_extract(nullif(status, ''), '$.failed') AS failed,
     json_extract(nullif(status, ''), '$.cached') AS cached,
     json_extract(nullif(status, ''), '$.cost.actual') AS usd,
+    json_extract(nullif(status, ''), '$.cost.estimated') AS estimated_usd,
+    json_extract(nullif(status, ''), '$.budget.left') AS budget_left_usd,
     labels,
-    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at
+    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at, uid
 FROM state.resources;
 
 -- name: attempts
--- Every run: what it was given, where it ran, how it ended, what it cost.
+-- Every run: what it was given, where it ran, how it ended, what it cost. start_s is how long it
+-- took to start.
 SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS object,
     CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
     CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
@@ -32,12 +35,13 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
     reason, exit_code, provider.word AS provider, params,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
+    runs.started_at_s - runs.created_at_s AS start_s,
     coalesce(runs.ended_at_s, now_s()) - runs.started_at_s AS duration_s,
     CASE WHEN runs.started_at_s IS NULL THEN 0.0
         ELSE usd_per_s * max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s)
         END AS usd,
     usd_per_s * 3600 AS usd_per_h,
-    runs.name AS run, message
+    runs.name AS run, message, uid
 FROM state.runs JOIN state.resources USING (rid)
     JOIN state.words AS provider ON provider.word_id = runs.provider;
 
@@ -66,7 +70,7 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
             ELSE every.usd_per_s
                 * max(0.0, coalesce(every.ended_at_s, now_s()) - every.started_at_s) END) END
         FROM state.runs AS every WHERE every.rid = runs.rid AND every.idx = runs.idx) AS usd,
-    result, runs.name AS run, message
+    result, runs.name AS run, message, uid
 FROM state.runs JOIN state.resources USING (rid)
     JOIN state.words AS provider ON provider.word_id = runs.provider
     LEFT JOIN state.results USING (run_id)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from controllers.model import Resource
+from fleetctl.cli.asked import open_asking
 from fleetctl.cli.kinds import KINDS
-from fleetctl.cli.query import open_asking
 from fleetctl.cli.reading import open_reading
 from fleetctl.errors import StoreError, UsageError
 from fleetctl.home import STATE_DB

@@ -1,0 +1,167 @@
+"""`fleetctl cost`: what was spent by object, kind, provider or label, and what was estimated."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fleetctl.cli.asked import open_asking
+from fleetctl.cli.flags import Parser, add_output, duration_s, is_label
+from fleetctl.cli.grid import (
+    GridColumn,
+    hours_cell,
+    percent_cell,
+    text_cell,
+    usd_cell,
+    write_grid,
+)
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import plural
+from fleetctl.clock import SystemClock
+from fleetctl.home import home
+from fleetctl.stores.asking import Asking
+
+BY = {"job": "object", "kind": "kind", "provider": "provider"}
+LABEL = "label="
+# An attempt counts by the share of it that lies after the first parameter (seconds since the
+# epoch; NULL takes all). Money that is not known is counted apart, for it is not nothing.
+ATTEMPTS = """
+WITH spans AS (
+    SELECT attempts.*, coalesce(strftime('%s', ended_at), now_s()) - ?1 AS after_s FROM attempts
+), shares AS (
+    SELECT *, CASE WHEN ?1 IS NULL THEN 1.0 WHEN duration_s > 0
+        THEN max(0.0, min(1.0, after_s / duration_s)) ELSE after_s >= 0 END AS share
+    FROM spans
+)
+SELECT {key} AS key, count(DISTINCT uid), count(*), round(sum(duration_s * share), 3),
+    CASE WHEN count(usd_per_h) THEN sum(usd * share) END AS spent,
+    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd * share END), sum(usd IS NULL)
+FROM shares {joined} WHERE share > 0 GROUP BY 1 ORDER BY spent, 1
+"""
+LABELED = """JOIN (SELECT uid, json_extract(labels, '$."' || ?2 || '"') AS label FROM objects)
+USING (uid)"""
+
+
+class Spent(NamedTuple):
+    """One group. usd: of the attempts with a known price."""
+
+    key: str | None
+    objects: int
+    attempts: int
+    seconds: float | None
+    usd: float | None
+    failed_usd: float | None
+    unpriced: int
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[--by job|kind|provider|label=KEY] [--since TIME] [-o table|csv|json]",
+        summary="Show what was spent: each attempt's price times its duration, live ones up to now."
+        "\nAttempts without a known price are counted apart. The provider's own bill decides.",
+        examples=(
+            "fleetctl cost",
+            "fleetctl cost --by provider --since 7d",
+            "fleetctl cost --by label=team -o csv",
+        ),
+        codes="0 ok, 2 wrong usage",
+    )
+    made.add_argument(
+        "--by", type=_by, default="job", metavar="WHAT", help="job, kind, provider or label=KEY"
+    )
+    made.add_argument(
+        "--since", type=duration_s, metavar="TIME", help="only what was spent in the last 7d, 12h"
+    )
+    add_output(made, "table", "csv", "json")
+    return made
+
+
+def _by(text: str) -> str:
+    if text in BY or (text.startswith(LABEL) and is_label(text.removeprefix(LABEL))):
+        return text
+    raise argparse.ArgumentTypeError(f"`{text}` is not one of {', '.join(BY)}, label=KEY")
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    since_s = None if args.since is None else SystemClock().now_s() - args.since
+    with open_asking(home()) as asking:
+        groups = spent(asking, args.by, since_s=since_s)
+        estimates = {} if since_s is not None else estimated(asking, args.by)
+    if not groups:
+        if args.output == "table":
+            screen.talk("nothing has run" + ("" if since_s is None else " since then"))
+        else:
+            write_grid(_columns(args.by, estimates), [], args.output, screen)
+        return 0
+    rows = [_row(group, estimates) for group in groups]
+    total = _total(groups, estimates)
+    write_grid(_columns(args.by, estimates), rows, args.output, screen, total=total)
+    if unpriced := sum(group.unpriced for group in groups):
+        whose = "its" if unpriced == 1 else "their"
+        said = f"{plural(unpriced, 'attempt')} without a known price: {whose} cost is not in it"
+        screen.warn(said)
+    return 0
+
+
+def spent(asking: Asking, by: str, *, since_s: float | None) -> list[Spent]:
+    """Cheapest first, so that what costs most stands next to the prompt."""
+    label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
+    sql = ATTEMPTS.format(key=BY.get(by, "label"), joined="" if label is None else LABELED)
+    parameters: Sequence[object] = (since_s,) if label is None else (since_s, label)
+    return [Spent(*row) for row in asking.ask(sql, parameters).rows]
+
+
+def estimated(asking: Asking, by: str) -> dict[str | None, float]:
+    """USD by group, of objects whose status has an estimate. None of a provider: it is of a whole
+    object, wherever that runs.
+    """
+    if by == "provider":
+        return {}
+    key = BY.get(by, "json_extract(labels, '$.\"' || ?1 || '\"')")
+    sql = (
+        f"SELECT {key}, sum(estimated_usd) FROM objects WHERE estimated_usd IS NOT NULL GROUP BY 1"  # noqa: S608 - of BY
+    )
+    parameters = (by.removeprefix(LABEL),) if by.startswith(LABEL) else ()
+    return dict(asking.ask(sql, parameters).rows)
+
+
+def _row(group: Spent, estimates: dict[str | None, float]) -> dict[str, Any]:
+    estimate = estimates.get(group.key)
+    return {**group._asdict(), "estimate": estimate, "error": _error(group.usd, estimate)}
+
+
+def _error(actual: float | None, estimate: float | None) -> float | None:
+    return actual / estimate - 1 if actual is not None and estimate else None
+
+
+def _total(groups: Sequence[Spent], estimates: dict[str | None, float]) -> dict[str, Any]:
+    sums: dict[str, Any] = {"key": "TOTAL"}
+    for name in ("objects", "attempts", "seconds", "usd", "failed_usd", "unpriced"):
+        known = [value for group in groups if (value := getattr(group, name)) is not None]
+        sums[name] = sum(known) if known else None
+    return {**sums, "estimate": sum(estimates.values()) or None}
+
+
+def _columns(by: str, estimates: dict[str | None, float]) -> list[GridColumn]:
+    title = (by.removeprefix(LABEL) if by.startswith(LABEL) else BY[by]).upper()
+    columns = [GridColumn(title, "key", text_cell)]
+    if by != "job":
+        columns.append(GridColumn("OBJECTS", "objects", text_cell))
+    columns += [
+        GridColumn("ATTEMPTS", "attempts", text_cell),
+        GridColumn("HOURS", "seconds", hours_cell),
+    ]
+    if estimates:
+        columns += [
+            GridColumn("ESTIMATE", "estimate", usd_cell),
+            GridColumn("ERROR", "error", percent_cell),
+        ]
+    return [
+        *columns,
+        GridColumn("ACTUAL", "usd", usd_cell),
+        GridColumn("FAILED", "failed_usd", usd_cell),
+        GridColumn("UNPRICED", "unpriced", text_cell),
+    ]

@@ -1,0 +1,133 @@
+"""`fleetctl top`: what runs now and what it costs an hour. Only what is measured is shown."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable
+from typing import Any
+
+from fleetctl.cli.asked import open_asking
+from fleetctl.cli.flags import Parser, add_output, one_of
+from fleetctl.cli.grid import GridColumn, span_cell, text_cell, usd_cell, write_grid
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import plural
+from fleetctl.home import home
+from fleetctl.stores.asking import Asking
+
+LIVE = "state IN ('Starting', 'Running', 'Stopping')"
+RECENT_S = 3600.0
+JOBS = f"""
+SELECT object, objects.phase AS phase, sum({LIVE}) AS active,
+    sum(state = 'Starting') AS starting,
+    group_concat(DISTINCT CASE WHEN {LIVE} THEN provider END) AS providers,
+    sum(CASE WHEN {LIVE} THEN usd_per_h END) AS usd_per_h,
+    CASE WHEN count(usd_per_h) THEN sum(usd) END AS usd,
+    objects.budget_left_usd AS left_usd,
+    sum({LIVE} AND usd_per_h IS NULL) AS unpriced
+FROM attempts JOIN (SELECT uid, phase, budget_left_usd, created_at FROM objects) AS objects
+    USING (uid)
+GROUP BY uid HAVING sum({LIVE}) ORDER BY sum(CASE WHEN {LIVE} THEN usd_per_h END), 1
+"""  # noqa: S608 - of constants
+PROVIDERS = f"""
+SELECT provider, sum(state IN ('Running', 'Stopping')) AS running,
+    sum(state = 'Starting') AS starting,
+    sum(recent) AS ended, sum(recent AND state = 'Failed') AS failed,
+    sum(CASE WHEN {LIVE} THEN usd_per_h END) AS usd_per_h,
+    CASE WHEN count(usd_per_h) THEN sum(usd) END AS usd,
+    sum({LIVE} AND usd_per_h IS NULL) AS unpriced
+FROM (SELECT *, coalesce(strftime('%s', ended_at) >= now_s() - ?1, 0) AS recent FROM attempts)
+GROUP BY provider ORDER BY 1
+"""  # noqa: S608 - of constants
+STARTS = """
+SELECT provider, start_s FROM attempts
+WHERE start_s IS NOT NULL AND strftime('%s', started_at) >= now_s() - ?1 ORDER BY provider, start_s
+"""
+JOB_COLUMNS = (
+    GridColumn("NAME", "object", text_cell),
+    GridColumn("STATUS", "phase", text_cell),
+    GridColumn("ACTIVE", "active", text_cell),
+    GridColumn("STARTING", "starting", text_cell),
+    GridColumn("WHERE", "providers", text_cell),
+    GridColumn("$/H", "usd_per_h", usd_cell),
+    GridColumn("SPENT", "usd", usd_cell),
+    GridColumn("LEFT", "left_usd", usd_cell),
+)
+PROVIDER_COLUMNS = (
+    GridColumn("NAME", "provider", text_cell),
+    GridColumn("RUNNING", "running", text_cell),
+    GridColumn("STARTING", "starting", text_cell),
+    GridColumn("ENDED 1H", "ended", text_cell),
+    GridColumn("FAILED 1H", "failed", text_cell),
+    GridColumn("P50 START", "p50_start_s", span_cell),
+    GridColumn("$/H", "usd_per_h", usd_cell),
+    GridColumn("SPENT", "usd", usd_cell),
+)
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[jobs|providers] [-o table|csv|json]",
+        summary="Show what runs now and what it costs an hour; or how each provider fares.",
+        examples=(
+            "fleetctl top",
+            "fleetctl top providers",
+            "fleetctl top jobs -o json | jq 'map(.usd_per_h) | add'",
+        ),
+        codes="0 ok, 2 wrong usage",
+    )
+    made.add_argument(
+        "what",
+        nargs="?",
+        type=one_of("jobs", "providers"),
+        default="jobs",
+        metavar="jobs|providers",
+        help="what to show (default jobs: everything that runs)",
+    )
+    add_output(made, "table", "csv", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    with open_asking(home()) as asking:
+        rows = jobs(asking) if args.what == "jobs" else providers(asking)
+    columns = JOB_COLUMNS if args.what == "jobs" else PROVIDER_COLUMNS
+    if not rows and args.output == "table":
+        screen.talk("nothing runs" if args.what == "jobs" else "nothing has run yet")
+        return 0
+    write_grid(columns, rows, args.output, screen, total=_total(columns, rows))
+    if unpriced := sum(row["unpriced"] for row in rows):
+        screen.warn(f"{plural(unpriced, 'live attempt')} without a known price: not in $/H")
+    return 0
+
+
+def jobs(asking: Asking) -> list[dict[str, Any]]:
+    """Objects that hold a sandbox, cheapest first."""
+    return _rows(asking, JOBS)
+
+
+def providers(asking: Asking) -> list[dict[str, Any]]:
+    """Every provider that ever ran something, with its last hour."""
+    rows = _rows(asking, PROVIDERS, RECENT_S)
+    starts: dict[str, list[float]] = {}
+    for provider, start_s in asking.ask(STARTS, (RECENT_S,)).rows:
+        starts.setdefault(provider, []).append(start_s)
+    for row in rows:
+        found = starts.get(row["provider"])
+        row["p50_start_s"] = found[(len(found) - 1) // 2] if found else None
+    return rows
+
+
+def _rows(asking: Asking, sql: str, *parameters: object) -> list[dict[str, Any]]:
+    answer = asking.ask(sql, parameters)
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+def _total(columns: Iterable[GridColumn], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    first, *others = (column.key for column in columns)
+    total: dict[str, Any] = {first: "TOTAL"}
+    for key in others:
+        known = [row[key] for row in rows if isinstance(row[key], (int, float))]
+        if key not in ("p50_start_s", "left_usd"):
+            total[key] = sum(known) if known else None
+    return total

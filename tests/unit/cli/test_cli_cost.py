@@ -1,0 +1,78 @@
+"""What was spent, to the cent: live attempts up to now, unknown prices apart, shares of a span."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.cli.main import guarded
+from fleetctl.cli.render import Screen
+from fleetctl.clock import SystemClock
+from tests.golden.cli.cli_world import NOW_S
+from tests.unit.stores.asking_world import build_costs
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(SystemClock, "now_s", lambda _: NOW_S)
+    build_costs(tmp_path / "home", labels={"team": "rlm"})
+    return tmp_path / "home"
+
+
+def answer(*words: str) -> tuple[str, str]:
+    out, talk = io.StringIO(), io.StringIO()
+    assert guarded(list(words), Screen(out, talk)) == 0
+    return out.getvalue(), talk.getvalue()
+
+
+def only(*words: str) -> dict[str, Any]:
+    (row,) = json.loads(answer(*words, "-o", "json")[0])
+    return {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()}
+
+
+@pytest.mark.parametrize(
+    ("by", "key"),
+    [("job", "batchjob/x"), ("kind", "BatchJob"), ("provider", "modal"), ("label=team", "rlm"),
+     ("label=other", None)],
+)  # fmt: skip
+def test_every_group_has_the_same_sum(home: Path, by: str, key: str | None) -> None:
+    row = only("cost", "--by", by)
+    assert row["key"] == key
+    assert (row["attempts"], row["usd"], row["failed_usd"], row["unpriced"]) == (5, 0.35, 0.1, 1)
+
+
+def test_attempts_without_a_price_are_said_and_not_added(home: Path) -> None:
+    assert answer("cost")[1] == (
+        "warning: 1 attempt without a known price: its cost is not in it\n"
+    )
+
+
+def test_a_span_takes_its_share_of_what_reaches_into_it(home: Path) -> None:
+    """Attempts that ran from 500 to 400 seconds ago, at 0.001 and 0.002 USD a second; the live one
+    began 50 seconds ago.
+    """
+    assert only("cost", "--since", "450s")["usd"] == round(50 * 0.003 + 50 * 0.001, 6)
+    assert only("cost", "--since", "10s")["usd"] == round(10 * 0.001, 6)
+
+
+def test_nothing_spent_is_said(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "none"))
+    assert answer("cost") == ("", "nothing has run\n")
+    assert answer("cost", "-o", "json") == ("[]\n", "")
+    assert answer("top") == ("", "nothing runs\n")
+
+
+def test_top_jobs_adds_what_live_attempts_cost_an_hour(home: Path) -> None:
+    row = only("top")
+    assert (row["active"], row["starting"], row["usd_per_h"], row["usd"]) == (2, 1, 7.2, 0.35)
+
+
+def test_top_providers_tells_of_the_last_hour(home: Path) -> None:
+    row = only("top", "providers")
+    assert (row["running"], row["starting"], row["ended"], row["failed"]) == (1, 1, 3, 1)
+    assert (row["p50_start_s"], row["usd_per_h"]) == (0.0, 7.2)
