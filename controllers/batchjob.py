@@ -5,12 +5,13 @@ pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from controllers.history import History
 from controllers.kind import Unit, Verdict, limits_of, policy_of
 from controllers.verdicts import early_verdict
-from specs.hashing import params_hash, template_hash
+from specs.hashing import canonical_json, params_hash, template_hash
 
 if TYPE_CHECKING:
     from specs.batchjob import BatchJobSpec
@@ -37,6 +38,20 @@ class BatchJob:
 
     def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
         return self.spec.template
+
+    def content(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
+        return self.spec.template
+
+    @cached_property
+    def repeats(self) -> bool:
+        tasks = self.spec.tasks
+        if tasks is None or tasks.completions is not None:
+            return True
+        if tasks.matrix is not None:
+            axes = [[canonical_json(value) for value in axis] for axis in tasks.matrix.values()]
+            return any(len(set(axis)) < len(axis) for axis in axes)
+        hashes = {params_hash(self.spec.params(index)) for index in range(self.total)}
+        return len(hashes) < self.total
 
     def next(self, history: History) -> Iterator[Unit]:
         for index in history.fresh(0, self.total):

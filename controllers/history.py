@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from controllers.intervals import IntervalSet
-from controllers.model import LIVE_STATES, Run, RunState
+from controllers.model import CACHED, LIVE_STATES, Run, RunState
 from controllers.retry import FailureAction, Limits, due_at_s, failure_action, rolls_over, spent
 
 
@@ -29,6 +29,7 @@ class Unfinished:
     infra_failures: int = 0
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
+    forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class History:
 
     __slots__ = (
         "_due",
+        "cached",
         "charged_usd",
         "failed",
         "failed_job",
@@ -116,6 +118,7 @@ class History:
         self.failures = 0  # application failures, over all units
         self.infra_failures = 0
         self.started = 0
+        self.cached = 0  # of the succeeded: with a result that an equal unit had before
         self.spent_usd = 0.0  # by all ended runs, wanted or not
         self.unpriced = 0  # ended runs that cost something unknown
         self.unpriced_s = 0.0  # how long these lasted
@@ -142,6 +145,15 @@ class History:
         self.providers.add(run.provider)
         self.placed[run.provider] += 1
         self._enter_sandbox(run)
+
+    def reused(self, run: Run, *, score: float | None = None) -> None:
+        """A unit has the result of an equal one, and no attempt was made."""
+        assert run.index not in self.live_by_index, f"index {run.index} is live"
+        unit = self.unfinished.setdefault(run.index, Unfinished())
+        self._forget_due(run.index, unit)
+        self.started += 1
+        self.taken.add(run.index)
+        self._succeed(run, score)
 
     def changed(self, run: Run) -> None:
         """A live run is still live, with a newer record."""
@@ -189,8 +201,9 @@ class History:
             unit_rows = list(group)
             self._replay_unit(unit_rows)
             for row in unit_rows:
-                self.providers.add(row.run.provider)
-                self.placed[row.run.provider] += _taken(row.run)
+                if row.run.provider:
+                    self.providers.add(row.run.provider)
+                    self.placed[row.run.provider] += _taken(row.run)
                 if row.run.state not in LIVE_STATES:
                     self._spend(row.run)
                 if row.run.sandbox != row.run.name:
@@ -244,6 +257,16 @@ class History:
         """Indexes in [start, end) that never had an attempt, ascending, lazily."""
         return self.taken.gaps(start, end)
 
+    def again(self) -> list[int]:
+        """Units whose attempts were all made for another wish, ascending. Not those that somebody
+        asked to run again.
+        """
+        return sorted(
+            index
+            for index, unit in self.unfinished.items()
+            if unit.last is None and not unit.forced and index not in self.live_by_index
+        )
+
     def next_attempt(self, index: int) -> int:
         unit = self.unfinished.get(index)
         return unit.attempts + 1 if unit else 1
@@ -273,6 +296,7 @@ class History:
         # An attempt under an older wish cuts off all that came before it: the latest attempt
         # counts.
         cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
+        unit.forced = cut >= 0 and not rows[cut].run.template_hash
         for row in rows[cut + 1 : len(rows) - live]:
             unit.last = row.run
             if row.run.state is RunState.SUCCEEDED:
@@ -296,6 +320,7 @@ class History:
     def _succeed(self, run: Run, score: float | None) -> None:
         added = self.succeeded.add(run.index)
         assert added, f"index {run.index} succeeded twice"
+        self.cached += run.reason == CACHED
         if score is not None:
             self.scores[run.index] = score
             self.lowest = min(self.lowest or (score, run.index), (score, run.index))

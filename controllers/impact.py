@@ -20,7 +20,7 @@ class Impact:
     """Units of one object under its new spec. None: nobody can know yet.
 
     kept: finished ones that still count. failed: given up, and not tried again. going_on: live
-    runs that the new spec wants. replaced and cancelled: live runs that it stops, with or without
+    runs that the new spec wants. cached: those that take the result of equal work over. replaced and cancelled: live runs that it stops, with or without
     another attempt after them. to_run: units that will start, also those replaced.
     """
 
@@ -35,6 +35,7 @@ class Impact:
     spared: int  # of those replaced: what `rollout: FinishRunning` would let end
     controller: Controller  # that was asked
     history: History  # that it was asked about
+    cached: int = 0
 
     @property
     def destroyed(self) -> tuple[Run, ...]:
@@ -43,8 +44,10 @@ class Impact:
         return tuple(run for run in stopped if run.state is RunState.RUNNING)
 
 
-def impact(controller: Controller, history: History) -> Impact:
-    """What the next pass would keep, stop and start. history is read under the new spec."""
+def impact(controller: Controller, history: History, *, cached: int = 0) -> Impact:
+    """What the next pass would keep, stop and start. history is read under the new spec; cached
+    units have a known result.
+    """
     policy = controller.policy
     limit = len(history.live) if policy.parallelism is None else policy.parallelism
     reasons = {stop.run: stop.reason for stop in unwanted(controller, history, limit)}
@@ -53,9 +56,10 @@ def impact(controller: Controller, history: History) -> Impact:
     going_on = [run for run in history.live.values() if run.name not in reasons]
     done, failed = len(history.succeeded), len(history.failed)
     over = controller.verdict(history) is not None
+    cached = 0 if over else cached
     to_run = None
     if controller.total is not None:
-        to_run = 0 if over else max(0, controller.total - done - failed - len(going_on))
+        to_run = 0 if over else max(0, controller.total - done - cached - failed - len(going_on))
     return Impact(
         total=controller.total,
         kept=done,
@@ -68,6 +72,7 @@ def impact(controller: Controller, history: History) -> Impact:
         spared=sum(1 for run in replaced if _template_alone(controller, run)),
         controller=controller,
         history=history,
+        cached=cached,
     )
 
 

@@ -139,10 +139,11 @@ def superseded(controller: Controller, run: Run) -> bool:
 
     A finished unit is kept when only the template changed: what is done is not done again. A
     refusal speaks of
-    its template alone, and failures of an older template do not count against the new one.
+    its template alone, and failures of an older template do not count against the new one. A run
+    without a template was put aside by somebody who asked for another attempt.
     """
     unit = controller.unit(run.index)
-    if unit is None or unit.params_hash != run.params_hash:
+    if unit is None or unit.params_hash != run.params_hash or not run.template_hash:
         return True
     return unit.template_hash != run.template_hash and run.state.value != "Succeeded"
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from controllers.history import History
-from controllers.plan import CloseSandbox, Drop, Plan, Start, Stop
+from controllers.plan import CloseSandbox, Drop, Plan, Reuse, Start, Stop
 
 
 def lint(plan: Plan, history: History, *, parallelism: int | None) -> list[str]:
@@ -16,6 +16,7 @@ def lint(plan: Plan, history: History, *, parallelism: int | None) -> list[str]:
     starts = [action for action in plan.actions if isinstance(action, Start)]
     return [
         *_starts(starts, history, parallelism),
+        *_units(plan, history),
         *_stops(plan, history),
         *_drops(plan, history),
     ]
@@ -29,18 +30,24 @@ def _starts(starts: list[Start], history: History, parallelism: int | None) -> I
         yield f"{live} live, {idle} idle and {new} new exceed parallelism {parallelism}"
     if parallelism is not None and starts and live + len(starts) > parallelism:
         yield f"{live} live and {len(starts)} starts exceed parallelism {parallelism}"
-    for index, count in Counter(start.index for start in starts).items():
-        if count > 1:
-            yield f"index {index} would start {count} times"
     for start in starts:
-        if start.index in history.live_by_index:
-            yield f"index {start.index} is live and would start again"
-        if start.index in history.succeeded:
-            yield f"index {start.index} succeeded and would start again"
-        if start.attempt != history.next_attempt(start.index):
-            yield f"index {start.index} would reuse attempt {start.attempt}"
         if start.sandbox is not None and start.sandbox not in history.sandboxes:
             yield f"index {start.index} would use the unknown sandbox {start.sandbox}"
+
+
+def _units(plan: Plan, history: History) -> Iterator[str]:
+    """What begins, or takes a result over, is one unit that is not under way and not done."""
+    begun = [action for action in plan.actions if isinstance(action, Start | Reuse)]
+    for index, count in Counter(it.index for it in begun).items():
+        if count > 1:
+            yield f"index {index} would start {count} times"
+    for it in begun:
+        if it.index in history.live_by_index:
+            yield f"index {it.index} is live and would start again"
+        if it.index in history.succeeded:
+            yield f"index {it.index} succeeded and would start again"
+        if it.attempt != history.next_attempt(it.index):
+            yield f"index {it.index} would reuse attempt {it.attempt}"
 
 
 def _stops(plan: Plan, history: History) -> Iterator[str]:

@@ -24,6 +24,10 @@ class RunState(StrEnum):
 LIVE_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 
 
+# The reason of a run that was not made: an equal unit had succeeded, and its result was taken.
+CACHED = "Cached"
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One stored object. `spec` and `status` are JSON texts: a reader that needs neither pays for

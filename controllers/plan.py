@@ -56,6 +56,19 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Reuse:
+    """Record unit `index` as succeeded with the result that the store knows under `key`."""
+
+    index: int
+    attempt: int
+    params: Mapping[str, object]
+    params_hash: str
+    template_hash: str
+    key: tuple[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End a live run. `reason` becomes the run's reason once it is confirmed gone."""
 
@@ -119,7 +132,7 @@ class Drop:
 
 
 AssetAction = EnsureVolume | RemoveVolume | EnsureFunction | RemoveFunction | FreeScratch
-Action = Start | Stop | CloseSandbox | AssetAction | Drop
+Action = Start | Reuse | Stop | CloseSandbox | AssetAction | Drop
 
 
 @dataclass(frozen=True, slots=True)

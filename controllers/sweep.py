@@ -41,10 +41,10 @@ class Sweep:
         wished = self._template.model_copy(
             update={"command": (*command, spec.search.program or "")}
         )
-        self.template_hash = template_hash(
-            wished if self._command else self._template, spec.placement
-        )
+        self._shared = wished if self._command else self._template
+        self.template_hash = template_hash(self._shared, spec.placement)
         self._grid = spec.search.method == "grid"
+        self.repeats = not self._grid  # what is drawn may be drawn again
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
         if self._grid:
@@ -76,6 +76,9 @@ class Sweep:
             self._command, self.spec.search.program or "", unit.params, self._template.env
         )
         return self._template.model_copy(update={"command": tuple(argv)})
+
+    def content(self, index: int) -> Template:  # noqa: ARG002 - one command for all trials
+        return self._shared
 
     def next(self, history: History) -> Iterator[Unit]:
         if self._reached(history):

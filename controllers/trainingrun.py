@@ -30,6 +30,7 @@ class TrainingRun:
         ]
         self._hashes = [template_hash(template, spec.placement) for template in self._templates]
         self.template_hash = ""
+        self.repeats = False
         self._names = [stage.name for stage in spec.stages] or ["main"]
         self.total = len(self._templates)
 
@@ -40,6 +41,9 @@ class TrainingRun:
         return Unit(index, params, params_hash(params), self._hashes[index])
 
     def template(self, index: int) -> Template:
+        return self._templates[index]
+
+    def content(self, index: int) -> Template:
         return self._templates[index]
 
     def _with_checkpoint(self, template: Template) -> Template:

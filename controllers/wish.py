@@ -67,6 +67,8 @@ class Wish:
     offers: Mapping[str, Mapping[str, Offer]] = field(default_factory=dict)
     shortages: Mapping[str, Shortage] = field(default_factory=dict)  # provider -> what was learned
     room: Room = Room()
+    cached: Mapping[int, tuple[str, str]] = field(default_factory=dict)  # unit -> known result
+    uncached: str = ""  # why no result is used again, or empty
     swept: bool = False  # all that its runs left at providers, logs too, is freed
     purse: Purse = field(default_factory=Purse)  # what the pass may spend; taken from as it decides
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from specs.cache import CachePolicy
 from specs.placement import DEFAULT_PROVIDER, Candidate, Placement
 from specs.policies import (
     Backoff,
@@ -131,4 +132,9 @@ class Execution(Spec):
     )
     budget: OwnBudget | None = Field(
         default=None, description="What all its runs may cost; default: no limit of its own."
+    )
+    cache: CachePolicy | None = Field(
+        default=None,
+        description="Whether work that has succeeded before runs again; default: not if it writes"
+        " no volume.",
     )

@@ -211,7 +211,7 @@ def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[st
     middle = [safe(task.state), safe(task.reason) or NONE]
     row = [str(run.index), *(
         [str(run.attempt), *middle] if attempts else [*middle, str(task.attempts)]
-    ), safe(run.provider)]  # fmt: skip
+    ), safe(run.provider) or NONE]  # fmt: skip
     row.append(f"{age(now_s - run.started_at_s)} ago" if run.started_at_s is not None else NONE)
     row.append(_duration(task, now_s))
     if wide:

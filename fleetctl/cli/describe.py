@@ -123,6 +123,8 @@ def _work(seen: View) -> Iterator[str]:
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if cached := _cached(seen):
+        yield _label("Cache", safe(cached))
     if seen.count("retries") or seen.count("infraFailures"):
         infra = seen.count("infraFailures")
         extra = f" ({infra} by the infrastructure, not counted)" if infra else ""
@@ -143,6 +145,14 @@ def _work(seen: View) -> Iterator[str]:
         yield _label("Took", spent.removeprefix(" in "))
     if seen.count("succeeded"):
         yield _label("Results", f"fleetctl results {safe(seen.key)}")
+
+
+def _cached(seen: View) -> str:
+    """How many results came from equal work, or why none may."""
+    if seen.count("cached"):
+        return f"{plural(seen.count('cached'), seen.kind.unit)} with the result of equal work"
+    why_not = seen.text("notCached")
+    return f"not used: {why_not}" if why_not else ""
 
 
 def _queued(seen: View, total: object) -> str:

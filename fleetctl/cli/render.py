@@ -19,6 +19,7 @@ GAP = "  "
 GROUP_ROWS = 1000
 _COLOURS = {
     "Succeeded": "32",
+    "Cached": "32",
     "Ready": "32",
     "Running": "36",
     "Starting": "36",

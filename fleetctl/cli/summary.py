@@ -40,9 +40,10 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
 
 def _counts(seen: View) -> str:
     done, failed = seen.count("succeeded"), seen.count("failed")
+    cached = f" ({seen.count('cached')} cached)" if seen.count("cached") else ""
     if seen.kind.unit == "task":
-        return f"{done} done, {failed} failed"
-    return f"{plural(done, seen.kind.unit)} done, {failed} failed"
+        return f"{done} done{cached}, {failed} failed"
+    return f"{plural(done, seen.kind.unit)} done{cached}, {failed} failed"
 
 
 def best_line(seen: View) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleetctl.stores.reader import RunRow, TaskRow
 
 QUEUED, CANCELLED = "Queued", "Cancelled"
+CACHED = "Cached"  # as controllers.model has it, which would cost a read path its models
 
 
 class Task(NamedTuple):
@@ -36,13 +37,14 @@ def task(row: TaskRow, seen: View) -> Task:
 def attempt(run: RunRow) -> Task:
     """One run for itself: when it has ended it has failed, whatever becomes of its task."""
     ended = {"Lost": FAILED, "Refused": FAILED, "Stopped": CANCELLED}
-    return Task(run, run.attempt, ended.get(run.state, run.state), None)
+    state = CACHED if run.reason == CACHED else run.state
+    return Task(run, run.attempt, ended.get(state, state), None)
 
 
 def _state(run: RunRow, seen: View) -> str:
     """The run's own state, unless the task goes on after it: then it is queued again."""
     if run.state in ("Starting", "Running", "Stopping", "Succeeded"):
-        return run.state
+        return CACHED if run.reason == CACHED else run.state
     over = seen.over or seen.resource.deleted_at_s is not None
     return ended_state(run.state, run.index, seen.text("failedIndexes"), over=over)
 

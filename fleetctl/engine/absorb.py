@@ -6,15 +6,18 @@ Called by the loop inside its transaction; writes each changed run once at the e
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from controllers.cache import Comparable
 from controllers.kind import superseded
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Metric, Observation, Run, RunState
 from controllers.outcome import outcome
 from controllers.placing import judge, spill_reason
 from controllers.seats import grown
 from controllers.wish import Wait
+from fleetctl.engine.caching import contents_of, fixed, success
 from fleetctl.engine.facts import (
     AssetReplied,
     Fact,
@@ -27,6 +30,7 @@ from fleetctl.engine.facts import (
 )
 from fleetctl.engine.track import Call, Track, last_values, score_of
 from fleetctl.providers.base import SANDBOX_CLOSED
+from fleetctl.stores.base import Remembered
 from specs.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ class Absorber:
         self._changed: dict[str, Run] = {}
         self._metrics: dict[str, list[Metric]] = {}
         self._results: dict[str, str | None] = {}
+        self._remembered: list[Remembered] = []
         self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
 
     def absorb(self, fact: Fact, now_s: float) -> bool:
@@ -67,6 +72,7 @@ class Absorber:
                 metrics=self._metrics.get(run.name, ()),
             )
             assert fresh, f"run {run.name} was not live in the store"
+        self._engine.store.cache.remember(self._remembered)
         for run in self._closed.values():
             runs.advance(run, from_states=frozenset({run.state}))
         self._engine.budgets.write()
@@ -76,6 +82,7 @@ class Absorber:
         self._changed.clear()
         self._metrics.clear()
         self._results.clear()
+        self._remembered.clear()
         self._closed.clear()
 
     def changed(self, run: Run) -> None:
@@ -339,10 +346,33 @@ class Absorber:
             self._engine.owner_of.pop(run.name, None)
         self._changed[run.name] = run
         self._results[run.name] = result
+        self._remember(track, run, result, latest)
         if run.state in (RunState.FAILED, RunState.LOST):
             unit, ended = KINDS[track.resource.kind].unit, run.state.value
             what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._engine.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
+
+    def _remember(
+        self, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
+    ) -> None:
+        """Keep a success for equal work. It becomes known with the run's record, or not at all."""
+        begun_with = track.begun_with.pop(run.name, None)
+        controller = track.controller
+        unit = controller.unit(run.index) if controller is not None else None
+        if run.state is not RunState.SUCCEEDED or unit is None:
+            return
+        if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
+            return
+        contents = contents_of(self._engine.store, track)
+        if contents is None or not isinstance(controller, Comparable):
+            return
+        if fixed(controller.content(run.index)):
+            contents.memo = track.contents
+        elif contents.of(unit).key != begun_with:
+            return  # a volume or a Function became another while it ran
+        kept = success(contents, unit, run, owner=track.resource.key, result=result, latest=latest)
+        if kept is not None:
+            self._remembered.append(kept)
 
 
 def _tells_that_nothing_is_made(fact: Fact) -> bool:

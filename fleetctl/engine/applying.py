@@ -17,8 +17,9 @@ from controllers.history import History
 from controllers.impact import Impact, impact
 from controllers.kinds import CONTROLLERS
 from controllers.model import Resource, RunState
+from fleetctl.engine.caching import contents_of, lookup
 from fleetctl.engine.pruning import APPLYSET, Pruning, pruned
-from fleetctl.engine.track import load, track_of
+from fleetctl.engine.track import Track, load, track_of
 from fleetctl.errors import Conflict
 from fleetctl.stores.base import EventRow, Store, Stored
 from specs.changes import FieldChange, field_changes
@@ -78,8 +79,9 @@ class Change:
         if found is None:
             return ""
         if self.outcome == CREATED:
-            return _units(found.total or 0, self.after.kind) if found.total is not None else ""
+            return _all_new(found, self.after.kind)
         said = [f"{found.kept:,} kept"] if found.kept else []
+        said += [f"{found.cached:,} cached"] if found.cached else []
         if found.going_on:
             said.append(f"{len(found.going_on):,} running on")
         fresh = None if found.to_run is None else found.to_run - len(found.replaced)
@@ -142,7 +144,7 @@ def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) ->
     known = stored.resources.get(manifest.kind, manifest.name)
     wish = _wish(manifest, order, known, now_s)
     if known is None:
-        return Change(CREATED, None, wish, impact=_fresh_impact(manifest))
+        return Change(CREATED, None, wish, impact=_fresh_impact(stored, manifest, wish))
     same_spec = json.loads(known.spec) == json.loads(wish.spec)
     same_words = known.labels == wish.labels and known.annotations == wish.annotations
     if same_spec and same_words:
@@ -205,12 +207,13 @@ def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[st
     return labels
 
 
-def _fresh_impact(manifest: Manifest) -> Impact | None:
+def _fresh_impact(stored: Stored, manifest: Manifest, wish: Resource) -> Impact | None:
     make = CONTROLLERS.get(manifest.kind)
     if make is None:
         return None
     controller = make(manifest.spec, {})
-    return impact(controller, History(controller.limits))
+    history = History(controller.limits)
+    return _found(stored, Track(wish, {}, manifest.spec, controller, history))
 
 
 def _impact(stored: Stored, wish: Resource) -> Impact | None:
@@ -219,9 +222,15 @@ def _impact(stored: Stored, wish: Resource) -> Impact | None:
         return None
     track = track_of(wish)
     load(track, stored.runs)
+    return _found(stored, track)
+
+
+def _found(stored: Stored, track: Track) -> Impact | None:
     if track.controller is None or track.history is None:
         return None
-    return impact(track.controller, track.history)
+    contents = contents_of(stored, track)
+    cached = lookup(contents, track.history)[0] if contents is not None else {}
+    return impact(track.controller, track.history, cached=len(cached))
 
 
 def _was_refused(resource: Resource) -> bool:
@@ -272,6 +281,16 @@ def _provider(spec: Spec) -> str:
 def _units(count: int, kind: str) -> str:
     unit = KINDS[kind].unit
     return f"{count:,} {unit}" + ("s" if count != 1 else "")
+
+
+def _all_new(found: Impact, kind: str) -> str:
+    """`500 tasks: 412 cached, 88 to run`; nothing while nobody knows how many there are."""
+    if found.total is None:
+        return ""
+    said = _units(found.total, kind)
+    return (
+        f"{said}: {found.cached:,} cached, {found.to_run or 0:,} to run" if found.cached else said
+    )
 
 
 def outcomes_of(changes: Sequence[Change]) -> list[Mapping[str, str]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from controllers.assets import AssetWish, reconcile_asset
+from controllers.cache import Comparable
 from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Resource, Run, RunState
@@ -25,6 +26,7 @@ from controllers.plan import (
     Plan,
     RemoveFunction,
     RemoveVolume,
+    Reuse,
     Start,
     Stop,
 )
@@ -32,10 +34,11 @@ from controllers.reconcile import reconcile
 from controllers.status import status_of
 from controllers.wish import Wish
 from fleetctl.engine.budgets import BUDGET
+from fleetctl.engine.caching import contents_of, fixed, lookup, take_over
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.names import run_name
 from fleetctl.engine.providing import provider_status, say_spills
-from fleetctl.engine.track import Call, Track, load, track_of
+from fleetctl.engine.track import Call, Track, last_values, load, score_of, track_of
 from specs.common import DEFAULT_PROVIDER
 from specs.hashing import canonical_json
 
@@ -120,6 +123,15 @@ class Passes:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
         load(track, self._engine.store.runs)
         self._own(track)
+        self._look_up(track)
+
+    def _look_up(self, track: Track) -> None:
+        """Which of its units have succeeded before, elsewhere or here; asked once a reading."""
+        track.cached, track.uncached = {}, ""
+        track.contents.clear()
+        contents = contents_of(self._engine.store, track)
+        if contents is not None and track.history is not None and not track.over:
+            track.cached, track.uncached = lookup(contents, track.history)
 
     def fresh_track(self, uid: str) -> Track | None:
         """The track with the newest row; rebuilt when the spec changed, dropped when the row is
@@ -177,6 +189,8 @@ class Passes:
             shortages=track.shortages,
             room=engine.admission.room(now_s),
             purse=engine.budgets.purse(track, now_s),
+            cached=track.cached,
+            uncached=track.uncached,
             swept=track.asset.swept,
         )
 
@@ -233,6 +247,8 @@ class Passes:
             match action:
                 case Start():
                     starts.append(self._intent(track, action, now_s))
+                case Reuse():
+                    self._reuse(track, action, now_s)
                 case Stop():
                     self._stop(track, action, now_s)
                 case CloseSandbox():
@@ -254,8 +270,10 @@ class Passes:
                 self._engine.owner_of[run.name] = track.resource.uid
                 # Of an attempt that is new in the store, no earlier call was made.
                 track.calls[run.name] = Call(nothing_made=True)
+            self._begin_with(track, starts)
             self._engine.admission.started(track, starts, now_s)
-        track.asset_actions = [a for a in plan.actions if not isinstance(a, Start | Stop | Drop)]
+        durable = Start | Reuse | Stop | Drop
+        track.asset_actions = [a for a in plan.actions if not isinstance(a, durable)]
 
     def _intent(self, track: Track, start: Start, now_s: float) -> Run:
         assert track.controller is not None
@@ -278,6 +296,34 @@ class Passes:
             placed=start.placed,
             usd=start.usd,
         )
+
+    def _begin_with(self, track: Track, starts: list[Run]) -> None:
+        """What the work is now, where a volume or a Function may be another by its end. Known here
+        alone: of a run that outlives this controller, nobody takes the result over.
+        """
+        controller = track.controller
+        contents = contents_of(self._engine.store, track)
+        if contents is None or controller is None or not isinstance(controller, Comparable):
+            return
+        for run in starts:
+            unit = controller.unit(run.index)
+            if unit is not None and not fixed(controller.content(run.index)):
+                track.begun_with[run.name] = contents.of(unit).key
+
+    def _reuse(self, track: Track, action: Reuse, now_s: float) -> None:
+        """Record the unit as done. One whose result is dropped by now starts in the next pass."""
+        assert track.history is not None and track.controller is not None
+        store, uid = self._engine.store, track.resource.uid
+        del track.cached[action.index]
+        name = run_name(store.store_id, uid, action.index, action.attempt)
+        taken = take_over(store, name, uid, action, now_s)
+        if taken is None:
+            return
+        values = last_values(taken.metrics)
+        store.runs.begin([replace(taken.run, state=RunState.STARTING, ended_at_s=None)])
+        store.runs.advance(taken.run, result=taken.result, metrics=taken.metrics)
+        score = score_of(track.controller, taken.run, taken.result, lambda: values)
+        track.history.reused(taken.run, score=score)
 
     def _stop(self, track: Track, stop: Stop, now_s: float) -> None:
         assert track.history is not None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from controllers.cache import Content, Key
 from controllers.history import History, Replayed
 from controllers.kind import Controller, Scoring, superseded
 from controllers.kinds import CONTROLLERS
@@ -50,6 +51,12 @@ class Track:
     refusals: dict[tuple[str, str], str] = field(default_factory=dict)
     spilled_to: set[str] = field(default_factory=set)  # providers that an event has told of
     passes_failed: int = 0
+    cached: dict[int, Key] = field(default_factory=dict)  # units with a known result
+    uncached: str = ""  # why none can have one
+    contents: dict[tuple[str, str], Content] = field(default_factory=dict)  # see Contents.memo
+    begun_with: dict[str, str] = field(
+        default_factory=dict
+    )  # run -> content key, where other objects have a say in it
 
     @property
     def prior(self) -> Prior:
@@ -75,8 +82,9 @@ class Track:
         """Let go of what only a pass needs; it is read back when there is need of one."""
         self.spec, self.controller, self.history = None, None, None
         self.asset_actions = []
-        for memory in (self.waits, self.calls, self.latest):
+        for memory in (self.waits, self.calls, self.latest, self.cached, self.begun_with):
             memory.clear()
+        self.contents.clear()
         self.forget_places()
 
     def forget_places(self) -> None:

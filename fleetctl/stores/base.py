@@ -6,7 +6,7 @@ nothing. tests/contracts/test_store.py is the suite that every store passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +17,10 @@ from fleetctl.errors import StoreError
 EVENTS_PER_OBJECT_MAX = 1000
 EVENT_REPEAT_S = 60.0  # equal events closer than this are counted, not repeated
 EVENT_MESSAGE_CHARS_MAX = 2048
+# One entry is some 200 bytes beside its result, so that this many are 50 MB at the most usual: what
+# some hundred large jobs did last.
+CACHE_ROWS_MAX = 200_000
+CACHE_BYTES_MAX = 256 << 20  # results are at most 256 KiB each, and most are far below 1 KiB
 
 
 class DiskFull(StoreError):
@@ -44,6 +48,22 @@ class EventRow:
     reason: str
     message: str
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A success under the key of its content."""
+
+    template_key: str
+    unit_key: str
+    result: str | None  # canonical JSON object
+    metrics: str  # JSON object: the last value of each, null for what is no number
+    run: str
+    object: str  # kind/name
+    index: int
+    duration_s: float | None
+    usd: float | None
+    ended_at_s: float
 
 
 class ResourceStore(Protocol):
@@ -144,6 +164,20 @@ class LedgerStore(Protocol):
         ...
 
 
+class CacheStore(Protocol):
+    """What succeeded, by content. Outlives the objects; the oldest go when there are too many."""
+
+    def remember(self, successes: Sequence[Remembered]) -> None:
+        """Keep them, each in place of an older one of the same keys."""
+        ...
+
+    def recall(self, template_key: str) -> Collection[str]:
+        """The unit keys that are known below this template key."""
+        ...
+
+    def get(self, template_key: str, unit_key: str) -> Remembered | None: ...
+
+
 class EventStore(Protocol):
     def record(self, events: Sequence[EventRow]) -> None:
         """Append, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable against
@@ -164,6 +198,9 @@ class Stored(Protocol):
     @property
     def runs(self) -> RunStore: ...
 
+    @property
+    def cache(self) -> CacheStore: ...
+
 
 class Store(Protocol):
     """The writer. Holding it means holding the state directory's lock and the newest epoch."""
@@ -181,6 +218,9 @@ class Store(Protocol):
 
     @property
     def ledger(self) -> LedgerStore: ...
+
+    @property
+    def cache(self) -> CacheStore: ...
 
     @property
     def events(self) -> EventStore: ...

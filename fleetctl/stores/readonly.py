@@ -18,6 +18,7 @@ from fleetctl.stores import queries
 from fleetctl.stores.base import Stored
 from fleetctl.stores.reader import connect_readonly
 from fleetctl.stores.sqlite import open_memory_store
+from fleetctl.stores.sqlite_cache import SqliteCache
 from fleetctl.stores.sqlite_errors import READ_FAILURES, explain
 from fleetctl.stores.sqlite_open import Identity
 from fleetctl.stores.sqlite_resources import SqliteResources
@@ -34,6 +35,7 @@ class Snapshot:
         self.store_id = stored.store_id if connection is not None else ""
         self.resources = stored.resources
         self.runs = stored.runs
+        self.cache = stored.cache
         self._connection = connection
 
     def durations_of_template(self, template_hash: str) -> list[float]:
@@ -55,6 +57,7 @@ class _Rows:
     store_id: str
     resources: SqliteResources
     runs: SqliteRuns
+    cache: SqliteCache
 
 
 @contextmanager
@@ -71,7 +74,12 @@ def open_readonly(home: Path) -> Iterator[Snapshot]:
         found = connection.execute("SELECT store_id, epoch, changes FROM store").fetchone()
         files = Files(connection, connection, path)
         session = Session(files, Identity(*found), SystemClock(), Hooks())
-        rows = _Rows(session.identity.store_id, SqliteResources(session), SqliteRuns(session))
+        rows = _Rows(
+            session.identity.store_id,
+            SqliteResources(session),
+            SqliteRuns(session),
+            SqliteCache(session),
+        )
         yield Snapshot(rows, connection)
     except READ_FAILURES as error:
         raise explain(error, path) from error

@@ -15,6 +15,7 @@ from fleetctl.clock import Clock
 from fleetctl.stores import sqlite_open as opening
 from fleetctl.stores import statedir
 from fleetctl.stores.base import DiskFull, Store
+from fleetctl.stores.sqlite_cache import SqliteCache
 from fleetctl.stores.sqlite_errors import explain
 from fleetctl.stores.sqlite_events import SqliteEvents, drop_orphans
 from fleetctl.stores.sqlite_ledger import SqliteLedger
@@ -34,6 +35,7 @@ class SqliteStore:
         self._resources = SqliteResources(session)
         self._runs = SqliteRuns(session)
         self._ledger = SqliteLedger(session)
+        self._cache = SqliteCache(session)
         self._events = SqliteEvents(session)
 
     @property
@@ -56,6 +58,10 @@ class SqliteStore:
     @property
     def ledger(self) -> SqliteLedger:
         return self._ledger
+
+    @property
+    def cache(self) -> SqliteCache:
+        return self._cache
 
     @property
     def events(self) -> SqliteEvents:

@@ -6,6 +6,7 @@ The order matters: everything that can refuse looks first, read-only; only then 
 from __future__ import annotations
 
 import logging
+import re
 import sqlite3
 import uuid
 from collections.abc import Mapping
@@ -172,7 +173,8 @@ def _found(
     database.execute("COMMIT")
 
 
-# version -> what makes it the next one. Rows keep what they say; new columns are NULL.
+# version -> what makes it the next one. Rows keep what they say; new columns are NULL, new tables
+# are empty.
 _UPGRADES = {
     1: (
         "ALTER TABLE runs ADD COLUMN usd_per_s REAL",
@@ -182,11 +184,19 @@ _UPGRADES = {
         " unpriced_s REAL NOT NULL, PRIMARY KEY (day, labels)) WITHOUT ROWID",
     )
 }
+_NEW_TABLES = {1: ("cache",)}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:
     """Bring an older state.db up to this version, all or nothing."""
-    _upgrade(state, _UPGRADES)
+    made = {version: _making(tables) for version, tables in _NEW_TABLES.items()}
+    _upgrade(state, {version: (*_UPGRADES[version], *made[version]) for version in _UPGRADES})
+
+
+def _making(tables: tuple[str, ...]) -> tuple[str, ...]:
+    """The statements of the schema that make these tables and their indexes."""
+    wanted = re.compile(rf"(TABLE|INDEX \w+ ON) ({'|'.join(tables)})\b")
+    return tuple(one for one in queries.statements("state_schema.sql") if wanted.search(one))
 
 
 def upgrade_events(events: sqlite3.Connection) -> None:

@@ -141,3 +141,25 @@ SELECT day, labels, usd, unpriced_s FROM ledger ORDER BY day, labels;
 -- name: drop_run
 -- Takes back an intent of the same transaction, when a later one of its batch cannot be.
 DELETE FROM runs WHERE name = ?;
+
+-- name: remember
+-- A newer success of the same work takes the place of the older one, and becomes the newest.
+INSERT OR REPLACE INTO cache (template_key, unit_key, result, metrics, run, object, idx, duration_s,
+    usd, ended_at_s, bytes_so_far)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: recall
+SELECT unit_key FROM cache WHERE template_key = ?;
+
+-- name: remembered
+SELECT template_key, unit_key, result, metrics, run, object, idx, duration_s, usd, ended_at_s
+FROM cache WHERE template_key = ? AND unit_key = ?;
+
+-- name: newest_remembered
+SELECT entry, bytes_so_far FROM cache ORDER BY entry DESC LIMIT 1;
+
+-- name: oldest_remembered
+SELECT entry, bytes_so_far FROM cache ORDER BY entry LIMIT 1;
+
+-- name: drop_remembered
+DELETE FROM cache WHERE entry = ?;

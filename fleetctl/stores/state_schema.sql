@@ -90,3 +90,21 @@ CREATE TABLE metrics (
     at_s REAL NOT NULL,
     PRIMARY KEY (run_id, seq)
 ) WITHOUT ROWID;
+
+-- What succeeded, by its content, for units that are the same work. Outlives the object that it
+-- came from; bounded by base.CACHE_ROWS_MAX and CACHE_BYTES_MAX.
+CREATE TABLE cache (
+    entry INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of their coming; the lowest go first
+    template_key TEXT NOT NULL,
+    unit_key TEXT NOT NULL,
+    result TEXT,                   -- canonical JSON object; NULL = it submitted none
+    metrics TEXT NOT NULL,         -- JSON object: the last value of each
+    run TEXT NOT NULL,             -- whose result it is, by name
+    object TEXT NOT NULL,          -- kind/name of its object
+    idx INTEGER NOT NULL,
+    duration_s REAL,
+    usd REAL,                      -- NULL = nobody knows
+    ended_at_s REAL NOT NULL,
+    bytes_so_far INTEGER NOT NULL  -- of this entry and all before it, also those that are gone
+);
+CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key);

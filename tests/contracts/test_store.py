@@ -11,8 +11,9 @@ from store_worlds import WORLDS, FixedClock, World, begin, job, put, run
 
 from controllers.model import Metric, RunState
 from fleetctl.errors import Conflict, NotFound, StoreError
-from fleetctl.stores.base import EventRow
+from fleetctl.stores.base import EventRow, Remembered
 from fleetctl.stores.sqlite import SqliteStore, open_memory_store
+from fleetctl.stores.sqlite_cache import SqliteCache
 
 
 @pytest.fixture(params=sorted(WORLDS))
@@ -364,3 +365,48 @@ def test_a_store_keeps_its_id_over_restarts_and_no_two_stores_share_one(world: W
     first = world.store.store_id
     assert world.crash().store_id == first
     assert open_memory_store(FixedClock()).store_id != first
+
+
+# Successes by content
+
+
+def success(unit: str, *, result: str | None = '{"x":1}', template: str = "t") -> Remembered:
+    return Remembered(template, unit, result, "{}", f"run-{unit}", "batchjob/a", 3, 2.5, 0.1, 9.0)
+
+
+def test_a_success_is_known_by_its_keys_after_a_crash_and_without_its_object(world: World) -> None:
+    put(world.store, job())
+    with world.store.transaction():
+        world.store.cache.remember([success("a"), success("b", result=None)])
+        world.store.resources.delete("u1")
+    cache = world.crash().cache
+    assert set(cache.recall("t")) == {"a", "b"}
+    assert set(cache.recall("another")) == set()
+    assert cache.get("t", "a") == success("a")
+    assert cache.get("t", "b") == success("b", result=None)
+    assert cache.get("t", "c") is None
+
+
+def test_a_success_of_an_undone_transaction_is_not_known(store: SqliteStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        store.cache.remember([success("a")])
+        raise ZeroDivisionError
+    assert store.cache.get("t", "a") is None
+
+
+def test_a_newer_success_takes_the_place_of_the_older_one(store: SqliteStore) -> None:
+    with store.transaction():
+        store.cache.remember([success("a"), success("a", result='{"x":2}')])
+    assert store.cache.get("t", "a") == success("a", result='{"x":2}')
+
+
+def test_the_oldest_successes_go_when_there_are_too_many_or_too_large(store: SqliteStore) -> None:
+    few = SqliteCache(store._session, rows_max=3)
+    with store.transaction():
+        few.remember([success(unit) for unit in "abc"])
+        few.remember([success("a"), success("d")])
+    assert set(few.recall("t")) == {"c", "a", "d"}
+    small = SqliteCache(store._session, bytes_max=4_000)
+    with store.transaction():
+        small.remember([success("e", result="x" * 4_000), success("f", result="x" * 4_000)])
+    assert set(small.recall("t")) == {"f"}

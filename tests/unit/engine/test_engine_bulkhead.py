@@ -134,7 +134,7 @@ async def test_an_object_that_is_set_aside_with_a_sandbox_to_close_stops_no_othe
         await fleet.settle()
         assert fleet.local.stops != []
         fleet.spoil("bad", '{"from":"the future"}')
-        await fleet.apply("BatchJob", "good", tasks(1))
+        await fleet.apply("BatchJob", "good", tasks(1, template={"python": "SUBMIT(good=1)"}))
         fleet.local.finish(0, of="batchjob/good")
         await fleet.later(100)
         assert fleet.status("good")["phase"] == "Succeeded"

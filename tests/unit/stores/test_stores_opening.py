@@ -384,6 +384,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     for column in ("usd_per_s", "placed", "usd"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
     alter(state, "DROP TABLE ledger")
+    alter(state, "DROP TABLE cache")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 1")
     with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:
@@ -391,6 +392,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     store = open_store(home, FixedClock())
     runs = [run for run, _ in store.runs.of("u1")]
     assert store.ledger.entries() == []
+    assert store.cache.recall("a template") == frozenset()
     store.close()
     assert [run.usd_per_s for run in runs] == [None] * 200
     with Reader(home) as reader:

@@ -1,0 +1,235 @@
+"""What makes two units the same work, so that one's result is the other's; and when that is not
+known. Pure; called by the engine when it reads an object and when a run has succeeded.
+
+Wrong reuse is worse than work done twice: whatever is not in the key and could change a result
+makes a unit run again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import chain, islice, takewhile
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from controllers.history import History
+from controllers.kind import Controller, Ordered, Unit
+from specs.hashing import canonical_json
+from specs.template import WORK_FIELDS
+
+if TYPE_CHECKING:
+    from specs.common import Execution
+    from specs.template import Template
+
+KEY_HEX_DIGITS = 32
+# Units of one object that are looked up: a second of hashing on a small machine.
+LOOKED_UP_MAX = 200_000
+# The variable that tells a task which one it is; work that names it differs by its index.
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+
+# Resources, time limits and where it runs change how long work takes, not what comes of it.
+_HASHED = (*WORK_FIELDS, "image", "source", "env", "secrets", "volumes", "workdir", "runtime")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class Key(NamedTuple):
+    """Equal keys are equal work."""
+
+    template: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a content key needs that the template does not say.
+
+    whole: the template with what its Function adds; None while that is not declared. volumes:
+    name -> which object in which generation. revision: what `source.path` held, or empty.
+    """
+
+    whole: Template | None
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What units of one template share. key is empty where a result may not be used again, and
+    `why` says why. by_index: units can differ by their index alone.
+    """
+
+    key: str = ""
+    why: str = ""
+    by_index: bool = False
+
+
+@runtime_checkable
+class Comparable(Protocol):
+    """An optional question: kinds whose units can equal those of other objects answer it."""
+
+    def content(self, index: int) -> Template:
+        """The template of a wanted unit without its parameters."""
+        ...
+
+    @property
+    def repeats(self) -> bool:
+        """Whether units can have equal parameters and differ by their index alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    spec: Execution
+    facts: Facts
+    template: Template  # whole, or the unit's own while its Function is missing
+    ordered: bool
+
+    @property
+    def stated(self) -> bool:
+        return self.spec.cache is not None
+
+
+Rule = Callable[[_Case], str]
+
+
+def content(spec: Execution, controller: Controller, index: int, facts: Facts) -> Content:
+    """What a wanted unit's work is, its own parameters aside."""
+    if not isinstance(controller, Comparable):
+        return Content()
+    own = controller.content(index)
+    case = _Case(spec, facts, facts.whole or own, isinstance(controller, Ordered))
+    for rule in _RULES:
+        if why := rule(case):
+            return Content(why=why)
+    named = any(INDEX_VARIABLE in str(getattr(own, work)) for work in WORK_FIELDS)
+    return Content(_digest(_told(case)), by_index=named or controller.repeats)
+
+
+def key_of(shared: Content, index: int, params_hash: str) -> Key | None:
+    """The key of one unit; None where its result may not be used again."""
+    if not shared.key:
+        return None
+    return Key(shared.key, f"{params_hash}/{index}" if shared.by_index else params_hash)
+
+
+def found(
+    controller: Controller,
+    history: History,
+    shared: Callable[[Unit], Content],
+    known: Callable[[str], Collection[str]],
+) -> dict[int, Key]:
+    """Units without an attempt under the present wish whose key is known.
+
+    known: the unit keys that have succeeded below a content key. What somebody asked to run again
+    is not looked up.
+    """
+    hits: dict[int, Key] = {}
+    for unit in _untried(controller, history):
+        key = key_of(shared(unit), unit.index, unit.params_hash)
+        if key is not None and key.unit in known(key.template):
+            hits[unit.index] = key
+        elif isinstance(controller, Ordered):
+            break  # what comes later builds upon what this one leaves
+    return hits
+
+
+def _untried(controller: Controller, history: History) -> Iterator[Unit]:
+    again = history.again()
+    fresh: Iterable[Unit | None] = islice(controller.next(history), LOOKED_UP_MAX)
+    if isinstance(controller, Ordered):
+        # Its `next` tells of one alone, and what waits for its next attempt holds up the rest.
+        end = controller.total or 0
+        waiting = {*history.fresh(0, end), *again}
+        ahead = (index for index in range(end) if index not in history.succeeded)
+        again, fresh = [*takewhile(waiting.__contains__, ahead)], ()
+    for unit in chain(map(controller.unit, again), fresh):
+        if unit is not None:
+            yield unit
+
+
+def _told(case: _Case) -> object:
+    template, facts = case.template, case.facts
+    told = template.model_dump(mode="json", include=set(_HASHED), exclude_defaults=True)
+    source = template.source
+    if source is not None and source.path is not None:
+        # The revision tells what was in it; where it lay is told by its name alone.
+        name = source.path.rstrip("/").rpartition("/")[2]
+        told["source"] = {"name": name, "mount_path": source.mount_path}
+    places = [candidate.provider for candidate in case.spec.placement.candidates]
+    return {
+        "template": told,
+        "volumes": [facts.volumes[mount.name] for mount in template.volumes],
+        "revision": facts.revision,
+        # Without an image the software is what the places themselves bring.
+        "places": places if template.image is None else [],
+    }
+
+
+def _digest(value: object) -> str:
+    return sha256(canonical_json(value).encode()).hexdigest()[:KEY_HEX_DIGITS]
+
+
+# -- when not, and why; the first that speaks decides ----------------------------------------------
+
+
+def _off(case: _Case) -> str:
+    never = case.spec.cache is not None and case.spec.cache.policy == "Never"
+    return "cache.policy is `Never`" if never else ""
+
+
+def _stages(case: _Case) -> str:
+    # A stage leaves checkpoints, which no result tells of.
+    if not case.ordered or case.stated:
+        return ""
+    return "stages leave more than a result; state `cache.policy: ReuseSucceeded` to reuse them"
+
+
+def _no_function(case: _Case) -> str:
+    missing = case.facts.whole is None
+    return f"function/{case.template.function} is not declared yet" if missing else ""
+
+
+def _writes(case: _Case) -> str:
+    mount = next((it for it in case.template.volumes if not it.read_only), None)
+    if mount is None or case.stated:
+        return ""
+    return (
+        f"it can write to volume/{mount.name}; "
+        "state `cache.policy: ReuseSucceeded` to reuse its results"
+    )
+
+
+def _no_volume(case: _Case) -> str:
+    known = case.facts.volumes
+    name = next((it.name for it in case.template.volumes if it.name not in known), None)
+    return f"volume/{name} is not there" if name is not None else ""
+
+
+def _moving_ref(case: _Case) -> str:
+    source = case.template.source
+    if source is None or source.git is None or _COMMIT.fullmatch(source.git.ref or ""):
+        return ""
+    said = f"`{source.git.ref}`" if source.git.ref else "the default branch"
+    return f"source.git.ref is {said}, which can move; a whole commit of 40 digits cannot"
+
+
+def _unknown_tree(case: _Case) -> str:
+    source = case.template.source
+    if source is None or source.path is None or case.facts.revision:
+        return ""
+    if case.template.is_function:
+        return "a function's source.path is taken when it is made ready, and its content not kept"
+    return "the content of source.path is not known: it is too large to compare, or was not there"
+
+
+_RULES: tuple[Rule, ...] = (
+    _off,  # nothing else matters then
+    _stages,
+    _no_function,  # until then nobody knows what it runs in
+    _writes,
+    _no_volume,
+    _moving_ref,
+    _unknown_tree,
+)

@@ -1,0 +1,186 @@
+"""Work that has succeeded before is not done again: for another object, after a deletion, and
+after any crash; and where that could be wrong, it is done again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controllers.model import Metric
+from tests.unit.engine.fake_world import Fleet
+
+ITEMS = [{"x": 1}, {"x": 2}, {"x": 3}]
+
+
+def job(*items: dict[str, int], **fields: Any) -> dict[str, Any]:
+    return {"template": {"python": "SUBMIT(x=x)"}, "tasks": {"items": list(items)}, **fields}
+
+
+async def finish_all(fleet: Fleet, **changes: Any) -> None:
+    """Until nothing works any more; each result tells the parameter that it came from."""
+    while working := fleet.local.working():
+        for index in working:
+            x = fleet.local.orders[fleet.local.run(index)].params.get("x")
+            fleet.local.finish(index, **{"result": json.dumps({"x": x}), **changes})
+        await fleet.settle()
+
+
+def results(fleet: Fleet, name: str) -> dict[int, str | None]:
+    rows = fleet.store.runs.of(fleet.row(name).uid)
+    return {run.index: result for run, result in rows if run.state.value == "Succeeded"}
+
+
+async def test_equal_tasks_of_another_object_take_the_results_over() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*ITEMS))
+        await finish_all(fleet)
+        began = len(fleet.local.orders)
+        await fleet.apply("BatchJob", "two", job(*reversed(ITEMS)))
+        status = fleet.status("two")
+        assert (status["phase"], status["succeeded"], status["cached"]) == ("Succeeded", 3, 3)
+        assert results(fleet, "two") == {0: '{"x": 3}', 1: '{"x": 2}', 2: '{"x": 1}'}
+        assert len(fleet.local.orders) == began
+        runs = fleet.runs("two")
+        assert {run.reason for run in runs} == {"Cached"}
+        assert runs[0].message == f"the result of batchjob/one 2, run {fleet.runs('one')[2].name}"
+        assert [run.cost_usd for run in runs] == [0.0] * 3
+
+
+async def test_only_what_is_new_runs() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*ITEMS[:2]))
+        await finish_all(fleet)
+        await fleet.apply("BatchJob", "two", job(*ITEMS))
+        assert fleet.local.working() == [2]
+        assert fleet.status("two")["cached"] == 2
+        await finish_all(fleet)
+        status = fleet.status("two")
+        assert (status["phase"], status["succeeded"], status["cached"]) == ("Succeeded", 3, 2)
+
+
+async def test_a_deleted_object_that_is_applied_again_has_its_results_at_once() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", job(*ITEMS))
+        await finish_all(fleet)
+        await fleet.delete("BatchJob", "job")
+        await fleet.later(60)
+        assert fleet.names() == []
+        await fleet.crash()
+        await fleet.apply("BatchJob", "job", job(*ITEMS))
+        assert fleet.status("job")["phase"] == "Succeeded"
+        assert results(fleet, "job") == {0: '{"x": 1}', 1: '{"x": 2}', 2: '{"x": 3}'}
+
+
+async def test_a_success_without_a_result_counts() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*ITEMS))
+        await finish_all(fleet, result=None)
+        await fleet.apply("BatchJob", "two", job(*ITEMS))
+        assert fleet.status("two")["phase"] == "Succeeded"
+        assert results(fleet, "two") == {0: None, 1: None, 2: None}
+
+
+@pytest.mark.parametrize("whose", ["first", "second"])
+async def test_the_policy_never_gives_nothing_and_takes_nothing(whose: str) -> None:
+    never = {"cache": {"policy": "Never"}}
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*ITEMS, **(never if whose == "first" else {})))
+        await finish_all(fleet)
+        await fleet.apply("BatchJob", "two", job(*ITEMS, **(never if whose == "second" else {})))
+        assert fleet.local.working() == [0, 1, 2]
+        assert fleet.status("two")["cached"] == 0
+
+
+async def test_a_failed_task_teaches_nothing() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*ITEMS))
+        await finish_all(fleet, ok=False)
+        assert fleet.status("one")["phase"] == "Failed"
+        await fleet.apply("BatchJob", "two", job(*ITEMS))
+        assert fleet.local.working() == [0, 1, 2]
+
+
+async def test_parameters_that_come_back_have_their_old_result() -> None:
+    async with Fleet() as fleet:
+        for x in (1, 2):
+            await fleet.apply("BatchJob", "job", job({"x": x}))
+            await finish_all(fleet)
+        await fleet.apply("BatchJob", "job", job({"x": 1}))
+        assert fleet.status("job")["phase"] == "Succeeded"
+        newest = fleet.runs("job")[-1]
+        assert (newest.attempt, newest.reason) == (3, "Cached")
+        assert list(fleet.store.runs.of(newest.uid))[-1][1] == '{"x": 1}'
+        await fleet.crash()
+        assert fleet.status("job")["cached"] == 1
+
+
+async def test_a_cached_trial_has_the_score_of_the_one_that_ran() -> None:
+    search = {"method": "grid", "program": "train.py", "parameters": {"x": {"values": [1, 2]}}}
+    sweep = {"search": search | {"metric": {"name": "loss", "goal": "minimize"}}}
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "one", sweep)
+        for index in fleet.local.working():
+            run = fleet.local.run(index)
+            values = (Metric(0, 1, "loss", 5.0, 1.0), Metric(1, 2, "loss", 0.5 - index, 2.0))
+            fleet.local.metrics[run] = list(values)
+            fleet.local.finish(index, result=None, metrics=values)
+        await fleet.settle()
+        await fleet.apply("Sweep", "two", sweep)
+        one, two = fleet.status("one"), fleet.status("two")
+        assert (two["phase"], two["cached"]) == ("Succeeded", 2)
+        assert two["best"] == one["best"]
+        assert two["best"]["metric"]["value"] == -0.5
+        await fleet.crash()
+        await fleet.apply("Sweep", "two", sweep | {"parallelism": 1})
+        assert fleet.status("two")["best"] == one["best"]
+
+
+async def test_a_volume_that_is_made_anew_while_it_is_read_makes_the_result_unknown() -> None:
+    mount = {"name": "data", "mountPath": "/data", "readOnly": True}
+    spec = job(*ITEMS, template={"python": "SUBMIT(x=x)", "volumes": [mount]})
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", spec)
+        await finish_all(fleet)
+        await fleet.apply("BatchJob", "two", spec)
+        assert fleet.status("two")["cached"] == 3
+        await fleet.apply("Volume", "data", {"provider": "local", "deletionPolicy": "Delete"})
+        await fleet.apply("BatchJob", "three", spec)
+        assert fleet.local.working() == [0, 1, 2]
+        # Its generation rises once more while they run: what they read, nobody can say.
+        await fleet.apply("Volume", "data", {"provider": "local", "deletionPolicy": "Retain"})
+        await finish_all(fleet)
+        await fleet.apply("BatchJob", "four", spec)
+        assert fleet.local.working() == [0, 1, 2]
+
+
+async def test_a_changed_function_is_other_work() -> None:
+    calling = job(*ITEMS, template={"python": "SUBMIT(x=x)", "function": "encode"})
+    async with Fleet() as fleet:
+        await fleet.apply("Function", "encode", {"provider": "local"})
+        await fleet.apply("BatchJob", "one", calling)
+        await finish_all(fleet)
+        await fleet.apply("BatchJob", "two", calling)
+        assert fleet.status("two")["cached"] == 3
+        await fleet.apply("Function", "encode", {"provider": "local", "env": {"MODEL": "b"}})
+        await fleet.apply("BatchJob", "three", calling)
+        assert fleet.local.working() == [0, 1, 2]
+
+
+async def test_more_than_a_pass_takes_are_taken_over_pass_by_pass() -> None:
+    items = [{"x": x} for x in range(2_500)]
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*items, parallelism=0))
+        uid = fleet.row("one").uid
+        await fleet.apply("BatchJob", "one", job(*items, parallelism=2_500))
+        await finish_all(fleet)
+        while fleet.status("one")["phase"] != "Succeeded":
+            await fleet.later(1)
+            await finish_all(fleet)
+        assert uid == fleet.row("one").uid
+        await fleet.apply("BatchJob", "two", job(*items, parallelism=1))
+        status = fleet.status("two")
+        assert (status["phase"], status["cached"]) == ("Succeeded", 2_500)
+        assert status["completedIndexes"] == "0-2499"
