@@ -19,9 +19,10 @@ from controllers.reconcile import unwanted
 class Impact:
     """Units of one object under its new spec. None: nobody can know yet.
 
-    kept: finished ones that still count. failed: given up, and not tried again. going_on: live
-    runs that the new spec wants. cached: those that take the result of equal work over. replaced and cancelled: live runs that it stops, with or without
-    another attempt after them. to_run: units that will start, also those replaced.
+    kept: finished ones that still count. cached: those that take the result of equal work over.
+    failed: given up, and not tried again. going_on: live runs that the new spec wants. replaced and
+    cancelled: live runs that it stops, with or without another attempt after them. to_run: units
+    that will start, also those replaced.
     """
 
     total: int | None

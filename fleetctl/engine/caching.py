@@ -51,7 +51,7 @@ class Contents:
         return self.memo[at]
 
 
-def contents_of(store: Store, track: Track, *, revision: str | None = None) -> Contents | None:
+def contents_of(store: Stored, track: Track, *, revision: str | None = None) -> Contents | None:
     """None for objects that run nothing. revision: of `source.path`, where another than that of the
     apply is known.
     """

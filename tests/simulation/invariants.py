@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.simulation.cache_checks import CACHE_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
 from tests.simulation.scene import Check, Scene
 from tests.simulation.wish_checks import WISH_CHECKS
 from tests.simulation.world_checks import EFFECT_CHECKS
 
-COMMIT_CHECKS: tuple[Check, ...] = (*RECORD_CHECKS, *WISH_CHECKS)
+COMMIT_CHECKS: tuple[Check, ...] = (*RECORD_CHECKS, *CACHE_CHECKS, *WISH_CHECKS)
 
 __all__ = ["COMMIT_CHECKS", "EFFECT_CHECKS", "broken"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from controllers.model import LIVE_STATES, Run, RunState
+from controllers.model import CACHED, LIVE_STATES, Run, RunState
 from tests.simulation.observing import journal_bytes, result_of
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec
@@ -33,7 +33,7 @@ def truthful_outcomes(scene: Scene) -> Iterator[str]:
         if scene.world.may_begin(run.name):
             yield f"`{run.name}` is {run.state} and its start is still on its way"
         if work is None:
-            if run.state in (RunState.SUCCEEDED, RunState.FAILED):
+            if run.state in (RunState.SUCCEEDED, RunState.FAILED) and run.reason != CACHED:
                 yield f"`{run.name}` is {run.state} and has never begun"
         else:
             yield from _compare(run, work, scene.now.results.get(run.name))

@@ -303,6 +303,33 @@ def _crowd(rng: random.Random, name: str, provider: str) -> Scenario:
     return _make(name, provider, sorted(wishes, key=lambda wish: wish.at_s), *jobs)
 
 
+def _equal(rng: random.Random, name: str, provider: str) -> Scenario:
+    """The same tasks in another object and after a deletion; one policy may be Never, one template
+    other, and some of the work fails.
+    """
+    limit = rng.randint(0, 1)
+    tasks = [objects.task(rng, number=n, backoff_limit=limit, may_fail=True) for n in range(4)]
+    changes: tuple[Spec, ...] = (
+        {},
+        {},
+        {"cache": {"policy": "Never"}},
+        {"cache": {"policy": "ReuseSucceeded"}},
+        {"template": {"command": ["work", "better"]}},
+    )
+    wishes, ends, at_s = [], [], 0.0
+    for which in ("one", "two", "three"):
+        chosen = rng.sample(tasks, rng.randint(1, len(tasks)))
+        made = objects.job_of(rng, chosen, provider=provider, name=which, backoff_limit=limit)
+        made = made.changed(**rng.choice(changes))
+        wishes.append(_apply(at_s, made))
+        at_s += _later(rng)
+        if which != "three" and rng.random() < 0.4:
+            wishes.append(_say(at_s, "delete", made))
+            made = made.changed(GONE)
+        ends.append(made)
+    return _make(name, provider, wishes, *ends)
+
+
 # The richest in states, so drawn more often than the others.
 OFTEN = ("template", "template", "reuse", "reuse", "reuse")
 
@@ -327,4 +354,5 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "bulkhead": _bulkhead,
     "two-objects": _two_objects,
     "crowd": _crowd,
+    "equal": _equal,
 }

@@ -30,6 +30,8 @@ class Scene:
     politeness: Politeness = field(default_factory=Politeness)
     limits: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     stops: list[RunRef] = field(default_factory=list)
+    successes: dict[str, str | None] = field(default_factory=dict)  # run -> result, ever committed
+    never: set[str] = field(default_factory=set)  # uids whose results nobody may use again
 
     def work_of(self, run: Run) -> Work | None:
         return self.world.works.get(run.name)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.planted import PLANTS
+from tests.simulation.planted import PLANTS, equals
 from tests.simulation.runner import Options, simulate
 
 SEEDS_MAX = 300
 
 # Bugs that one scenario alone can show are looked for there; all others would be played in vain.
 SCENARIO = {
+    **dict.fromkeys((plant.__name__.replace("_", "-") for plant in equals.PLANTS), "equal"),
     "older-failures-count": "template",
     "retain-ignored": "volumes",
     "stale-sandbox-end-believed": "reuse",

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from controllers.model import Metric
+from fleetctl.engine import wishes
+from fleetctl.manifest import Manifest
+from specs.common import Metadata
+from specs.kinds import KINDS
 from tests.unit.engine.fake_world import Fleet
 
 ITEMS = [{"x": 1}, {"x": 2}, {"x": 3}]
@@ -184,3 +188,14 @@ async def test_more_than_a_pass_takes_are_taken_over_pass_by_pass() -> None:
         status = fleet.status("two")
         assert (status["phase"], status["cached"]) == ("Succeeded", 2_500)
         assert status["completedIndexes"] == "0-2499"
+
+
+async def test_an_apply_tells_how_many_tasks_need_not_run() -> None:
+    spec = KINDS["BatchJob"].spec.model_validate(job(*ITEMS, {"x": 4}))
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*ITEMS))
+        await finish_all(fleet)
+        about = Metadata.model_validate({"name": "two"})
+        manifest = Manifest("BatchJob", "two", about, spec, "test.yaml", 1)
+        [outcome] = wishes.apply(fleet.store, [manifest], fleet.clock.now_s())
+        assert outcome.message == "4 tasks: 3 cached, 1 to run"

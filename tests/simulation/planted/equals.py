@@ -1,0 +1,101 @@
+"""Bugs in telling what is equal work, and in when its result becomes known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+
+from controllers import cache
+from controllers.cache import Content, Facts, Key
+from controllers.model import Run, RunState
+from fleetctl.engine import caching, passes
+from fleetctl.engine.absorb import Absorber
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+
+def key_without_params() -> Context:
+    """All tasks of one template are taken for the same work."""
+
+    def make(key_of: Callable[..., Key | None]) -> Callable[..., Key | None]:
+        def patched(shared: Content, index: int, params_hash: str) -> Key | None:
+            key = key_of(shared, index, params_hash)
+            return key and Key(key.template, "")
+
+        return patched
+
+    # `found` uses the name in its own module, and a success is remembered under the same.
+    both = ExitStack()
+    for module in (cache, caching):
+        both.enter_context(around(module, "key_of", make))
+    return both
+
+
+def key_without_the_work() -> Context:
+    """Two templates are taken for the same work when their tasks have equal parameters."""
+    return swapped(cache, "_told", lambda case: "equal")
+
+
+def failure_remembered() -> Context:
+    """A run that failed is remembered like one that succeeded."""
+
+    def make(remember: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Absorber, owner: Any, run: Run, *rest: Any) -> None:
+            ended = run.state in (RunState.FAILED, RunState.SUCCEEDED)
+            remember(self, owner, replace(run, state=RunState.SUCCEEDED) if ended else run, *rest)
+
+        return patched
+
+    return around(Absorber, "_remember", make)
+
+
+def remembered_when_it_begins() -> Context:
+    """A key is written when the work begins, before its success is durable."""
+
+    def make(entered: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Absorber, owner: Any, run: Run) -> None:
+            entered(self, owner, run)
+            told = replace(run, state=RunState.SUCCEEDED, ended_at_s=run.started_at_s)
+            self._remember(owner, told, None, {})
+
+        return patched
+
+    return around(Absorber, "_entered", make)
+
+
+def result_not_taken_along() -> Context:
+    """A unit takes over that equal work succeeded, and not its result."""
+
+    def make(take_over: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(*facts: Any) -> Any:
+            taken = take_over(*facts)
+            return taken and replace(taken, result=None)
+
+        return patched
+
+    return around(passes, "take_over", make)
+
+
+def never_is_not_heard() -> Context:
+    """The policy Never is taken for the default."""
+
+    def make(content: Callable[..., Content]) -> Callable[..., Content]:
+        def patched(spec: Any, controller: Any, index: int, facts: Facts) -> Content:
+            return content(spec.model_copy(update={"cache": None}), controller, index, facts)
+
+        return patched
+
+    return around(caching, "content", make)
+
+
+PLANTS: tuple[Plant, ...] = (
+    key_without_params,
+    key_without_the_work,
+    failure_remembered,
+    remembered_when_it_begins,
+    result_not_taken_along,
+    never_is_not_heard,
+)
