@@ -84,7 +84,7 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         unit=unit,
         to_run=0 if goes else found.to_run,
         kept=0 if goes else found.kept,
-        cached=0,
+        cached=0 if goes else found.cached,
         going_on=0 if goes else len(found.going_on),
         replaced=0 if goes else len(found.replaced),
         cancelled=len(live) if goes else len(found.cancelled),
