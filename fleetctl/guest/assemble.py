@@ -29,6 +29,7 @@ REMOTE_PARTS = (
     *(f"remote/{name}.py" for name in ("place", "main", "attach", "follow", "verbs", "loop")),
     *(f"remote/{name}.py" for name in ("supervise", "visitors", "attempt", "leader", "child")),
     *(f"remote/{name}.py" for name in ("setup", "files", "sync", "tree", "worker", "unbegun")),
+    "remote/turns.py",
 )
 POSIX_PARTS = ("common.sh", "tree.sh", "end.sh", "supervise.sh", "follow.sh", "main.sh")
 
@@ -49,18 +50,23 @@ def remote_source(*, compiled: bool = True) -> str:
     compiled: with a table for Pythons of our own version; without it, it has a third of the size,
     and `recompile_source` can add one where it will run.
     """
-    here = Path(__file__).parent
-    head = (here / "onefile.py").read_text(encoding="utf-8")
-    sources = dict.fromkeys(("fleetctl", "fleetctl.guest", "fleetctl.guest.remote"), "")
-    for part in REMOTE_PARTS:
-        name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")
-        sources[name] = (here / part).read_text(encoding="utf-8")
+    sources = _remote_sources()
     code = by = ""
     if compiled:
-        table = {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
-        code, by = _packed(table), version()
+        code, by = _packed(_compiled(sources)), version()
     tables = f'SOURCES = "{_packed(sources)}"\nCOMPILED = "{code}"\n'
-    return f"{head}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
+    return f"{_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
+
+
+def quick_source() -> str:
+    """A program that starts the guest from `quick_table` where it can; see quick.py."""
+    return (Path(__file__).parent / "quick.py").read_text(encoding="utf-8")
+
+
+def quick_table() -> bytes:
+    """All of the guest as one piece of code for Pythons of our own version."""
+    text = f"{_head()}\n\nUNPACKED = {_compiled(_remote_sources())!r}\n{_REMOTE_END}"
+    return version().encode() + b"\n" + marshal.dumps(compile_part(text, "guest"))
 
 
 def recompile_source() -> str:
@@ -74,6 +80,24 @@ def posix_source() -> str:
     text = "".join((here / part).read_text(encoding="utf-8") for part in POSIX_PARTS)
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return "\n".join(["#!/bin/sh", *lines]) + "\n"
+
+
+def _head() -> str:
+    return (Path(__file__).parent / "onefile.py").read_text(encoding="utf-8")
+
+
+def _remote_sources() -> dict[str, str]:
+    """By name of module."""
+    here = Path(__file__).parent
+    sources = dict.fromkeys(("fleetctl", "fleetctl.guest", "fleetctl.guest.remote"), "")
+    for part in REMOTE_PARTS:
+        name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")
+        sources[name] = (here / part).read_text(encoding="utf-8")
+    return sources
+
+
+def _compiled(sources: dict[str, str]) -> dict[str, bytes]:
+    return {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
 
 
 def _packed(table: Any) -> str:
@@ -96,6 +120,9 @@ def _without_own_imports(text: str) -> str:
 _ONCE = "from __future__ import annotations\n\nTYPE_CHECKING = False\n"
 _REMOTE_END = """
 if __name__ == "__main__":
+    import gc
+
+    gc.disable()  # verbs are short, and a worker turns it on again for its tasks
     sys.meta_path.insert(0, OneFile())
     from fleetctl.guest.remote.main import leave, main
 

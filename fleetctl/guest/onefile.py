@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Tables as `packed` writes them. By name of module: its text, and its code, marshalled.
 SOURCES = COMPILED = ""
+UNPACKED: dict[str, bytes] = {}  # the code as it is, in a head that was itself compiled
 COMPILED_BY = ""  # what `version` says of the interpreter that did it
 PACKAGES = ("fleetctl", "fleetctl.guest", "fleetctl.guest.remote")
 
@@ -24,8 +25,8 @@ class OneFile:
     """Finds and loads the modules of this file; on `sys.meta_path`."""
 
     def __init__(self) -> None:
-        self._compiled = version() == COMPILED_BY
-        self._table = unpacked(COMPILED if self._compiled else SOURCES)
+        self._compiled = bool(UNPACKED) or version() == COMPILED_BY
+        self._table: dict[str, Any] = UNPACKED or unpacked(COMPILED if self._compiled else SOURCES)
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name not in self._table:

@@ -33,6 +33,20 @@ def follow(
     """Write frames until the end of the run, or until so much of its log is told; the exit code."""
     journal, log = JournalReader(run, offsets[0]), LogReader(run, offsets[1])
     enough = None if log_bytes_max is None else offsets[1] + log_bytes_max
+    try:
+        return _follow(run, journal, log, line, enough)
+    finally:
+        journal.close()
+        log.close()
+
+
+def _follow(
+    run: str,
+    journal: JournalReader,
+    log: LogReader,
+    line: Optional[socket],
+    enough: Optional[int],
+) -> int:
     begun_s = time.monotonic()
     said_s = begun_s
     while True:
@@ -73,6 +87,10 @@ class JournalReader:
         self._handle: Optional[int] = None
         self.ended = False
 
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
     @property
     def there(self) -> bool:
         return self._handle is not None
@@ -103,6 +121,10 @@ class LogReader:
     def __init__(self, run: str, offset: int) -> None:
         self._run, self.offset = run, offset
         self._start, self._handle = 0, -1
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
 
     def read(self) -> bytes:
         """The next bytes; they end at `offset`. Parts that were dropped are passed over."""

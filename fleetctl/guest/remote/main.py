@@ -4,6 +4,7 @@
   attach --dir D --run NAME --journal A --log B [--order BASE64 | --order -] [--for S]
                                                      begin the run if nobody has, and follow it,
                                                      not longer than S seconds
+         ... --more yes                              and then others; see turns.py
   stop   --dir D --run NAME --grace S                end it; returns at once
   leave  --dir D                                     the sandbox may end now
 
@@ -36,9 +37,14 @@ def main(argv: list[str]) -> int:
         offsets = int(options.get("--journal", 0)), int(options.get("--log", 0))
         for_s = float(options["--for"]) if "--for" in options else None
         try:
-            return attach(options["--run"], offsets, _order(options.get("--order")), for_s)
+            code = attach(options["--run"], offsets, _order(options.get("--order")), for_s)
+            if "--more" in options and code == 0:
+                from fleetctl.guest.remote.turns import attach_in_turn
+
+                code = attach_in_turn()
         except BrokenPipeError:
             return 0  # nobody reads any more
+        return code
     from fleetctl.guest.remote import verbs
 
     if verb == "idle":

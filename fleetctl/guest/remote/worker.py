@@ -5,6 +5,7 @@ The functions for the supervisor are at the top; all else runs in the forked chi
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -38,6 +39,8 @@ def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
     mounts = [{"mount": one["mount"], "root": one["mount"]} for one in order["volumes"]]
     sandbox = task.Sandbox(mounts)
     _forget_ourselves()
+    gc.freeze()  # looking at what was here before would copy every page of it
+    gc.enable()
     code = order["code"]
     show_source(code)
     exit_code = sandbox.run(code, order["params"], tell)

@@ -7,7 +7,6 @@ with another.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import threading
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
-from fleetctl.guest.assemble import posix_source, remote_source
+from fleetctl.guest.assemble import posix_source, quick_source, quick_table, remote_source
 from fleetctl.providers.modal import layers, sources
 from fleetctl.providers.modal.errors import asking, words
 from fleetctl.providers.remote import recipes
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     import modal.exception
 
 GUEST_PATH = f"{layers.GUEST_DIR}/guest.py"
+QUICK_PATH = f"{layers.GUEST_DIR}/quick.py"
 POSIX_GUEST_PATH = f"{layers.GUEST_DIR}/guest.sh"
 BUILD_S = 3600.0  # of one image; Modal's own limit is below
 UPLOAD_S = 900.0  # of the guest and the source
@@ -182,15 +182,16 @@ def _take_note(task: Building) -> None:
 
 def _guest(home: Path) -> Path:
     """A directory with both guests, named by what is in it."""
-    files = {"guest.py": remote_source(), "guest.sh": posix_source()}
-    digest = sha256(json.dumps(files).encode()).hexdigest()[:16]
+    texts = {"guest.py": remote_source(), "guest.sh": posix_source(), "quick.py": quick_source()}
+    files = {name: text.encode() for name, text in texts.items()} | {"guest.bin": quick_table()}
+    digest = sha256(b"".join(files.values())).hexdigest()[:16]
     target = make_private(home / "guest") / digest
     if not target.exists():
         making = target.with_name(f".{digest}.{os.getpid()}.{threading.get_ident()}")
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(mode=0o700)
-        for name, text in files.items():
-            (making / name).write_text(text, encoding="utf-8")
+        for name, data in files.items():
+            (making / name).write_bytes(data)
             (making / name).chmod(0o755)
         try:
             making.rename(target)

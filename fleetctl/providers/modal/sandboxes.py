@@ -21,6 +21,7 @@ from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.endings import Facts
 from fleetctl.providers.modal.errors import asking, is_not_found, is_of_the_sdk
 from fleetctl.providers.modal.settings import Settings
+from fleetctl.providers.modal.streams import Line
 from fleetctl.providers.remote import names
 from fleetctl.providers.remote.fates import Cause, Fate
 from fleetctl.providers.remote.follower import SandboxOver
@@ -43,6 +44,7 @@ class ModalSandboxes:
         self._store_id = store_id
         self._settings = settings
         self._live: dict[str, modal.Sandbox] = {}
+        self._lines: dict[str, Line] = {}  # those that wait for another run of their sandbox
         self._tags: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._ended_by_us: set[str] = set()
         self._opening = asyncio.Semaphore(STREAMS_OPENED_AT_ONCE)
@@ -54,14 +56,18 @@ class ModalSandboxes:
     ) -> AsyncGenerator[bytes, None]:
         # Only the opening stands in line: a quiet run says nothing for a long time after it.
         async with self._opening:
-            process = await self._attached(handle, run, work, at)
+            line = await self._handed(handle, run, work) if work is not None else None
+            line = line or await self._attached(handle, run, work, at)
         try:
-            async for data in process.stdout:
-                yield data
+            async for data in line.frames:
+                yield line.heard(data)
         except Exception as error:
             if is_of_the_sdk(error):
                 raise ConnectionError(f"the stream of {handle} broke") from error
             raise
+        finally:
+            if line.ended and line.takes_more and handle in self._live:
+                self._lines[handle] = line
 
     async def fate(self, handle: str) -> Fate | None:
         sandbox = await self._get(handle)
@@ -196,9 +202,22 @@ class ModalSandboxes:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _attached(
-        self, handle: str, run: str, work: Work | None, at: At
-    ) -> modal.container_process.ContainerProcess[bytes]:
+    async def _handed(self, handle: str, run: str, work: Work) -> Line | None:
+        """The line that an earlier run of the same sandbox left open; None when there is none."""
+        line = self._lines.pop(handle, None)
+        if line is None:
+            return None
+        try:
+            async with asyncio.timeout(self._settings.call_s):
+                return line if await streams.hand(line, run, work) else None
+        except Exception as error:
+            if _says_over(error):
+                return None  # nobody took it: a line that was cut off begins nothing
+            if is_of_the_sdk(error):
+                raise ConnectionError(f"run `{run}` may have been handed to {handle}") from error
+            raise
+
+    async def _attached(self, handle: str, run: str, work: Work | None, at: At) -> Line:
         """Raises SandboxOver when no command can be run there any more."""
         sandbox = await self._get(handle)
         if sandbox is None:
@@ -254,6 +273,7 @@ class ModalSandboxes:
 
     async def _let_go(self, handle: str) -> None:
         """Give its connection back at once; the SDK would hold it for half a minute."""
+        self._lines.pop(handle, None)
         sandbox = self._live.pop(handle, None)
         if sandbox is not None:
             with suppress(OSError, TimeoutError):

@@ -6,10 +6,13 @@ for ever when the sandbox's machine is gone.
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.guest.orders import order_argument, order_input
-from fleetctl.providers.modal.images import GUEST_PATH, POSIX_GUEST_PATH
+from fleetctl.providers.modal.images import POSIX_GUEST_PATH, QUICK_PATH
 from fleetctl.providers.remote.sandboxes import At, Work
 from specs.template import Template
 
@@ -19,8 +22,10 @@ if TYPE_CHECKING:
 STATE_DIR = "/tmp/.fleetctl"  # noqa: S108 - in the sandbox, where nobody else is
 BEGIN_S = 180  # an inert sandbox whose work does not begin ends by itself
 ORDER_ARGUMENT_MAX = 32 * 1024  # Modal takes 64 KiB of arguments in all
+HANDED_MAX = 1024 * 1024  # of one order on stdin; the SDK buffers twice as much
+END_OF_RUN = b'{"e":"eof"}\n'
 GUESTS = {
-    "python": ("python3", "-I", "-S", GUEST_PATH),
+    "python": ("python3", "-I", "-S", QUICK_PATH),
     "posix": ("sh", POSIX_GUEST_PATH),
 }
 
@@ -46,20 +51,50 @@ def attach_command(guest: str, run: str, at: At) -> list[str]:
     return [*argv, "--journal", str(at.journal), "--log", str(at.log)]
 
 
+@dataclass(slots=True)
+class Line:
+    """A command in a sandbox whose output is the frames of a run, and then of others where it takes
+    more orders on its stdin.
+    """
+
+    process: modal.container_process.ContainerProcess[bytes]
+    frames: AsyncIterator[bytes]
+    takes_more: bool
+    ended: bool = False  # all of the last run's frames have come
+
+    def heard(self, data: bytes) -> bytes:
+        self.ended = data.endswith(END_OF_RUN)
+        return data
+
+
+async def hand(line: Line, run: str, work: Work) -> bool:
+    """Give an open line its next run: one call, where a command of its own takes two and the start
+    of an interpreter. False for an order that is too long. Raises what the SDK raises.
+    """
+    request = {"run": run, "order": work.order, "secrets": dict(work.secrets)}
+    text = json.dumps(request, separators=(",", ":")) + "\n"
+    if len(text) > HANDED_MAX:
+        return False
+    line.ended = False
+    line.process.stdin.write(text)
+    await line.process.stdin.drain.aio()
+    return True
+
+
 async def attach(
     sandbox: modal.Sandbox, argv: list[str], work: Work | None, *, posix: bool, live_s: float
-) -> modal.container_process.ContainerProcess[bytes]:
-    """A process whose output is a run's frames. argv: of `attach_command`; live_s: after which
-    Modal ends it. Raises what the SDK raises.
-    """
+) -> Line:
+    """argv: of `attach_command`; live_s: after which Modal ends it. Raises what the SDK raises."""
     from modal.stream_type import StreamType
 
     order = work.order if work is not None else None
     text = order_argument(order, posix=posix) if order is not None else ""
     piped = len(text) > ORDER_ARGUMENT_MAX
+    takes_more = order is not None and bool(order["reusable"]) and not posix and not piped
     process = await sandbox.exec.aio(
         *argv,
         *(("--order", "-" if piped else text) if order is not None else ()),
+        *(("--more", "yes") if takes_more else ()),
         stdout=StreamType.PIPE,
         stderr=StreamType.DEVNULL,
         timeout=max(1, int(live_s)),
@@ -70,4 +105,4 @@ async def attach(
         process.stdin.write(order_input(order, posix=posix))
         process.stdin.write_eof()
         await process.stdin.drain.aio()
-    return process
+    return Line(process, aiter(process.stdout), takes_more)

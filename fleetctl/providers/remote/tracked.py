@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from enum import Enum, auto
 from functools import partial
@@ -127,6 +128,7 @@ class Tracked:
     async def _live(self, follower: Follower, closings: Closings, left_open: bool | None) -> None:
         if left_open is None:
             end = await follower.run()
+            self.fate_asked_at_s = time.monotonic()  # it has just spoken
             self.phase = Phase.CLOSING
             await asyncio.to_thread(self.mirror.flush)
             left_open = self._sandbox_open()

@@ -155,11 +155,14 @@ class Box:
     def python(self, code: str, **changes: Any) -> Story:
         return self.told(self.order(mode="python", argv=[], code=code, **changes))
 
-    def verb(self, *argv: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def verb(
+        self, *argv: str, env: dict[str, str] | None = None, piped: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """piped: with a stdin that can be written to."""
         argv = (argv[0], "--dir", str(self.directory), *argv[1:])
         return subprocess.Popen(
             [str(shutil.which(self.program[0], path=self.path)), *self.program[1:], *argv],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env={"PATH": self.path, "HOME": "/", **(env or {})},
         )

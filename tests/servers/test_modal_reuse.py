@@ -1,0 +1,105 @@
+"""Tasks that take turns in an open sandbox at Modal: what each further one costs, and what becomes
+of it when its stream or its sandbox is lost. The real engine, provider and SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.modal_worlds import emulated
+from tests.contracts.provider_worlds import eventually
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
+
+IN_TURN = {"parallelism": 1, "sandbox": {"reuse": "all"}}
+COUNTS = "\nseen = globals().get('seen', 0) + 1\nprint('task', seen)\nSUBMIT(seen=seen)"
+WAITS = "\nimport os, time\nif os.environ['JOB_COMPLETION_INDEX'] == '1': time.sleep(1.5)"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[ModalEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def tally() -> Iterator[Tally]:
+    with Tally() as one:
+        yield one
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
+    with played(tmp_path / "home", emulator) as told:
+        yield told
+
+
+def test_a_further_task_of_an_open_sandbox_costs_one_call(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        before = fleet.emulator.rpcs()
+        fleet.apply({"python": COUNTS}, tasks={"completions": 5}, **IN_TURN)
+        await fleet.phase("Succeeded")
+        assert [one["seen"] for one in fleet.results().values()] == [1, 2, 3, 4, 5]
+        after = fleet.emulator.rpcs()
+        spent = {name: count - before.get(name, 0) for name, count in after.items()}
+        assert spent["SandboxCreateV2"] == spent["TaskExecStart"] == 1
+        assert spent["TaskExecStdinWrite"] + spent.get("TaskExecStdinWriteStream", 0) == 4
+        await fleet.nothing_lives()
+
+    play(tale)
+
+
+def test_a_stream_lost_between_or_during_turns_repeats_and_loses_nothing(
+    play: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python(WAITS + COUNTS)}, tasks={"completions": 4}, **IN_TURN)
+        await begins(tally, 2)
+        fleet.emulator.do("lose", endpoint="router", refuse_s=0.2)
+        await fleet.phase("Succeeded")
+        assert [one["seen"] for one in fleet.results().values()] == [1, 2, 3, 4]
+        assert tally.begun == {f"{index}/1": 1 for index in range(4)}
+        assert len(fleet.made()) == 1
+        await fleet.nothing_lives()
+
+    play(tale)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_order_whose_answer_is_lost_is_worked_on_once(
+    play: Play, tally: Tally, when: str
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do(
+            "fault", rpc="TaskExecStdinWrite*", status="INTERNAL", when=when, count=30
+        )
+        fleet.apply({"python": tally.python(COUNTS)}, tasks={"completions": 3}, **IN_TURN)
+        await fleet.phase("Succeeded")
+        assert tally.begun == {f"{index}/1": 1 for index in range(3)}
+        assert sorted(fleet.results()) == [0, 1, 2]
+        await fleet.nothing_lives()
+
+    play(tale)
+
+
+def test_a_sandbox_that_ends_between_two_turns_costs_no_attempt(play: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python(COUNTS)}, tasks={"completions": 2}, **IN_TURN)
+        # Only the second order goes over stdin; its sandbox is gone by then.
+        fleet.emulator.do("fault", rpc="TaskExecStdinWrite*", delay_s=1.0, count=1)
+
+        async def one_is_done() -> bool:
+            return len(fleet.results()) == 1
+
+        await eventually(one_is_done, "the first task gave its result")
+        for box in fleet.live():
+            fleet.emulator.do("end_sandbox", sandbox_id=box["sandbox_id"])
+        await fleet.phase("Succeeded")
+        assert {key.partition("/")[0] for key in tally.begun} == {"0", "1"}
+        assert max(tally.begun.values()) == 1
+        await fleet.nothing_lives()
+
+    play(tale)
