@@ -37,7 +37,8 @@ _RULES: tuple[tuple[Callable[[Facts], bool], Cause], ...] = (
     (lambda facts: facts.queue_timed_out, Cause.QUEUE),
     (lambda facts: facts.state in ("error", "build_failed"), Cause.FAILED),
     (lambda facts: facts.expired, Cause.TIMEOUT),
-    (lambda facts: facts.state != "", Cause.TERMINATED),
+    # Somebody may have done it, or a machine's end: Daytona does not tell one from the other.
+    (lambda facts: facts.state != "", Cause.LOST),
     # Not known by id any more: Daytona forgets what was destroyed, whoever did it.
     (lambda _: True, Cause.UNKNOWN),
 )

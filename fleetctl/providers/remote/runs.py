@@ -182,7 +182,7 @@ class RemoteRuns:
             return with_last_words(told_apart(told, runs), runs)
         if tracked.phase in (Phase.OVER, Phase.UNBEGUN):
             known = replace(ref, handle=tracked.handle)
-            why = tracked.fate or fate or Fate(Cause.UNKNOWN)
+            why = tracked.fate or fate or Fate(Cause.LOST)
             return without_record(known, seen, why, time.time())
         return _alive(ref, tracked.handle, seen)
 

@@ -138,7 +138,7 @@ class Tracked:
             if end is End.LOST:
                 self.fate = Fate(Cause.OUT_OF_MEMORY, follower.message)
             if end is End.OVER:
-                closings.note(self.handle, self.fate or Fate(Cause.UNKNOWN))
+                closings.note(self.handle, self.fate or Fate(Cause.LOST))
         if left_open and closings.fate(self.handle) is None:
             self.phase = Phase.OPEN
             return
