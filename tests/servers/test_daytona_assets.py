@@ -1,13 +1,11 @@
-"""Images, sources, volumes and files on Daytona: the real SDK against the emulator, whose ground
+"""Images, volumes and files on Daytona: the real SDK against the emulator, whose ground
 truth says what was built and what is still there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from typing import Any
 import pytest
 
 from fleetctl.errors import NotFound, Refused, Unavailable
-from fleetctl.providers.base import RunRef
 from fleetctl.providers.daytona import images
 from fleetctl.providers.daytona.files import DaytonaFiles
 from fleetctl.providers.rundir.builds import logs_of
@@ -23,7 +20,6 @@ from fleetctl.providers.volumefiles import Copy
 from tests.contracts.daytona_worlds import DaytonaWorld, Play, Tale, emulated, played
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.interpreters import make_repository
 
 
 @pytest.fixture(scope="module")
@@ -211,73 +207,6 @@ def test_the_oldest_of_our_snapshots_makes_room_for_a_new_one(play: Play) -> Non
         await eventually(built, "there was room")
         assert (await world.ended(await world.begin(order))).ok
         assert len(ours(world)) == len(before)
-
-    play(tale)
-
-
-# -- sources ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("ref", "listed"), [(None, ["code.py"]), ("v1", ["code.py"]), ("feature/one", ["new.txt"])]
-)
-def test_a_repository_is_cloned_into_the_workspace_and_is_where_the_task_begins(
-    play: Play, tmp_path: Path, ref: str | None, listed: list[str]
-) -> None:
-    url = f"file://{make_repository(tmp_path)}"
-
-    async def tale(world: DaytonaWorld) -> None:
-        source = {"git": {"url": url, **({"ref": ref} if ref else {})}}
-        started = await world.start(script("pwd; ls", source=source))
-        assert (await world.ended(started)).ok
-        said = (await world.log(started)).decode().split()
-        assert said[0] == "/home/daytona/workspace/sample-repo"
-        assert set(listed) <= set(said)
-
-    play(tale)
-
-
-def test_a_ref_that_daytona_does_not_find_is_told_by_git(play: Play, tmp_path: Path) -> None:
-    url = f"file://{make_repository(tmp_path)}"
-
-    async def tale(world: DaytonaWorld) -> None:
-        source = {"git": {"url": url, "ref": "no-such-branch"}}
-        with pytest.raises(Refused, match="cannot be cloned") as caught:
-            await world.provider.start(world.order(script("true", source=source)))
-        assert "no-such-branch" in str(caught.value)
-        await world.provider.stop(RunRef("run-0", "run-0", "", 0, "uid-1"), grace_s=0)
-
-        async def gone() -> bool:
-            return not world.present()
-
-        await eventually(gone, "its sandbox was deleted")
-
-    play(tale)
-
-
-def test_a_directory_of_this_machine_is_where_the_task_begins(play: Play, tmp_path: Path) -> None:
-    tree = tmp_path / "project"
-    (tree / "pkg").mkdir(parents=True)
-    (tree / "pkg" / "mod.py").write_text("WORD = 'imported'\n")
-    (tree / "secret.env").write_text("no")
-    (tree / ".gitignore").write_text("*.env\n")
-
-    async def tale(world: DaytonaWorld) -> None:
-        source = {"path": str(tree)}
-        ref = await world.start(script("pwd; cat pkg/mod.py; ls", source=source))
-        assert (await world.ended(ref)).ok
-        said = (await world.log(ref)).decode()
-        assert said.startswith("/home/daytona/workspace/project\nWORD = 'imported'\n")
-        assert "secret.env" not in said
-        (tree / "pkg" / "mod.py").write_text("WORD = 'changed'\n")
-        elsewhere = {**source, "mountPath": "/root/There"}
-        ref = await world.start(script("pwd; cat pkg/mod.py", source=elsewhere), run="run-1")
-        assert (await world.ended(ref)).ok
-        # All runs of a template see the directory as the first one did.
-        assert await world.log(ref) == b"/root/There\nWORD = 'imported'\n"
-        [archive] = (world.directory / "home").rglob("source-*.tar.gz")
-        with tarfile.open(fileobj=io.BytesIO(archive.read_bytes())) as tar:
-            assert "./secret.env" not in tar.getnames()
 
     play(tale)
 
