@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from fleetctl.cli.figures import cost_line, timing_line, where_line
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
@@ -13,7 +14,7 @@ from fleetctl.cli.render import Screen
 from fleetctl.cli.starting import holder
 from fleetctl.cli.summary import best_line, failed_line, took
 from fleetctl.cli.tasks import Task, in_order
-from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp, usd
+from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp
 from fleetctl.cli.view import View, fix, why
 from fleetctl.clock import SystemClock
 from fleetctl.home import home
@@ -36,7 +37,11 @@ def parser(verb: str) -> Parser:
         verb=verb,
         usage="KIND/NAME | KIND NAME",
         summary="Show one object in full: how it stands, why, what would help, and what happened.",
-        examples=("fleetctl describe job/chunks", "fleetctl describe sweep lr"),
+        examples=(
+            "fleetctl describe job/chunks",
+            "fleetctl describe sweep lr",
+            "fleetctl describe vol/ckpt",
+        ),
         codes="0 ok, 2 wrong usage, 4 no such object",
     )
     made.add_argument("object", metavar="KIND/NAME", help="what to describe")
@@ -63,7 +68,7 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     """The whole screen. Every text that came from users is made safe here."""
     yield from _head(seen, now_s)
     if seen.kind.runs:
-        yield from _work(seen)
+        yield from _work(seen, reading, now_s)
         yield from _failures(seen, reading)
     else:
         yield from _facts(seen)
@@ -97,18 +102,6 @@ def _head(seen: View, now_s: float) -> Iterator[str]:
         yield _label("Labels", safe(" ".join(f"{k}={v}" for k, v in resource.labels.items())))
 
 
-def _cost(seen: View) -> str:
-    """What ended runs cost, where that is anything; runs without a known price are told apart."""
-    cost = seen.map("cost")
-    spent, unpriced = cost.get("actual"), cost.get("unpricedRuns")
-    said = []
-    if isinstance(spent, float) and spent:
-        said.append(f"{usd(spent)} so far")
-    if isinstance(unpriced, int) and unpriced:
-        said.append(f"{plural(unpriced, 'run')} without a known price")
-    return " and ".join(said)
-
-
 def _also(seen: View, because: str) -> list[str]:
     """What else is waited for, without what the first sentence says already."""
     message = seen.text("message")
@@ -116,7 +109,7 @@ def _also(seen: View, because: str) -> list[str]:
     return lines[:ALSO_SHOWN_MAX]
 
 
-def _work(seen: View) -> Iterator[str]:
+def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     unit = seen.kind.unit
     counts = [f"{seen.count('succeeded')} succeeded", f"{seen.count('active')} active"]
     counts.append(f"{seen.count('failed')} failed")
@@ -129,16 +122,16 @@ def _work(seen: View) -> Iterator[str]:
         infra = seen.count("infraFailures")
         extra = f" ({infra} by the infrastructure, not counted)" if infra else ""
         yield _label("Retries", f"{seen.count('retries')}{extra}")
-    if cost := _cost(seen):
+    if where := where_line(seen):
+        yield _label("Where", where)
+    if cost := cost_line(seen, reading.live_prices(seen, now_s)):
         yield _label("Cost", cost)
+    if timing := timing_line(seen, reading, now_s):
+        yield _label("Timing", timing)
     if best := best_line(seen):
         yield _label("Best", best.removeprefix("best "))
     if stage := seen.text("stage"):
         yield _label("Stage", safe(stage))
-    if where := seen.map("where"):
-        yield _label(
-            "Where", safe(", ".join(f"{name} {count} active" for name, count in where.items()))
-        )
     if isolation := seen.text("isolation"):
         yield _label("Isolation", safe(isolation))
     if spent := took(seen):

@@ -15,13 +15,14 @@ from fleetctl.cli.pace import Deadline
 from fleetctl.cli.tasks import Task, attempt, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
-from fleetctl.stores.reader import EventLine, Reader, ResourceRow
+from fleetctl.stores.reader import EventLine, LivePrices, Reader, ResourceRow
 from specs.kinds import Kind
 
 # Asking whether the files changed takes microseconds; at this pace it is below 1 % of a core.
 POLL_S = 0.025
 LOOK_EVERY_S = 1.0  # so that callers can check on the controller
 NEAR_NAMES_MAX = 1000
+DURATIONS_MAX = 1000  # the middle of so many is the middle of all, near enough
 
 
 class Event(NamedTuple):
@@ -98,6 +99,13 @@ class Reading:
         lines = self._reader.events(since_s=since_s)
         keys = {uid: f"{kind.lower()}/{name}" for uid, kind, name in self._reader.object_keys()}
         return [Event(keys.get(line.uid, ""), line) for line in lines]
+
+    def live_prices(self, seen: View, now_s: float) -> LivePrices:
+        return self._reader.live_prices(seen.resource.uid, now_s)
+
+    def durations(self, seen: View) -> list[float]:
+        """How many seconds its newest tasks took."""
+        return self._reader.durations(seen.resource.uid, limit=DURATIONS_MAX)
 
     def live_runs(self) -> int:
         return sum(self._reader.live_runs().values())

@@ -77,6 +77,15 @@ class MetricRow(NamedTuple):
     at_s: float
 
 
+class LivePrices(NamedTuple):
+    """Of the runs of one object that have begun and hold a sandbox."""
+
+    runs: int
+    usd: float  # so far
+    usd_per_h: float
+    unpriced: int
+
+
 class EventLine(NamedTuple):
     uid: str
     at_s: float
@@ -170,6 +179,16 @@ class Reader:
     def live_runs(self) -> dict[str, int]:
         """How many runs hold a sandbox now, by resource uid; uids without one are absent."""
         return dict(self._rows(places.STATE_DB, "live_runs", ()))
+
+    def live_prices(self, uid: str, now_s: float) -> LivePrices:
+        for row in self._rows(places.STATE_DB, "live_prices", (uid, now_s)):
+            return LivePrices._make(row)
+        return LivePrices(0, 0.0, 0.0, 0)
+
+    def durations(self, uid: str, *, limit: int) -> list[float]:
+        """How many seconds the newest runs took that succeeded."""
+        rows = self._rows(places.STATE_DB, "durations_of_object", (uid, limit))
+        return [seconds for (seconds,) in rows]
 
     def events(
         self, uid: str | None = None, *, since_s: float = 0.0, limit: int = EVENTS_MAX

@@ -68,6 +68,13 @@ WHERE runs.name = ? ORDER BY seq;
 -- name: live_runs
 SELECT uid, count(*) FROM runs JOIN resources USING (rid) WHERE state <= 2 GROUP BY rid;
 
+-- name: live_prices
+-- Parameters: uid, seconds since the epoch now. What the runs that hold a sandbox cost, so far and an hour.
+SELECT count(*), coalesce(sum(usd_per_s * max(0.0, ?2 - started_at_s)), 0.0),
+    coalesce(sum(usd_per_s) * 3600, 0.0), coalesce(sum(usd_per_s IS NULL), 0)
+FROM runs WHERE rid = (SELECT rid FROM resources WHERE uid = ?1) AND state <= 2
+    AND started_at_s IS NOT NULL;
+
 -- name: events_of
 SELECT uid, at_s, kind, reason, message, count FROM events WHERE uid = ?1 AND at_s >= ?2
 ORDER BY seq DESC LIMIT ?3;
