@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from controllers.model import Run, RunState
 from controllers.placing import Vacancy, per_hour
 from controllers.wish import Room
-from specs.provider import ProviderSpec
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -85,8 +84,9 @@ class Admission:
         """What is left of each provider, by the limits of now."""
         self._places = {name: self._vacancy(name, now_s) for name in self._engine.providers}
 
-    def vacancy(self, provider: str) -> Vacancy:
-        return self._places.get(provider, Vacancy())
+    def standing(self, provider: str) -> Vacancy:
+        """What is left, but for the limit that the clock alone lifts."""
+        return self._within_breaker(provider, self._within_slots(provider))
 
     def room(self, now_s: float) -> Room:
         """What the next pass may start."""
@@ -134,17 +134,22 @@ class Admission:
             waiting.pop(uid, None)
 
     def _vacancy(self, provider: str, now_s: float) -> Vacancy:
-        said = self._engine.market.said.get(provider) or ProviderSpec()
+        left = self._in_this_minute(provider, self._within_slots(provider), now_s)
+        return self._within_breaker(provider, left)
+
+    def _within_slots(self, provider: str) -> Vacancy:
         held, limit = self.held(provider), self.limit(provider)
-        left = Vacancy()
-        if limit is not None:
-            left = Vacancy(
-                free=max(0, limit - held.sandboxes),
-                full=f"its limit of {limit} sandboxes is reached",
-                over=max(0, held.sandboxes - held.stopping - limit),
-            )
-        left = self._in_this_minute(provider, said.limits.creates_per_minute, left, now_s)
-        most = said.breaker.max_spend_per_hour
+        if limit is None:
+            return Vacancy()
+        return Vacancy(
+            free=max(0, limit - held.sandboxes),
+            full=f"its limit of {limit} sandboxes is reached",
+            over=max(0, held.sandboxes - held.stopping - limit),
+        )
+
+    def _within_breaker(self, provider: str, left: Vacancy) -> Vacancy:
+        said, held = self._engine.market.said.get(provider), self.held(provider)
+        most = said.breaker.max_spend_per_hour if said else None
         if most is None:
             return left
         breaker = f"maxSpendPerHour of {per_hour(most / HOUR_S)}"
@@ -155,10 +160,10 @@ class Admission:
         spare = most / HOUR_S - held.usd_per_s
         return replace(left, spare_usd_per_s=spare, breaker=breaker)
 
-    def _in_this_minute(
-        self, provider: str, most: int | None, left: Vacancy, now_s: float
-    ) -> Vacancy:
+    def _in_this_minute(self, provider: str, left: Vacancy, now_s: float) -> Vacancy:
         """The same, with no more creates than there may be in any 60 seconds."""
+        said = self._engine.market.said.get(provider)
+        most = said.limits.creates_per_minute if said else None
         if most is None:
             self._creates.pop(provider, None)
             return left

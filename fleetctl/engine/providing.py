@@ -31,7 +31,7 @@ def provider_status(engine: Engine, name: str) -> dict[str, object]:
     if name not in engine.providers:
         text = f"no provider `{name}` is built in"
         return {"phase": "Pending", "reason": "NoProvider", "message": text}
-    held, left = engine.admission.held(name), engine.admission.vacancy(name)
+    held, left = engine.admission.held(name), engine.admission.standing(name)
     full = no_room(0.0, left)
     return {
         "reason": "Full" if full else "Ready",

@@ -13,7 +13,9 @@ tests.simulation 1 --first SEED`.
     politeness.py    whether a provider is called as its contract allows
     faults.py        where an incarnation dies
     objects.py       generated specs, each with the end that must come of it
+    scenario.py      what a scenario is
     scenarios.py     generated sequences of wishes
+    places.py        the same over several providers: quotas, limits, prices, spill-over
     wishing.py       carries a wish to the store
     snapshot.py      the committed state of the store, read back after each commit
     scene.py         all that a check may look at

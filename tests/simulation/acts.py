@@ -19,7 +19,7 @@ from fleetctl.stores.base import Store
 from tests.simulation import liveness
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, Expect
-from tests.simulation.scenarios import Wish
+from tests.simulation.scenario import Wish
 from tests.simulation.snapshot import read
 from tests.simulation.wishing import carry_out
 
@@ -54,8 +54,10 @@ class Progress:
 
 
 def plan_outages(play: Play) -> None:
-    """When providers are down."""
+    """When providers are down, and when they have little room."""
     world, rng = play.world, play.rng
+    for it in play.scenario.quotas:
+        world.quotas.append((it.provider, it.from_s, it.to_s, it.seats))
     for name in play.scenario.providers:
         least_s, most_s = MODELS[name].down_s
         if play.options.faults and most_s > 0.0 and rng.random() < 0.4:

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.cache_checks import CACHE_CHECKS
+from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
 from tests.simulation.scene import Check, Scene
 from tests.simulation.wish_checks import WISH_CHECKS
-from tests.simulation.world_checks import EFFECT_CHECKS
+from tests.simulation.world_checks import WORLD_CHECKS
 
-COMMIT_CHECKS: tuple[Check, ...] = (*RECORD_CHECKS, *CACHE_CHECKS, *WISH_CHECKS)
+COMMIT_CHECKS: tuple[Check, ...] = (
+    *RECORD_CHECKS,
+    *CACHE_CHECKS,
+    *WISH_CHECKS,
+    *PLACE_COMMIT_CHECKS,
+)
+EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS)
 
 __all__ = ["COMMIT_CHECKS", "EFFECT_CHECKS", "broken"]
 

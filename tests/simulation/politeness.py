@@ -27,12 +27,14 @@ class Politeness:
         self._buckets: dict[str, Bucket] = {}
         self._at_once: defaultdict[str, int] = defaultdict(int)
         self._not_before: dict[tuple[str, str, str], float] = {}
+        self._created: defaultdict[str, list[float]] = defaultdict(list)
 
     def new_incarnation(self) -> None:
         """A restarted controller has forgotten its bucket and its waits; neither is durable."""
         self._buckets.clear()
         self._at_once.clear()
         self._not_before.clear()
+        self._created.clear()
 
     def enter(self, model: Model, verb: str, run: str, *, now_s: float) -> None:
         contract = model.contract
@@ -47,6 +49,14 @@ class Politeness:
             self.broken.append(
                 f"`{verb} {run}` came before `{model.name}` wanted to be asked again"
             )
+
+    def creates(self, model: Model, *, now_s: float) -> None:
+        """A call that may make a sandbox."""
+        recent = [at_s for at_s in self._created[model.name] if at_s > now_s - 60.0 + SLACK]
+        self._created[model.name] = [*recent, now_s]
+
+    def creates_in_the_last_minute(self, provider: str) -> int:
+        return len(self._created[provider])
 
     def leave(self, model: Model) -> None:
         self._at_once[model.name] -= 1

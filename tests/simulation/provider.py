@@ -51,6 +51,8 @@ class SimProvider:
     # ---- runs
 
     async def start(self, order: RunOrder) -> str:
+        if order.sandbox == order.run and not order.handle:
+            self._politeness.creates(self._model, now_s=self._world.timeline.now_s)
         with self._call("start", order.run):
             await self._before("start")
             if "REFUSE" in order.template.env:

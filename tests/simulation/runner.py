@@ -23,7 +23,8 @@ from tests.simulation.loop import HotLoop, SimClock, Timeline, VirtualLoop
 from tests.simulation.models import MODELS
 from tests.simulation.politeness import Politeness
 from tests.simulation.provider import SimProvider
-from tests.simulation.scenarios import Scenario, draw
+from tests.simulation.scenario import Scenario
+from tests.simulation.scenarios import draw
 from tests.simulation.scene import Check, Scene
 from tests.simulation.snapshot import read
 from tests.simulation.world import STRANGER, Box, World

@@ -9,43 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from tests.simulation import objects
+from tests.simulation import objects, places
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, SUSPENDED, Expect, Spec, Wanted
+from tests.simulation.scenario import Scenario, Wish
+from tests.simulation.scenario import apply as _apply
+from tests.simulation.scenario import later as _later
+from tests.simulation.scenario import make as _make
+from tests.simulation.scenario import say as _say
 from tests.simulation.world import FAILS_ALWAYS
-
-# When a later wish comes: while things start, in the middle, or when most of it is over.
-MOMENTS_S = (0.3, 2.0, 9.0, 30.0, 120.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """verb: apply, delete, suspend, resume or poison (a stored spec that nobody can read)."""
-
-    at_s: float
-    verb: str
-    kind: str
-    name: str
-    spec: Spec = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    name: str
-    provider: str
-    wishes: tuple[Wish, ...]
-    expect: dict[tuple[str, str], Expect]
-    orphans: int = 0  # sandboxes with our tag that no record speaks of
-    afterwards: tuple[Wish, ...] = ()  # wishes that come when the faults are over
-    outage: str = ""  # a provider that stays down long after all other faults ended
-
-    @property
-    def providers(self) -> frozenset[str]:
-        """All that its objects name."""
-        named = {_provider(wish.spec) for wish in self.wishes if wish.spec}
-        return frozenset({self.provider, *named})
 
 
 def draw(seed: int, *, only: str = "") -> Scenario:
@@ -54,30 +28,6 @@ def draw(seed: int, *, only: str = "") -> Scenario:
     provider = rng.choice(tuple(MODELS))
     name = rng.choice((*SCENARIOS, *OFTEN))
     return SCENARIOS[only or name](rng, only or name, provider)
-
-
-def _provider(spec: Spec) -> str:
-    placement = spec.get("placement")
-    return str(placement["provider"] if isinstance(placement, dict) else spec.get("provider"))
-
-
-def _apply(at_s: float, wanted: Wanted) -> Wish:
-    return Wish(at_s, "apply", wanted.kind, wanted.name, wanted.spec)
-
-
-def _say(at_s: float, verb: str, wanted: Wanted) -> Wish:
-    return Wish(at_s, verb, wanted.kind, wanted.name)
-
-
-def _later(rng: random.Random) -> float:
-    return rng.choice(MOMENTS_S) * rng.uniform(0.5, 1.5)
-
-
-def _make(
-    name: str, provider: str, wishes: list[Wish], *ends: Wanted, orphans: int = 0, outage: str = ""
-) -> Scenario:
-    expect = {(it.kind, it.name): it.expect for it in ends}
-    return Scenario(name, provider, tuple(wishes), expect, orphans, outage=outage)
 
 
 def _any_object(rng: random.Random, provider: str) -> Wanted:
@@ -320,7 +270,7 @@ def _equal(rng: random.Random, name: str, provider: str) -> Scenario:
     for which in ("one", "two", "three"):
         chosen = rng.sample(tasks, rng.randint(1, len(tasks)))
         made = objects.job_of(rng, chosen, provider=provider, name=which, backoff_limit=limit)
-        made = made.changed(**rng.choice(changes))
+        made = replace(made, spec=made.spec | rng.choice(changes))
         wishes.append(_apply(at_s, made))
         at_s += _later(rng)
         if which != "three" and rng.random() < 0.4:
@@ -355,4 +305,5 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "two-objects": _two_objects,
     "crowd": _crowd,
     "equal": _equal,
+    **places.SCENARIOS,
 }

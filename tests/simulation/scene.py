@@ -19,8 +19,8 @@ DEFAULT_PARALLELISM = 4  # all models' contracts say so
 
 @dataclass(slots=True)
 class Scene:
-    """limits: per uid, since when each parallelism was in force. stops: asked for since the last
-    check.
+    """limits: since when each was in force: parallelism by uid, maxConcurrent by provider.
+    stops: asked for since the last check.
     """
 
     world: World
@@ -53,11 +53,17 @@ class Scene:
         if resource is None or not spec(resource).get("template"):
             return None
         value = spec(resource).get("parallelism")
-        return int(value) if value is not None else DEFAULT_PARALLELISM
+        placement = spec(resource).get("placement", {})
+        places = placement.get("ordered") or placement.get("anyOf") or [placement]
+        return int(value) if value is not None else DEFAULT_PARALLELISM * len(places)
 
     def parallelism_since(self, uid: str, since_s: float) -> int | None:
+        """The greatest parallelism that was in force at any time since then."""
+        return self.limit_since(uid, since_s)
+
+    def limit_since(self, key: str, since_s: float) -> int | None:
         """The greatest limit that was in force at any time since then."""
-        limits = self.limits.get(uid)
+        limits = self.limits.get(key)
         if not limits:
             return None
         before = [limit for at_s, limit in limits if at_s < since_s][-1:]

@@ -12,8 +12,15 @@ SEEDS_MAX = 300
 # Bugs that one scenario alone can show are looked for there; all others would be played in vain.
 SCENARIO = {
     **dict.fromkeys((plant.__name__.replace("_", "-") for plant in equals.PLANTS), "equal"),
+    "breaker-counted-once-a-turn": "cheapest",
+    "creates-not-counted-at-the-gate": "minutes",
+    "limits-forgotten-at-restart": "limits",
+    "lowered-limit-ignored-by-wished-starts": "limits",
+    "moved-before-it-is-confirmed-gone": "spill",
     "older-failures-count": "template",
+    "provider-limit-counts-running-alone": "limits",
     "retain-ignored": "volumes",
+    "spill-costs-an-attempt": "spill",
     "stale-sandbox-end-believed": "reuse",
     "volume-goes-before-its-users": "volumes",
 }

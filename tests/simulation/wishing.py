@@ -11,7 +11,7 @@ from fleetctl.manifest import Manifest
 from fleetctl.stores.base import Store
 from specs.common import Metadata
 from specs.kinds import KINDS
-from tests.simulation.scenarios import Wish
+from tests.simulation.scenario import Wish
 
 # What a newer or broken program may have left behind: it mentions a template, so it is not an
 # asset.

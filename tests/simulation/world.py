@@ -105,6 +105,7 @@ class World:
         self.scratch: dict[str, set[str]] = defaultdict(set)  # provider -> uids
         self.removed: list[tuple[str, str]] = []  # (provider, volume), since the last check
         self.down: dict[str, tuple[float, float]] = {}
+        self.quotas: list[tuple[str, float, float, int]] = []  # provider, from, to, seats
         self.mutations = 0  # calls that change something, as asked by the controller
         self.digest = 0
         self.on_effect: Callable[[str], None] = lambda _name: None
@@ -218,6 +219,8 @@ class World:
     def _new_box(self, model: Model, order: RunOrder, asked_at_s: float) -> Box | Unavailable:
         if model.capacity is not None and self._used(model) >= model.capacity:
             return Unavailable("no room for another sandbox", reason="NoCapacity")
+        if self._used(model) >= self._quota(model.name):
+            return Unavailable("the quota is used up", reason="Quota")
         return self._add(
             Box(
                 self._handle(),
@@ -246,6 +249,15 @@ class World:
             box = found
         self._run_in(box, order, asked_at_s)
         return box.handle
+
+    def _quota(self, provider: str) -> float:
+        now_s = self.timeline.now_s
+        seats = (
+            seats
+            for name, from_s, to_s, seats in self.quotas
+            if name == provider and self.faulty() and from_s <= now_s < to_s
+        )
+        return min(seats, default=float("inf"))
 
     def _used(self, model: Model) -> int:
         return sum(1 for box in self.boxes if box.alive and box.model is model and not box.twin)

@@ -118,7 +118,7 @@ def data_is_safe(scene: Scene) -> Iterator[str]:
                 yield f"the data of volume `{name}` was removed under `{work.order.run}`"
 
 
-EFFECT_CHECKS = (
+WORLD_CHECKS = (
     owned,
     tagged,
     within_parallelism,

@@ -1,0 +1,99 @@
+"""Bugs in placing: limits over all objects, and starts that move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+
+from controllers.model import RunState
+from controllers.seats import Seats
+from fleetctl.engine import admission, passes
+from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.admission import Admission
+from fleetctl.engine.gate import Gate
+from fleetctl.engine.market import Market
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+
+def moved_before_it_is_confirmed_gone() -> Context:
+    """A start of unknown outcome moves as if it had been answered."""
+    return swapped(passes, "_is_nowhere", lambda run, call: run.sandbox == run.name)
+
+
+def spill_costs_an_attempt() -> Context:
+    """A start that moves counts as a failure of the application."""
+
+    def make(end: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Any, track: Any, run: Any) -> None:
+            end(self, track, replace(run, state=RunState.FAILED))
+
+        return patched
+
+    return around(Absorber, "ended", make)
+
+
+def provider_limit_counts_running_alone() -> Context:
+    """A sandbox that is still being made does not count against maxConcurrent."""
+
+    def make(count: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(tracks: Any) -> Any:
+            found = count(tracks)
+            for track in tracks:
+                for run in track.history.live.values() if track.history else ():
+                    if run.state is RunState.STARTING and run.sandbox == run.name:
+                        found[run.provider].sandboxes -= 1
+            return found
+
+        return patched
+
+    return around(admission, "_held", make)
+
+
+def lowered_limit_ignored_by_wished_starts() -> Context:
+    """A start that was wished for under a greater limit is made under a smaller one."""
+    return swapped(Seats, "over", lambda self: {})
+
+
+def breaker_counted_once_a_turn() -> Context:
+    """All that starts in one turn sees the spend from before it."""
+
+    both = ExitStack()
+    both.enter_context(swapped(Seats, "take", lambda self, where: None))
+    both.enter_context(
+        swapped(Admission, "started", lambda self, track, runs, now_s: None),
+    )
+    return both
+
+
+def creates_not_counted_at_the_gate() -> Context:
+    """Only new wishes count against createsPerMinute, and no start that is asked for again."""
+    return swapped(Gate, "_create_at_s", lambda self, now_s: now_s)
+
+
+def limits_forgotten_at_restart() -> Context:
+    """A restarted controller knows no Provider object until one is applied."""
+
+    def make(refresh: Callable[..., bool]) -> Callable[..., bool]:
+        def patched(self: Market) -> bool:
+            if self._engine.clock.now_s() == self._engine.started_at_s:
+                return False
+            return refresh(self)
+
+        return patched
+
+    return around(Market, "refresh", make)
+
+
+PLANTS: tuple[Plant, ...] = (
+    moved_before_it_is_confirmed_gone,
+    spill_costs_an_attempt,
+    provider_limit_counts_running_alone,
+    lowered_limit_ignored_by_wished_starts,
+    breaker_counted_once_a_turn,
+    creates_not_counted_at_the_gate,
+    limits_forgotten_at_restart,
+)
