@@ -161,7 +161,9 @@ def _learned(provider: str, wait: Wait, history: History, wish: Wish, now_s: flo
 
 def _moves(wait: Wait, run: Run, wish: Wish, now_s: float) -> bool:
     spill = wish.controller.policy.placement.spill
-    if wait.asking or wait.short_since_s is None or spill_reason(wait.reason) not in spill.on:
+    if wish.room.paused or wait.asking or wait.short_since_s is None:
+        return False
+    if spill_reason(wait.reason) not in spill.on:
         return False
     # Where it is known that there is no room, one more answer of the kind is enough.
     return run.provider in wish.shortages or now_s >= wait.short_since_s + spill.after_s

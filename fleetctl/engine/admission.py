@@ -91,7 +91,7 @@ class Admission:
     def room(self, now_s: float) -> Room:
         """What the next pass may start."""
         if now_s < self._paused_until_s:
-            return Room(paused=_DISK_FULL, until_s=self._paused_until_s)
+            return Room(self._places, paused=_DISK_FULL, until_s=self._paused_until_s)
         return Room(places=self._places)
 
     def started(self, track: Track, runs: Iterable[Run], now_s: float) -> None:
