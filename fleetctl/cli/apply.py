@@ -34,7 +34,7 @@ def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
         usage="-f FILE|DIR|- [-f ...] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
-        "       [--prune --applyset NAME] [--yes]",
+        "       [--prune --applyset NAME] [--yes] [--watch]",
         summary=(
             "Make the world look like these files. Applying them twice changes nothing.\n"
             "It asks before running work or data is lost; without a terminal it refuses, with 3,\n"
@@ -44,6 +44,7 @@ def parser(verb: str) -> Parser:
             "fleetctl apply -f sweep.yaml",
             "fleetctl apply -f jobs/ --wait --timeout 2h",
             "fleetctl apply -f jobs/ --prune --applyset nightly",
+            "fleetctl apply -f jobs/ --watch",
             "generate.py | fleetctl apply -f -",
         ),
         codes="0 applied (with --wait: all succeeded), 1 an object failed, 2 a manifest is wrong,\n"
@@ -56,6 +57,9 @@ def parser(verb: str) -> Parser:
     made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
     made.add_argument("--plan", metavar="FILE", help="the same")
     made.add_argument("--wait", action="store_true", help="follow the objects until they end")
+    made.add_argument(
+        "--watch", action="store_true", help="apply again whenever a file is saved, until Ctrl-C"
+    )
     made.add_argument(
         "--timeout", type=duration_s, metavar="TIME", help="with --wait: give up after this"
     )
@@ -116,6 +120,8 @@ def run(args: Namespace, screen: Screen) -> int:
             "--prune needs --applyset NAME: only what was applied with that name can go",
             hint="apply the same files once with `--applyset NAME` alone, then prune",
         )
+    if args.watch:
+        return _watch(args, screen)
     documents, order = _wish(args, saved)
     if args.dry_run == CLIENT:
         from fleetctl.cli.dryrun import dry_run
@@ -135,6 +141,18 @@ def run(args: Namespace, screen: Screen) -> int:
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")
     return 0
+
+
+def _watch(args: Namespace, screen: Screen) -> int:
+    given = {"--wait": args.wait, "--dry-run": args.dry_run != NONE, "a saved plan": not args.files}
+    for name, beside in given.items():
+        if beside:
+            raise UsageError(f"--watch and {name} do not go together")
+    if "-" in args.files:
+        raise UsageError("stdin cannot be watched", hint="name files or directories")
+    from fleetctl.cli.reapply import watch
+
+    return watch(args.files, order_of(args), screen)
 
 
 def _wish(args: Namespace, saved: str) -> tuple[list[Document], dict[str, object]]:

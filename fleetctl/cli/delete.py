@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli import starting
+from fleetctl.cli.consent import accepts
 from fleetctl.cli.flags import Parser, duration_s
 from fleetctl.cli.kinds import Target, target
 from fleetctl.cli.pace import Deadline, Every
@@ -15,7 +16,7 @@ from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import INTERRUPTED, Supervisor
 from fleetctl.cli.text import duration, safe
 from fleetctl.cli.view import DELETING, View
-from fleetctl.errors import UsageError
+from fleetctl.errors import Refused, UsageError
 from fleetctl.home import home
 
 TALK_EVERY_S = 5.0
@@ -28,15 +29,15 @@ def parser(verb: str) -> Parser:
         summary=(
             "Stop the work of objects and remove them with their runs, results and logs.\n"
             "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
-            "`deletionPolicy: Delete`."
+            "`deletionPolicy: Delete`; then it asks first, and without a terminal it refuses."
         ),
         examples=(
             "fleetctl delete job/chunks",
             "fleetctl delete -f sweep.yaml",
             "fleetctl delete job/a sweep/b --no-wait",
         ),
-        codes="0 gone (with --no-wait: going), 2 wrong usage, 4 no such object, 124 timed out,\n"
-        "  130 interrupted (the deletion goes on)",
+        codes="0 gone (with --no-wait: going), 2 wrong usage, 3 refused (data would go: --yes),\n"
+        "  4 no such object, 124 timed out, 130 interrupted (the deletion goes on)",
     )
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
     made.add_argument(
@@ -45,6 +46,9 @@ def parser(verb: str) -> Parser:
     )  # fmt: skip
     made.add_argument(
         "--ignore-not-found", action="store_true", help="what is not there is no error"
+    )
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before the data of a volume goes"
     )
     made.add_argument("--no-wait", action="store_true", help="return as soon as the wish is stored")
     made.add_argument("--timeout", type=duration_s, metavar="TIME", help="stop waiting after this")
@@ -58,6 +62,7 @@ def run(args: Namespace, screen: Screen) -> int:
         found = _found(targets, reading, ignore=args.ignore_not_found)
         if not found:
             return 0
+        _consent(found, reading, args, screen)
         _ask(place, found, reading)
         if args.no_wait:
             for one in found.values():
@@ -93,6 +98,23 @@ def _found(targets: Sequence[Target], reading: Reading, *, ignore: bool) -> dict
         elif not ignore:
             raise missing(one, reading)
     return found
+
+
+def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen: Screen) -> None:
+    """Raises Refused when data goes with a volume, and nobody has said yes to that."""
+    views = [reading.by_uid(uid) for uid in found]
+    losses = [
+        f"{seen.key}: deleting it deletes its data (deletionPolicy is Delete)"
+        for seen in views
+        if seen is not None
+        and seen.phase != DELETING
+        and seen.kind.name == "Volume"
+        and seen.spec().get("deletionPolicy") == "Delete"
+    ]
+    if not losses or args.yes:
+        return
+    if "-" in args.files or not accepts(losses, screen):
+        raise Refused("\nerror: ".join(losses), hint="add --yes to delete the data")
 
 
 def _ask(place: Path, found: dict[str, Target], reading: Reading) -> None:

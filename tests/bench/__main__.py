@@ -1,6 +1,6 @@
 """`make bench`: every figure of the README, or those whose name is given.
 
-python -m tests.bench [tasks | many | reads | applies | starting | idle | modal | daytona] ...
+python -m tests.bench [NAME ...]; an unknown name tells which there are
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import daytona, modal, screens, tasks
+from tests.bench import changes, daytona, modal, screens, tasks
 from tests.bench.harness import Figure
 
 BENCHES: dict[str, Callable[[], list[Figure]]] = {
@@ -18,6 +18,8 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "applies": screens.applies,
     "starting": screens.starting,
     "idle": screens.idle,
+    "plans": changes.plans,
+    "watches": changes.watches,
     "modal": modal.figures,
     "daytona": daytona.figures,
 }
