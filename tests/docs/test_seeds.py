@@ -55,7 +55,12 @@ def run(program: str, place: Place, url: str) -> list[str]:
     return sorted(done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("manner", ["modal", "daytona"])
+# A seed's programs run where they came from, and on this machine.
+@pytest.mark.parametrize(
+    ("manner", "place"),
+    [("modal", "local"), ("modal", "modal"), ("daytona", "local"), ("daytona", "daytona")],
+    indirect=["place"],
+)
 @pytest.mark.parametrize("block", sorted(GOLDEN))
 def test_a_seed_program_prints_its_golden_lines_and_leaves_no_sandbox(
     manner: str, block: str, place: Place, tmp_path: Path
