@@ -16,6 +16,7 @@ from typing import cast
 from fleetctl.clock import Clock
 from fleetctl.errors import Refused
 from fleetctl.providers.base import Backend, Notify
+from fleetctl.providers.entering import Entering
 from fleetctl.providers.findings import Check, Finding
 from fleetctl.providers.session import OpenSession, Session, SessionOrder
 from fleetctl.providers.strays import Strays
@@ -44,6 +45,13 @@ STRAYS = {
     "local": "fleetctl.providers.local.strays:LocalStrays",
     "modal": "fleetctl.providers.modal.strays:ModalStrays",
     "daytona": "fleetctl.providers.daytona.strays:DaytonaStrays",
+}
+
+# name -> module:class, Entering built with (home); how `exec`, `cp` and `port-forward` get in
+ENTERING = {
+    "local": "fleetctl.providers.local.entering:LocalEntering",
+    "modal": "fleetctl.providers.modal.entering:ModalEntering",
+    "daytona": "fleetctl.providers.daytona.entering:DaytonaEntering",
 }
 
 # name -> module:function, a Check
@@ -93,6 +101,14 @@ def strays_of(provider: str, home: Path) -> Strays:
     """What a provider knows of sandboxes that nobody may remember."""
     module, _, name = STRAYS[provider].partition(":")
     return cast(Strays, getattr(import_module(module), name)(home))
+
+
+def entering(provider: str, home: Path) -> Entering:
+    """The way into sandboxes of a provider. Raises Refused where there is none."""
+    if provider not in ENTERING:
+        raise Refused(f"sandboxes on provider `{provider}` cannot be entered")
+    module, _, name = ENTERING[provider].partition(":")
+    return cast(Entering, getattr(import_module(module), name)(home))
 
 
 async def check_providers(home: Path) -> list[Finding]:

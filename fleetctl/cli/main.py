@@ -38,6 +38,7 @@ VERBS = {
     "top": Verb("top", "show what runs now, and what it costs an hour"),
     "cost": Verb("cost", "show what was spent, by object, kind, provider or label"),
     "query": Verb("query", "ask with SQL what ran, where, and what it cost"),
+    "exec": Verb("exec", "run a command beside a task that runs"),
     "ls": Verb("ls", "list the files in a volume"),
     "cp": Verb("cp", "copy files into a volume, or out of it"),
     "rm": Verb("rm", "remove files from a volume"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -55,6 +56,7 @@ class VerbWorld(World):
 
     def __init__(self, home: Path, provider: str) -> None:
         self.home, self.name = home, provider
+        self.refs: dict[str, RunRef] = {}
         self.store = open_store(home, SystemClock())
         self.store_id = self.store.store_id
         super().__init__(home)
@@ -62,9 +64,17 @@ class VerbWorld(World):
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
         return build_providers(self.home, store_id=store_id, notify=notify)[self.name]
 
-    def record(self, ref: RunRef, *, job: str = "job", index: int = 0) -> None:
-        """What the engine would have written down of a run that lives."""
-        row = Resource(ref.uid, "BatchJob", job, 1, 0, "{}", "{}", {}, {}, 5.0)
+    def record(
+        self,
+        ref: RunRef,
+        *,
+        index: int = 0,
+        spec: dict[str, Any] | None = None,
+        resource: bool = True,
+    ) -> None:
+        """What the engine would have written down of a run that lives. resource: with its job."""
+        self.refs[ref.run] = ref
+        row = Resource(ref.uid, "BatchJob", "job", 1, 0, json.dumps(spec or {}), "", {}, {}, 5.0)
         run = Run(
             ref.run, ref.uid, index, 1, RunState.STARTING, self.name, ref.sandbox, "hash", "{}",
             "p", 6.0,
@@ -72,7 +82,8 @@ class VerbWorld(World):
         fields = {name: getattr(run, name) for name in Run.__slots__}
         live = Run(**{**fields, "state": RunState.RUNNING, "handle": ref.handle})
         with self.store.transaction():
-            self.store.resources.put(row, expected_version=None)
+            if resource:
+                self.store.resources.put(row, expected_version=None)
             self.store.runs.begin([run])
             assert self.store.runs.advance(live)
 

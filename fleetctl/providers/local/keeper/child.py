@@ -12,7 +12,7 @@ import os
 import resource
 import socket
 import sys
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn, Optional, Sequence
 
 from . import cleaning, procs, spaces, syscalls
 from .record import PRIVATE, TEMPORARY
@@ -59,17 +59,49 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
     os._exit(code)
 
 
+def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
+    """Turn the forked copy of the keeper into a person's command beside the task."""
+    code = 127
+    try:
+        _leave_keeper(birth)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.closerange(len(streams), DESCRIPTORS_MAX)
+        if terminal:
+            import fcntl
+            import termios
+
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if birth.config["per_run_mounts"] and birth.config["namespaces"]:
+            _confine(birth)
+        os.chdir(_start_directory(birth))
+        _execute(birth, _environment(birth))
+    except (OSError, ValueError) as error:
+        os.write(2, f"fleetctl: {error}\n".encode())
+    except BaseException:  # nothing may climb back into the keeper's loop
+        code = 70
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    os._exit(code)
+
+
 def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
+    _leave_keeper(birth)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.dup2(channel, CHANNEL, inheritable=False)
+
+
+def _leave_keeper(birth: Birth) -> None:
+    """A session, signals and limits of its own."""
     os.setsid()
     os.umask(0o022)  # what programs expect; the directories above are private
     _signal.set_wakeup_fd(-1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-    os.dup2(null, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.dup2(channel, CHANNEL, inheritable=False)
     if sys.platform == "linux" and not birth.config["namespaces"]:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, _signal.SIGKILL)
     for which, value in birth.config["rlimits"]:

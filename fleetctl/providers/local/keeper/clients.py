@@ -6,12 +6,14 @@ Never blocks on a client: one that does not read is dropped, and asks again when
 from __future__ import annotations
 
 import json
+import os
 import socket
 from typing import Any, Callable, Optional
 
 from .poller import Poller
 
 UNREAD_BYTES_MAX = 64 * 1024 * 1024  # of one line that has not ended: an order with its parameters
+DESCRIPTORS_MAX = 3  # in one message: the streams of a visit
 UNSENT_BYTES_MAX = 16 * 1024 * 1024
 
 Handler = Callable[["Client", dict[str, Any]], None]
@@ -22,6 +24,7 @@ class Client:
         self.connection = connection
         self.incoming = bytearray()
         self.outgoing = bytearray()
+        self.descriptors: list[int] = []  # that came and were not asked for yet
 
 
 class Clients:
@@ -33,11 +36,14 @@ class Clients:
         listener: socket.socket,
         hello: dict[str, Any],
         handle: Handler,
+        gone: Callable[[Client], None],
     ) -> None:
+        """gone: called with a client that has left."""
         self._poller = poller
         self._listener = listener
         self._hello = hello
         self._handle = handle
+        self._gone = gone
         self._all: list[Client] = []
         listener.setblocking(False)
         poller.watch(listener.fileno(), self._accept)
@@ -74,7 +80,10 @@ class Clients:
 
     def _read(self, client: Client) -> None:
         try:
-            data = client.connection.recv(1024 * 1024)
+            data, descriptors, _, _ = socket.recv_fds(
+                client.connection, 1024 * 1024, DESCRIPTORS_MAX
+            )
+            client.descriptors += descriptors
         except BlockingIOError:
             return
         except OSError:
@@ -105,3 +114,6 @@ class Clients:
             self._all.remove(client)
             self._poller.forget(client.connection.fileno())
             client.connection.close()
+            for descriptor in client.descriptors:
+                os.close(descriptor)
+            self._gone(client)

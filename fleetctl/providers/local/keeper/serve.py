@@ -36,7 +36,9 @@ class Keeper:
             "owner": config["owner"],
             "note": config["note"],
         }
-        self._clients = Clients(self._poller, listener, hello, self._handle)
+        self._clients = Clients(
+            self._poller, listener, hello, self._handle, self._supervisor.visits.hang_up
+        )
         self._busy_at_s = time.monotonic()
         self._ordered: list[tuple[Client, dict[str, Any]]] = []  # starts of this turn
         self._over = False
@@ -78,11 +80,23 @@ class Keeper:
             self._supervisor.stop(message["run"], message["sandbox"], message["grace_s"])
         elif message["op"] == "end":
             self._supervisor.end_named(message["sandbox"])
+        elif message["op"] == "exec":
+            self._visit(client, message)
         elif message["op"] == "list":
             found = [[one.name, one.created_at_s] for one in self._supervisor.sandboxes.values()]
             self._clients.tell(client, compact({"listed": found}))
         elif message["op"] == "leave":
             self._ending = True  # as soon as nothing runs
+
+    def _visit(self, client: Client, message: dict[str, Any]) -> None:
+        """A person's command beside a run; its streams came with the message."""
+
+        def told(code: int) -> None:
+            self._clients.tell(client, compact({"exited": code}))
+
+        streams, client.descriptors = client.descriptors, []
+        problem = self._supervisor.visits.begin(client, message, streams, told)
+        self._clients.tell(client, compact({"visit": problem}))
 
     def _begin_ordered(self) -> None:
         """All starts of this turn: their names reach the disk together."""

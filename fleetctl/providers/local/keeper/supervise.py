@@ -26,6 +26,7 @@ from .hearing import Hearing
 from .poller import Poller
 from .sandbox import Run, Sandbox
 from .timers import Timers
+from .visits import Visits
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
@@ -54,6 +55,7 @@ class Supervisor:
         self._changed = changed
         self._hearing = Hearing(poller, changed, self._done)
         self._pids: dict[int, Sandbox] = {}
+        self.visits = Visits(config, self.sandboxes)
         self._marks = itertools.count(config["mark_base"])
         self._identity = compact({**config["identity"], "note": config["note"]})[1:-1]
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -145,7 +147,8 @@ class Supervisor:
                 return
             sandbox = self._pids.pop(pid, None)
             if sandbox is None:
-                self._janitor.ended(pid)
+                if not self.visits.ended(pid, status):
+                    self._janitor.ended(pid)
             else:
                 sandbox.status = status
                 self._settle(sandbox)

@@ -1,0 +1,148 @@
+"""`fleetctl exec`: a command beside a task that runs, in its sandbox."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+
+from fleetctl.cli.flags import Parser, count
+from fleetctl.cli.render import Screen
+from fleetctl.cli.runplace import Beside, beside
+from fleetctl.errors import Refused, UsageError
+from fleetctl.home import home
+
+PIECE_BYTES = 64 * 1024
+
+
+class _Parser(Parser):
+    """What follows `--` is the command, whatever it looks like."""
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        at = list(argv).index("--") if "--" in argv else len(argv)
+        args = super().parse(argv[:at])
+        args.command = list(argv[at + 1 :])
+        return args
+
+
+def parser(verb: str) -> Parser:
+    made = _Parser(
+        verb=verb,
+        usage="KIND/NAME [--index N] [-i] [-t] -- COMMAND [ARG ...]",
+        summary=(
+            "Run a command beside a task that runs, in its sandbox: its files, variables and\n"
+            "limits. The exit code is the command's. It ends with the task, and the task does\n"
+            "not notice. At Modal and Daytona values of secrets are not among the variables; a\n"
+            "command at Daytona has no terminal and gets its input as a whole."
+        ),
+        examples=(
+            "fleetctl exec job/chunks --index 3 -- ls -l",
+            "fleetctl exec tr/pretrain -it -- bash",
+            "tar -c lib | fleetctl exec tr/pretrain -i -- tar -x",
+        ),
+        codes="that of the command; of fleetctl itself: 2 wrong usage, 3 the task does not run,\n"
+        "  4 no such object or task",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="whose task")
+    made.add_argument(
+        "--index", type=count, metavar="N", help="which task; not needed while one alone runs"
+    )
+    made.add_argument("-i", "--stdin", action="store_true", help="give it our standard input")
+    made.add_argument("-t", "--tty", action="store_true", help="give it a terminal")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    if not args.command:
+        raise UsageError(
+            "there is no command", hint=f"write it after `--`: fleetctl exec {args.object} -- ls"
+        )
+    return asyncio.run(_run(args, screen))
+
+
+async def _run(args: Namespace, screen: Screen) -> int:
+    found = beside(args.object, args.index, home())
+    tty = args.tty and _has_terminal(screen)
+    if args.tty and not tty:
+        screen.warn("there is no terminal here to give to the command")
+    if tty and not found.entering.terminal:
+        raise Refused("this provider gives a command no terminal", hint="leave `-t` out")
+    try:
+        with _raw() if tty else _as_it_is():
+            return await _execute(found, args, screen, tty=tty)
+    finally:
+        await found.entering.close()
+
+
+async def _execute(found: Beside, args: Namespace, screen: Screen, *, tty: bool) -> int:
+    from fleetctl.providers.entering import Streams
+
+    def out(data: bytes) -> None:
+        screen.raw(data)
+        screen.flush()
+
+    def err(data: bytes) -> None:
+        buffer = getattr(screen.talk_stream, "buffer", None)
+        if buffer is None:
+            screen.talk_stream.write(data.decode("utf-8", "replace"))
+        else:
+            buffer.write(data)
+        screen.talk_stream.flush()
+
+    size = os.get_terminal_size() if tty else None
+    streams = Streams(
+        stdin=typed() if args.stdin else None,
+        out=out,
+        err=err,
+        tty=(size.lines, size.columns) if size is not None else None,
+    )
+    return await found.entering.execute(found.place, tuple(args.command), streams)
+
+
+async def typed() -> AsyncIterator[bytes]:
+    """Our own standard input. Read by a thread that nobody has to wait for at the end."""
+    import threading
+
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes] = asyncio.Queue(maxsize=16)
+
+    def read() -> None:
+        while True:
+            data = os.read(sys.stdin.fileno(), PIECE_BYTES)
+            try:
+                asyncio.run_coroutine_threadsafe(pieces.put(data), loop).result()
+            except (RuntimeError, asyncio.CancelledError):
+                return  # the command is over, and the loop with it
+            if not data:
+                return
+
+    threading.Thread(target=read, daemon=True).start()
+    while data := await pieces.get():
+        yield data
+
+
+def _has_terminal(screen: Screen) -> bool:
+    return sys.stdin.isatty() and screen.out_is_terminal
+
+
+@contextmanager
+def _raw() -> Iterator[None]:
+    """Keys go to the command as they are pressed, Ctrl-C among them."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin.fileno())
+    tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # what was typed ahead is kept
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield

@@ -1,0 +1,111 @@
+"""The task that `exec`, `cp` and `port-forward` go into, as the store knows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.cli.kinds import target
+from fleetctl.cli.reading import Reading, must_find, open_reading
+from fleetctl.cli.text import and_more, safe
+from fleetctl.cli.view import View, mapping
+from fleetctl.errors import NotFound, Refused, UsageError
+
+if TYPE_CHECKING:
+    from fleetctl.cli.tasks import Task
+    from fleetctl.providers.entering import Entering, Place
+
+INDEXES_SHOWN_MAX = 10
+LIVE = ("Starting", "Running", "Stopping")
+
+
+class Beside(NamedTuple):
+    """A provider's way in, and where to."""
+
+    entering: Entering
+    place: Place
+    name: str  # `job/x 3`, for people
+
+
+def beside(key: str, index: int | None, home: Path) -> Beside:
+    """Raises NotFound, UsageError when it must be said which task, and Refused when none runs."""
+    with open_reading(home) as reading:
+        seen = must_find(target(key), reading)
+        if not seen.kind.runs:
+            raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
+        task = _task(seen, index, reading)
+        template = _template(seen, task.run.index)
+    run = task.run
+    of_function = template.get("function") or template.get("runtime") == "function"
+    if of_function and run.provider != "local":
+        raise Refused(
+            f"{safe(seen.key)} runs in the containers of a function, which cannot be entered",
+            hint="`runtime: sandbox` gives each task a sandbox of its own",
+        )
+    from fleetctl.providers.entering import Place
+    from fleetctl.wiring import entering
+
+    source = mapping(template.get("source"))
+    place = Place(
+        run.name, run.sandbox, run.handle, _env(template, task), str(source.get("mountPath") or "")
+    )
+    return Beside(entering(run.provider, home), place, f"{safe(seen.key)} {run.index}")
+
+
+def _task(seen: View, index: int | None, reading: Reading) -> Task:
+    if index is not None:
+        task = reading.task(seen, index)
+        if task is None:
+            raise NotFound(f"{safe(seen.key)} has started no {seen.kind.unit} {index}")
+        if task.run.state not in LIVE:
+            from fleetctl.providers.entering import ENDED_HINT
+
+            raise Refused(
+                f"{seen.kind.unit} {index} of {safe(seen.key)} has ended ({task.state.lower()})",
+                hint=ENDED_HINT,
+            )
+        return task
+    live = [task for task in reading.tasks(seen) if task.run.state in LIVE]
+    if not live:
+        raise Refused(
+            f"no {seen.kind.unit} of {safe(seen.key)} runs now",
+            hint=f"fleetctl get tasks {safe(seen.key)}",
+        )
+    if len(live) > 1:
+        which = and_more([str(task.run.index) for task in live], most=INDEXES_SHOWN_MAX)
+        raise UsageError(
+            f"{len(live)} {seen.kind.unit}s of {safe(seen.key)} run: {which}",
+            hint=f"say which: `--index {live[0].run.index}`",
+        )
+    return live[0]
+
+
+def _template(seen: View, index: int) -> Mapping[str, object]:
+    """What the task runs, with what its stage adds."""
+    spec = seen.spec()
+    template = mapping(spec.get("template"))
+    stages = spec.get("stages")
+    if isinstance(stages, list) and index < len(stages):
+        stage = mapping(stages[index])
+        env = {**mapping(template.get("env")), **mapping(stage.get("env"))}
+        return {**template, "env": env}
+    return template
+
+
+def _env(template: Mapping[str, object], task: Task) -> dict[str, str]:
+    """What the task's own variables are, save secrets: those never enter the store."""
+    params = mapping(json.loads(task.run.params))
+    return {
+        **{name: str(value) for name, value in mapping(template.get("env")).items()},
+        "FLEETCTL_RUN": task.run.name,
+        "FLEETCTL_ATTEMPT": str(task.run.attempt),
+        "JOB_COMPLETION_INDEX": str(task.run.index),
+        **{
+            "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper(): (
+                value if isinstance(value, str) else json.dumps(value)
+            )
+            for name, value in params.items()
+        },
+    }

@@ -1,0 +1,53 @@
+"""What a provider offers for entering the sandbox of a task that runs. Used by `exec`, `cp` and
+`port-forward`, which build it through wiring.py without a controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+ENDED_HINT = "a result, a log and the files in volumes outlive a task; its own disk does not"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A run that lives, and what a command beside it should find."""
+
+    run: str
+    sandbox: str
+    handle: str
+    env: Mapping[str, str] = field(default_factory=dict)  # of the template and of the task
+    directory: str = ""  # where the task's source is shown; "" = the work directory
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """tty: rows and columns of the caller's terminal; None = plain streams."""
+
+    stdin: AsyncIterator[bytes] | None
+    out: Callable[[bytes], None]
+    err: Callable[[bytes], None]
+    tty: tuple[int, int] | None = None
+
+
+class Entering(Protocol):
+    terminal: bool  # whether a command can have a terminal
+    binary: bool  # whether its output arrives byte for byte
+
+    async def execute(self, place: Place, argv: tuple[str, ...], streams: Streams) -> int:
+        """Run a command in the sandbox; its exit code, 128 and the number for a signal.
+
+        Raises Refused when the task has ended, Unavailable when nothing is known. Cancelled, it
+        ends the command where the provider can.
+        """
+        ...
+
+    async def link(self, place: Place, port: int) -> str:
+        """An address for a port of the sandbox; "" where a command has to carry the bytes."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. The task goes on."""
+        ...

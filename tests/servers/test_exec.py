@@ -1,0 +1,147 @@
+"""`fleetctl exec`: a command beside a task that runs, at every provider."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.provider_worlds import eventually, script
+from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+
+WORK = script("echo mine > here.txt; echo begun; exec sleep 600", env={"COLOUR": "red"})
+
+
+@pytest.fixture(scope="module", params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> Iterator[str]:
+    with service(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+async def begun(world: VerbWorld) -> None:
+    """One task runs, and the store knows it."""
+    ref = await world.start(WORK, run="run-0")
+    world.record(ref, spec={"template": {"script": "...", "env": {"COLOUR": "red"}}})
+    await world.log_holds(ref, b"begun")
+
+
+def test_a_command_finds_files_and_variables_and_gives_its_exit_code(
+    home: Path, provider: str
+) -> None:
+    async def tale(world: VerbWorld) -> None:
+        await begun(world)
+        told = 'cat here.txt; echo "$COLOUR $JOB_COMPLETION_INDEX"; echo aside >&2; exit 7'
+        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", told)
+        assert (code, out) == (7, "mine\nred 0\n"), said
+        assert "aside" in said
+        assert (await world.fleetctl("exec", "job/job", "--", "true"))[:2] == (0, "")
+        code, _, said = await world.fleetctl("exec", "job/job", "--", "no-such-command")
+        assert code == 127, said
+
+    play(home, provider, tale)
+
+
+def test_standard_input_arrives_whole(
+    home: Path, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = "".join(f"line {number}\n" for number in range(20_000))
+    (tmp_path / "input").write_text(sent)
+
+    async def tale(world: VerbWorld) -> None:
+        await begun(world)
+        with (tmp_path / "input").open() as file:
+            monkeypatch.setattr("sys.stdin", file)
+            code, out, said = await world.fleetctl("exec", "job/job", "-i", "--", "cat")
+        assert code == 0, said
+        assert out == sent
+
+    play(home, provider, tale)
+
+
+def test_what_has_ended_is_refused_and_what_is_not_clear_is_asked(home: Path) -> None:
+    async def tale(world: VerbWorld) -> None:
+        assert (await world.fleetctl("exec", "job/job", "--", "ls"))[0] == 4
+        await begun(world)
+        assert (await world.fleetctl("exec", "job/job"))[0] == 2
+        assert (await world.fleetctl("exec", "job/job", "--index", "5", "--", "ls"))[0] == 4
+        second = await world.start(WORK, run="run-1", uid="uid-1", index=1)
+        world.record(second, index=1, resource=False)
+        code, _, said = await world.fleetctl("exec", "job/job", "--", "ls")
+        assert code == 2 and "2 tasks" in said and "--index 0" in said
+        await world.provider.stop(second, grace_s=0.0)
+        await world.ended(second)
+        code, _, said = await world.fleetctl("exec", "job/job", "--index", "1", "--", "ls")
+        assert code == 3 and "does not run" in said
+
+    play(home, "local", tale)
+
+
+def test_a_command_ends_with_its_task_and_with_who_asked(home: Path) -> None:
+    async def tale(world: VerbWorld) -> None:
+        await begun(world)
+        waits = "echo $$; exec sleep 601"
+        asked = asyncio.ensure_future(world.fleetctl("exec", "job/job", "--", "sh", "-c", waits))
+        await eventually(lambda: sleeping(601), "the command ran")
+        ref = world.refs["run-0"]
+        await world.provider.stop(ref, grace_s=0.0)
+        code, _, said = await asked
+        assert code in (1, 137), said
+        assert not await sleeping(601)
+
+    play(home, "local", tale)
+
+
+def test_a_command_gets_a_terminal_of_the_size_of_ours(home: Path) -> None:
+    told = "test -t 0 && test -t 1 && stty size && read word && echo got-$word"
+
+    async def tale(world: VerbWorld) -> None:
+        await begun(world)
+        code, shown = await asyncio.to_thread(
+            typed, ["exec", "job/job", "-it", "--", "sh", "-c", told], b"x\r"
+        )
+        assert code == 0, shown
+        assert "33 99" in shown and "got-x" in shown
+
+    play(home, "local", tale)
+
+
+def typed(words: list[str], keys: bytes) -> tuple[int, str]:
+    """The command on a terminal of 33 by 99, with these keys pressed; its exit code and screen."""
+    pid, screen = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "fleetctl.cli.main", *words])
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+    os.write(screen, keys)
+    shown = b""
+    with suppress(OSError):  # how a terminal ends
+        while data := os.read(screen, 4096):
+            shown += data
+    os.close(screen)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+
+
+async def sleeping(seconds: int) -> bool:
+    """Whether any process of this machine is `sleep SECONDS`."""
+    wanted = f"sleep\0{seconds}\0".encode()
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and Path(f"/proc/{name}/cmdline").read_bytes() == wanted:
+                return True
+        except OSError:
+            continue
+    return False
