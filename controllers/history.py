@@ -296,7 +296,7 @@ class History:
         # An attempt under an older wish cuts off all that came before it: the latest attempt
         # counts.
         cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
-        unit.forced = cut >= 0 and not rows[cut].run.template_hash
+        unit.forced = cut >= 0 and rows[cut].run.put_aside
         for row in rows[cut + 1 : len(rows) - live]:
             unit.last = row.run
             if row.run.state is RunState.SUCCEEDED:

@@ -139,13 +139,18 @@ def superseded(controller: Controller, run: Run) -> bool:
 
     A finished unit is kept when only the template changed: what is done is not done again. A
     refusal speaks of
-    its template alone, and failures of an older template do not count against the new one. A run
-    without a template was put aside by somebody who asked for another attempt.
+    its template alone, and failures of an older template do not count against the new one. What
+    was put aside says nothing, whatever it came to.
     """
     unit = controller.unit(run.index)
-    if unit is None or unit.params_hash != run.params_hash or not run.template_hash:
+    if unit is None or unit.params_hash != run.params_hash or _is_put_aside(run):
         return True
     return unit.template_hash != run.template_hash and run.state.value != "Succeeded"
+
+
+def _is_put_aside(run: Run) -> bool:
+    """Somebody asked for another attempt; a refused run that was forgotten has no template."""
+    return run.put_aside or not run.template_hash
 
 
 def policy_of(spec: Execution, *, reuse: int = 1, grace_s: float = 0.0) -> Policy:

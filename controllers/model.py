@@ -88,6 +88,7 @@ class Run:
     placed: str = ""  # why it is at this provider; empty where there was no choice
     # What it counts for in budgets: its worst case while it lives, its charge once it is over.
     usd: float | None = None  # None: the price is not known, or nothing limits its time
+    put_aside: bool = False  # somebody asked for another attempt: what it came to counts no more
 
     @property
     def cost_usd(self) -> float | None:

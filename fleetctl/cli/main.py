@@ -47,6 +47,7 @@ VERBS = {
     "delete": Verb("delete", "stop the work of objects and remove them"),
     "suspend": Verb("suspend", "stop work and start none until resumed"),
     "resume": Verb("suspend", "let suspended work go on"),
+    "retry": Verb("retry", "let tasks that ended run again"),
     "up": Verb("control", "run the controller"),
     "down": Verb("control", "stop the controller; work goes on"),
     "status": Verb("control", "tell whether the controller runs, and how much there is"),

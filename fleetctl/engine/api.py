@@ -22,10 +22,11 @@ from fleetctl.engine.consent import NeedsConsent
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.loop import Engine
 from fleetctl.engine.orders import approved_in, expect, order_of
+from fleetctl.engine.retrying import Choice, retry
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.manifest import Document, ManifestErrors, load
-from specs.kinds import find_kind
+from specs.kinds import KINDS, find_kind
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -57,6 +58,7 @@ class Api:
             "delete": self._delete,
             "suspend": self._suspend,
             "resume": self._resume,
+            "retry": self._retry,
             "shutdown": self._end,
         }
 
@@ -183,6 +185,21 @@ class Api:
         engine.poke_wishes()
         return {"ok": True, "results": results}
 
+    async def _retry(self, request: Request) -> Reply:
+        which = request.get("which")
+        if which not in ("failed", "index", "all"):
+            raise UsageError("a retry needs `which`: failed, index or all")
+        chosen = _ranges(_list(request, "indexes")) if which == "index" else ()
+        choice = Choice(which, chosen, str(request.get("request") or ""))
+        results = []
+        for kind, name in _keys(request):
+            done = retry(self._engine.store, kind, name, choice, self._engine.clock.now_s())
+            results.append(
+                {"key": done.key, "units": done.units, "live": done.live, "unit": KINDS[kind].unit}
+            )
+        self._engine.poke_wishes()
+        return {"ok": True, "results": results}
+
     async def _end(self, request: Request) -> Reply:  # noqa: ARG002
         asyncio.get_running_loop().call_soon(self._shutdown)
         return {"ok": True, "pid": os.getpid(), "live": self._engine.live_runs()}
@@ -223,6 +240,14 @@ def _list(request: Request, name: str) -> list[object]:
     if not isinstance(value, list):
         raise UsageError(f"the request needs a list `{name}`")
     return value
+
+
+def _ranges(pairs: list[object]) -> tuple[range, ...]:
+    """Of [first, last] pairs. Raises ValueError."""
+    found = [[int(number) for number in pair] for pair in pairs if isinstance(pair, list)]
+    if len(found) < len(pairs) or any(len(it) != 2 or it[0] > it[1] for it in found):
+        raise ValueError("indexes are pairs of a first and a last one")
+    return tuple(range(first, last + 1) for first, last in found)
 
 
 def _keys(request: Request) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from controllers.impact import Impact, impact
 from controllers.kinds import CONTROLLERS
 from controllers.model import Resource, RunState
 from fleetctl.engine.caching import contents_of, lookup
+from fleetctl.engine.notes import RETRIED
 from fleetctl.engine.pruning import APPLYSET, Pruning, pruned
 from fleetctl.engine.track import Track, load, track_of
 from fleetctl.errors import Conflict
@@ -37,6 +38,7 @@ NAMED_BY = (
 )
 CREATED, CONFIGURED, UNCHANGED, PRUNED = "created", "configured", "unchanged", "pruned"
 FIELDS_SHOWN_MAX = 6
+_NOTES = (RETRIED,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +188,16 @@ def _wish(manifest: Manifest, order: Order, known: Resource | None, now_s: float
         spec=dump_spec(spec),
         status="",
         labels=_labels(manifest, order, known),
-        annotations=dict(manifest.metadata.annotations),
+        annotations=_annotations(manifest, known),
         created_at_s=now_s,
     )
+
+
+def _annotations(manifest: Manifest, known: Resource | None) -> dict[str, str]:
+    """The manifest's own, and what we noted on the object ourselves."""
+    before = known.annotations if known is not None else {}
+    noted = {key: before[key] for key in _NOTES if key in before}
+    return {**manifest.metadata.annotations, **noted}
 
 
 def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[str, str]:

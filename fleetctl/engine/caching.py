@@ -18,6 +18,7 @@ from controllers.history import History
 from controllers.kind import Controller, Unit
 from controllers.model import CACHED, Metric, Run, RunState
 from controllers.plan import Reuse
+from fleetctl.engine.notes import REVISION
 from fleetctl.engine.track import Track
 from fleetctl.stores.base import Remembered, Store, Stored
 from specs.common import Execution
@@ -25,8 +26,6 @@ from specs.function import FunctionSpec
 from specs.hashing import canonical_json
 from specs.kinds import parse_spec
 from specs.template import Template
-
-REVISION = "fleetctl.dev/source-revision"  # annotation: what `source.path` held at the apply
 
 
 @dataclass(slots=True)

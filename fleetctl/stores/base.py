@@ -122,7 +122,7 @@ class RunStore(Protocol):
         metrics: Sequence[Metric] = (),
     ) -> bool:
         """Replace the row of run.name if its stored state is in from_states; False = stale, nothing
-        written.
+        written. What was put aside stays so.
 
         The result and the metrics are written with it or not at all; metrics already there are kept
         once.

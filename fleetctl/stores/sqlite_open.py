@@ -180,6 +180,7 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN usd_per_s REAL",
         "ALTER TABLE runs ADD COLUMN placed INTEGER",
         "ALTER TABLE runs ADD COLUMN usd REAL",
+        "ALTER TABLE runs ADD COLUMN put_aside INTEGER NOT NULL DEFAULT 0",
         "CREATE TABLE ledger (day INTEGER NOT NULL, labels TEXT NOT NULL, usd REAL NOT NULL,"
         " unpriced_s REAL NOT NULL, PRIMARY KEY (day, labels)) WITHOUT ROWID",
     )

@@ -381,7 +381,7 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 
 def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> None:
     state = home / places.STATE_DB
-    for column in ("usd_per_s", "placed", "usd"):
+    for column in ("usd_per_s", "placed", "usd", "put_aside"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
     alter(state, "DROP TABLE ledger")
     alter(state, "DROP TABLE cache")

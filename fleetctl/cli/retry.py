@@ -1,0 +1,76 @@
+"""`fleetctl retry`: let tasks that ended run again."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+from fleetctl.cli import starting
+from fleetctl.cli.client import results_of
+from fleetctl.cli.flags import Parser, indexes
+from fleetctl.cli.kinds import target
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import plural, safe
+from fleetctl.errors import UsageError
+from fleetctl.home import home
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME (--failed | --index 3,7-9 | --all)",
+        summary=(
+            "Let tasks that ended run again. Their attempts and logs are kept, failures are\n"
+            "counted anew, and what runs already is left alone. Nothing comes from the cache."
+        ),
+        examples=(
+            "fleetctl retry job/resize --failed",
+            "fleetctl retry job/resize --index 3,7-9",
+            "fleetctl retry sweep/lr --all",
+        ),
+        codes="0 done, or nothing to do, 2 wrong usage, 4 no such object, 5 conflict",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="whose tasks")
+    made.add_argument("--failed", action="store_true", help="those that failed for good")
+    made.add_argument("--index", type=indexes, metavar="LIST", help="these tasks: 3,7-9")
+    made.add_argument("--all", action="store_true", help="all that have run, succeeded ones too")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(args.object)
+    if not wanted.kind.runs:
+        raise UsageError(f"{wanted.key} does no work that one could retry")
+    if sum((args.failed, args.all, args.index is not None)) != 1:
+        raise UsageError(
+            "say which tasks: one of `--failed`, `--index` and `--all`",
+            hint=f"fleetctl retry {wanted.key} --failed",
+        )
+    which = "failed" if args.failed else "all" if args.all else "index"
+    message: dict[str, object] = {
+        "verb": "retry",
+        "keys": [wanted.key],
+        "which": which,
+        "request": _request(),
+    }
+    if args.index is not None:
+        message["indexes"] = [list(pair) for pair in args.index.ranges]
+    for result in results_of(starting.demand(home(), message)):
+        screen.data(_line(result))
+    return 0
+
+
+def _request() -> str:
+    """A name of this request, so that repeating it does no more than once."""
+    import secrets
+
+    return secrets.token_hex(8)
+
+
+def _line(result: Mapping[str, object]) -> str:
+    """`batchjob/resize: 4 tasks requeued (attempts kept)`."""
+    units, live, unit = result.get("units"), result.get("live"), str(result.get("unit") or "task")
+    count = units if isinstance(units, int) else 0
+    told = f"{plural(count, unit)} requeued" + (" (attempts kept)" if count else "")
+    left = f"; {plural(live, unit)} running already" if isinstance(live, int) and live else ""
+    return f"{safe(str(result.get('key')))}: {told}{left}"
