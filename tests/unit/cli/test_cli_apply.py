@@ -134,11 +134,19 @@ LOSS = {
 }
 
 
+class Typed(io.TextIOWrapper):
+    """What a person types, or what comes in while a person sits there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(io.BytesIO(text.encode()))
+
+    def isatty(self) -> bool:
+        return True
+
+
 def on_a_terminal(answer: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
     """Exit code and talk of a command whose terminal answers so."""
-    typed = io.StringIO(answer)
-    monkeypatch.setattr(typed, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stdin", typed)
+    monkeypatch.setattr("sys.stdin", Typed(answer))
     talk = io.StringIO()
     code = guarded(list(words), Screen(io.StringIO(), talk, talk_is_terminal=True))
     return code, talk.getvalue()
@@ -170,13 +178,7 @@ def test_a_person_at_a_terminal_is_asked_and_only_a_yes_is_a_yes(
 def test_nobody_is_asked_where_stdin_is_the_manifest(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Typed(io.BytesIO):
-        buffer = io.BytesIO(b"x")
-
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr("sys.stdin", Typed())
+    monkeypatch.setattr("sys.stdin", Typed("x"))
     talk = io.StringIO()
     with controller(home, replies(LOSS, OK)):
         code = guarded(["apply", "-f", "-"], Screen(io.StringIO(), talk, talk_is_terminal=True))
