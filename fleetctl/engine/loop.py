@@ -69,6 +69,7 @@ class Engine:
         self.events: list[EventRow] = []
         self._inbox: list[Fact] = []
         self._wake = asyncio.Event()
+        self._turned_at_s = 0.0
         self._stopping = False
         self.started_at_s = clock.now_s()
         self._store_retry_at_s = 0.0
@@ -232,6 +233,7 @@ class Engine:
         now_s = self.clock.now_s()
         if now_s < self._store_retry_at_s:
             return
+        self._turned_at_s = now_s
         self._take_wishes()
         keys = self.queue.take(now_s, keys_max=self.settings.keys_per_turn_max)
         facts, self._inbox = self._take_facts()
@@ -332,7 +334,16 @@ class Engine:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - now_s)):
                 await self._wake.wait()
+        await self._gather_events()
         self._wake.clear()
+
+    async def _gather_events(self) -> None:
+        """With many live runs, let a turn answer several events."""
+        many = max(0, self.live_runs() - self.settings.few_live)
+        gap_s = min(many * self.settings.turn_gap_each_s, self.settings.turn_gap_max_s)
+        wait_s = self._turned_at_s + gap_s - self.clock.now_s()
+        if 0 < wait_s <= gap_s:  # a clock that was set back delays nothing
+            await asyncio.sleep(wait_s)
 
     def _scan(self, now_s: float) -> None:
         """The slow full scan under the events; it comes in its time, however many come."""
