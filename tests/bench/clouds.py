@@ -145,6 +145,7 @@ metadata: {{name: {name}}}
 spec:
   completions: {count}
   parallelism: {parallelism}
+  cache: {{policy: Never}}
   placement: {{provider: {cloud.provider}}}
 {extra}  template:
     python: |

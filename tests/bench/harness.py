@@ -130,6 +130,7 @@ metadata: {{name: {name}}}
 spec:
   completions: {count}
   parallelism: {parallelism}
+  cache: {{policy: Never}}
   template:
     python: |
       {work}
