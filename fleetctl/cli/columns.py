@@ -39,7 +39,9 @@ def _where(seen: View, _now_s: float) -> str:
 
 def _ran_at(seen: View) -> Mapping[str, object]:
     places = seen.status.get("placement")
-    found = [mapping(place) for place in places] if isinstance(places, list) else []
+    if not isinstance(places, list) or len(places) < 2:
+        return {}
+    found = [mapping(place) for place in places]
     totals = {str(it.get("provider")): it["total"] for it in found if it.get("total")}
     return totals if len(totals) > 1 else {}
 

@@ -11,7 +11,7 @@ from fleetctl.cli.kinds import ATTEMPTS, TASKS, Target, kind_of, target
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe, shorten
-from fleetctl.cli.view import View, document, stands_still, why
+from fleetctl.cli.view import PARTS, View, document, stands_still, why
 from fleetctl.clock import SystemClock
 from fleetctl.errors import UsageError
 from fleetctl.home import home
@@ -68,7 +68,8 @@ def run(args: Namespace, screen: Screen) -> int:
             from fleetctl.cli.getwatch import watch
 
             return watch(wanted, args, reading, screen)
-        found = pick(select(wanted, args.selector, reading), args)
+        specs = "=" in args.output or args.output in ("json", "yaml")
+        found = pick(select(wanted, args.selector, reading, specs=specs), args)
         _show(found, wanted, args.output, screen)
     return 0
 
@@ -102,10 +103,15 @@ def _wanted(words: Sequence[str]) -> Wanted:
     return Wanted(kind, [Target(kind, name) for name in words[1:]])
 
 
-def select(wanted: Wanted, terms: Sequence[Term], reading: Reading) -> list[View]:
-    """The objects asked for, oldest first. Raises NotFound for a name that is not there."""
+def select(
+    wanted: Wanted, terms: Sequence[Term], reading: Reading, *, specs: bool = False
+) -> list[View]:
+    """The objects asked for, oldest first. Raises NotFound for a name that is not there.
+
+    specs: all of them will be asked for, and are read at once.
+    """
     if not wanted.targets:
-        seen = reading.views(wanted.kind)
+        seen = reading.views(wanted.kind, specs=specs)
     else:
         seen = []
         for one in wanted.targets:
@@ -124,7 +130,7 @@ def pick(found: list[View], args: Namespace) -> list[View]:
 
     return picked(
         found,
-        lambda view, with_spec: document(view, with_spec=with_spec),
+        lambda view, parts: document(view, parts=parts),
         fields=args.fields,
         sort_by=args.sort_by,
     )
@@ -155,7 +161,9 @@ def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> Non
         from fleetctl.cli.templated import OBJECT_CSV, writer
 
         write_them = writer(output, OBJECT_CSV, screen)
-        write_them((document(view) for view in found), one=wanted.one and bool(found))
+        parts = ("metadata", "status") if output == "csv" else PARTS
+        shown = (document(view, parts=parts) for view in found)
+        write_them(shown, one=wanted.one and bool(found))
     elif not found:
         screen.talk(f"no {wanted.kind.plural if wanted.kind else 'objects'}")
     else:

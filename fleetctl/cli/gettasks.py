@@ -48,7 +48,7 @@ def _read(seen: View, reading: Reading, args: Namespace, *, attempts: bool) -> I
 
     return picked(
         found,
-        lambda one, _with_spec: task_document(one, seen.key),
+        lambda one, _parts: task_document(one, seen.key),
         fields=args.fields,
         sort_by=args.sort_by,
     )

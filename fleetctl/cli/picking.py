@@ -6,11 +6,12 @@ Called by lists, with a function that makes the document of a thing; loaded only
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from fleetctl.cli.jsonpath import Path, find, parse_path, shown
 from fleetctl.cli.jsonpath.nodes import Field
+from fleetctl.cli.view import PARTS
 from fleetctl.errors import UsageError
 
 Document = Mapping[str, object]
@@ -36,17 +37,17 @@ class FieldTerm(NamedTuple):
 
 def picked(
     things: Iterable[T],
-    document: Callable[[T, bool], Document],
+    document: Callable[[T, Collection[str]], Document],
     *,
     fields: str,
     sort_by: str,
 ) -> list[T]:
-    """The things that the selector takes, sorted if so asked. `document` is told whether a spec is
+    """The things that the selector takes, sorted if so asked. `document` is told which parts are
     needed. Raises UsageError.
     """
     terms = field_terms(fields) if fields else ()
-    spec = any(_needs_spec(term.path) for term in terms)
-    taken = [one for one in things if not terms or holds(terms, document(one, spec))]
+    parts = {part for term in terms for part in _parts(term.path)}
+    taken = [one for one in things if not terms or holds(terms, document(one, parts))]
     return in_order_of(taken, document, sort_by) if sort_by else taken
 
 
@@ -76,11 +77,13 @@ def holds(terms: Iterable[FieldTerm], document: Document) -> bool:
     return True
 
 
-def in_order_of(things: list[T], document: Callable[[T, bool], Document], sort_by: str) -> list[T]:
+def in_order_of(
+    things: list[T], document: Callable[[T, Collection[str]], Document], sort_by: str
+) -> list[T]:
     """Least first; without the field before all others, and otherwise as they came."""
     path = _path(sort_by)
-    spec = _needs_spec(path)
-    found = [find(path, document(one, spec)) for one in things]
+    parts = _parts(path)
+    found = [find(path, document(one, parts)) for one in things]
     if things and not any(found):
         raise UsageError(
             f"nothing in this list has a field `{sort_by}`",
@@ -95,9 +98,9 @@ def _path(text: str) -> Path:
     return parse_path(SHORT.get(word, text))
 
 
-def _needs_spec(path: Path) -> bool:
-    """Whether a path can lead into the spec; one that does not begin with a name can."""
-    return not path or not isinstance(path[0], Field) or path[0].name == "spec"
+def _parts(path: Path) -> Collection[str]:
+    """Where a path can lead; one that does not begin with a name, anywhere."""
+    return (path[0].name,) if path and isinstance(path[0], Field) else PARTS
 
 
 def _order(value: object) -> tuple[int, float, tuple[tuple[int, str], ...]]:

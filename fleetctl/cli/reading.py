@@ -50,9 +50,10 @@ class Reading:
     ) -> None:
         self._reader.close()
 
-    def views(self, kind: Kind | None = None) -> list[View]:
-        """Every object of a kind, or of all, oldest first."""
-        return [self._view(row) for row in self._reader.resources(kind.name if kind else None)]
+    def views(self, kind: Kind | None = None, *, specs: bool = False) -> list[View]:
+        """Every object of a kind, or of all, oldest first; with their specs, or these later."""
+        rows = self._reader.resources(kind.name if kind else None, specs=specs)
+        return [self._view(row) for row in rows]
 
     def find(self, wanted: Target) -> View | None:
         """The living object of that name, else one that is being deleted."""

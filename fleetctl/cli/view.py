@@ -6,7 +6,7 @@ Status is camelCase JSON as the engine wrote it; any key may be missing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.kinds import kind_named
@@ -98,12 +98,25 @@ def view(resource: ResourceRow, spec_text: Callable[[], str]) -> View:
     return View(resource, kind_named(resource.kind), status, spec_text)
 
 
-def document(seen: View, *, with_spec: bool = True) -> dict[str, object]:
+PARTS = ("metadata", "spec", "status")
+
+
+def document(seen: View, *, parts: Collection[str] = PARTS) -> dict[str, object]:
     """The object as a manifest with a status: what `-o json` and `-o yaml` print.
 
-    Reading a spec costs a look into the store; lists that do not show it leave it out.
+    Lists of thousands that need only a part are spared the others.
     """
-    resource = seen.resource
+    shown: dict[str, object] = {"apiVersion": API_VERSION, "kind": seen.resource.kind}
+    if "metadata" in parts:
+        shown["metadata"] = _metadata(seen.resource)
+    if "spec" in parts:
+        shown["spec"] = seen.spec()
+    if "status" in parts:
+        shown["status"] = _status(seen)
+    return shown
+
+
+def _metadata(resource: ResourceRow) -> dict[str, object]:
     metadata: dict[str, object] = {
         "name": resource.name,
         "labels": resource.labels,
@@ -115,17 +128,16 @@ def document(seen: View, *, with_spec: bool = True) -> dict[str, object]:
     }
     if resource.deleted_at_s is not None:
         metadata["deletionTimestamp"] = timestamp(resource.deleted_at_s)
+    return metadata
+
+
+def _status(seen: View) -> dict[str, object]:
     status = {"phase": PENDING, "active": 0, "succeeded": 0, "failed": 0, **dated(seen.status)}
     if seen.conditions:
         status["conditions"] = [dated(condition) for condition in seen.conditions]
-    if resource.deleted_at_s is not None:
+    if seen.resource.deleted_at_s is not None:
         status["phase"] = DELETING
-    shown: dict[str, object] = {
-        "apiVersion": API_VERSION, "kind": resource.kind, "metadata": metadata,
-    }  # fmt: skip
-    if with_spec:
-        shown["spec"] = seen.spec()
-    return {**shown, "status": status}
+    return status
 
 
 def dated(values: Mapping[str, object]) -> dict[str, object]:

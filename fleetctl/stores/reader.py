@@ -114,9 +114,10 @@ class Reader:
         while self._open:
             self._open.popitem()[1].close()
 
-    def resources(self, kind: str | None = None) -> list[ResourceRow]:
-        """All of a kind, or all, oldest first, without their specs; also those being deleted."""
-        return [_resource(row) for row in self._rows(places.STATE_DB, "resources", (kind,))]
+    def resources(self, kind: str | None = None, *, specs: bool = False) -> list[ResourceRow]:
+        """All of a kind, or all, oldest first; also those being deleted."""
+        query = "resources_and_specs" if specs else "resources"
+        return [_resource(row) for row in self._rows(places.STATE_DB, query, (kind,))]
 
     def resource(self, kind: str, name: str) -> ResourceRow | None:
         """One, with its spec: the living one of that name, else one that is being deleted."""

@@ -5,6 +5,11 @@ SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels,
     status, NULL
 FROM resources WHERE ?1 IS NULL OR kind = ?1 ORDER BY rid;
 
+-- name: resources_and_specs
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
+    status, spec
+FROM resources JOIN specs USING (rid) WHERE ?1 IS NULL OR kind = ?1 ORDER BY rid;
+
 -- name: resource
 -- The living one, else the newest of those being deleted.
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
