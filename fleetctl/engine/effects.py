@@ -168,9 +168,7 @@ class Effects:
         tell = engine.tell
         try:
             order = self._order(track, run)
-            handle = await engine.guarded(
-                self._start_call(run.provider, order), what="start", key=run.name
-            )
+            handle = await engine.guarded(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))
             else:
@@ -185,10 +183,22 @@ class Effects:
             retry_at_s = engine.clock.now_s() + delay_s
             tell(StartWaits(run.name, error.reason, _with_hint(error), retry_at_s))
 
-    async def _start_call(self, provider: str, order: RunOrder) -> str:
-        start = partial(self._engine.providers[provider].start, order)
+    async def _start_call(self, run: Run, order: RunOrder) -> str | NoAnswer:
+        async def start() -> str | NoAnswer:
+            # The gate may have held it for long: an ended run's sandbox must not be made again.
+            if not self._is_wished(run):
+                return NoAnswer("nobody waits for this start any more")
+            return await self._engine.providers[run.provider].start(order)
+
         creates = order.sandbox == order.run and not order.handle
-        return await self.gates[provider].start(start, creates=creates)
+        return await self.gates[run.provider].start(start, creates=creates)
+
+    def _is_wished(self, run: Run) -> bool:
+        track = self._engine.tracks.get(run.uid)
+        if track is None or track.history is None:
+            return track is not None and not track.dormant  # its rows are yet to be read back
+        known = track.history.live.get(run.name)
+        return known is not None and known.state is not RunState.STOPPING
 
     async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
         engine = self._engine
