@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controllers.placing import HOUR_S
+from fleetctl.planning.caps import Cap
 from fleetctl.planning.estimate import Cost
 from fleetctl.planning.report import ObjectPlan, Place, Report, Verb, Work
 from specs.changes import UNSET, FieldChange
@@ -67,10 +68,21 @@ def _work(work: Work) -> dict[str, object]:
         "spent": work.spent_usd,
         "unpricedRuns": work.unpriced,
         "lost": work.lost_usd,
+        "budgets": [_cap(cap) for cap in work.caps],
         "basis": work.lasts.basis if work.lasts is not None else "",
         "firstResultSeconds": work.first_s,
         "doneSeconds": work.whole_s,
         "maxPerHour": None if work.rate_usd_per_s is None else work.rate_usd_per_s * HOUR_S,
+    }
+
+
+def _cap(cap: Cap) -> dict[str, object]:
+    return {
+        "budget": cap.owner,
+        "maxCost": cap.max_usd,
+        "used": cap.used_usd,
+        "onExceeded": cap.on_exceeded,
+        "says": cap.sentence,
     }
 
 

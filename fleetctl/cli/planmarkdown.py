@@ -27,6 +27,8 @@ def comment(found: Report) -> str:
         lines += [_row(it) for it in changing[:ROWS_MAX]]
         if len(changing) > ROWS_MAX:
             lines.append(f"\nand {len(changing) - ROWS_MAX} more objects")
+        caps = {cap.sentence for it in changing if it.work for cap in it.work.caps}
+        lines += [f"\nBudget {_cell(text)}." for text in sorted(caps)]
         lines += ["", f"In total {ranged(found.total)}. " + _sources(found)]
     return "\n".join(lines).rstrip()
 

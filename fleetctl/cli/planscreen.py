@@ -33,6 +33,9 @@ def show(found: Report, screen: Screen, *, saved: str) -> None:
     if any(it.work is not None for it in changing):
         screen.data("")
         screen.table((), _bill(found, changing))
+        for it in changing:
+            for cap in it.work.caps if it.work is not None else ():
+                screen.data(f"  Budget  {safe(it.change.key)}: {safe(cap.sentence)}")
     screen.data("")
     screen.data(_counts(found, saved))
 
@@ -121,9 +124,6 @@ def _bill(found: Report, changing: list[ObjectPlan]) -> Iterator[list[str]]:
     known = [rate for rate in rates if rate is not None]
     rate = f"{usd(sum(known) * HOUR_S)}/h" if len(known) == len(rates) else UNKNOWN
     yield ["  Rate", f"at most {rate}"]
-    for it in changing:
-        if it.work is not None and it.work.cap:
-            yield ["  Budget", safe(it.work.cap), safe(it.change.key)]
 
 
 def _time(work: Work) -> str:

@@ -115,7 +115,8 @@ def propose(
         kept = {(manifest.kind, manifest.name) for manifest in manifests}
         for doomed in pruned(stored, order.applyset, kept, order.pruning):
             gone = replace(doomed, deleted_at_s=now_s)
-            changes.append(Change(PRUNED, doomed, gone, impact=_impact(stored, doomed)))
+            # As the pass of a deleted object reads it: one that nobody can read goes too.
+            changes.append(Change(PRUNED, doomed, gone, impact=_impact(stored, gone)))
     return changes
 
 

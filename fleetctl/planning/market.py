@@ -106,7 +106,10 @@ def market_of(
     said = {}
     for (kind, name), resource in living.items():
         if kind == engine_market.KIND and name in providers:
-            spec = parse_spec(kind, resource.spec)
+            try:
+                spec = parse_spec(kind, resource.spec)
+            except ValueError:
+                continue  # the controller cannot read it either, and says so in its status
             assert isinstance(spec, ProviderSpec)
             said[name] = spec
     return Market(providers, living, said)

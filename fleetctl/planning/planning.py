@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from controllers.impact import Impact, spent_usd
 from fleetctl.engine.applying import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
+from fleetctl.planning.caps import caps_of
 from fleetctl.planning.estimate import FREE, Cost, Lasting, cost, whole_s
 from fleetctl.planning.market import Market
 from fleetctl.planning.parts import Part, parts_of
@@ -100,7 +101,11 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         first_s=parts[0].lasts.middle_s if parts else None,
         whole_s=_whole_s(parts),
         rate_usd_per_s=_rate_usd_per_s(parts),
-        cap="",
+        caps=()
+        if goes
+        else caps_of(
+            change.after, market.wishes.values(), now, spent_usd=found.history.charged_usd
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from enum import Enum
 
 from controllers.placing import Judgement
 from fleetctl.engine.applying import Change
+from fleetctl.planning.caps import Cap
 from fleetctl.planning.estimate import Cost, Lasting
 
 
@@ -54,7 +55,7 @@ class Work:
     first_s: float | None
     whole_s: float | None
     rate_usd_per_s: float | None  # at most, with all at once
-    cap: str  # the budget that holds it, or empty
+    caps: tuple[Cap, ...]
 
     @property
     def new(self) -> int | None:

@@ -123,3 +123,63 @@ def test_suspend_says_what_the_controller_did(home: Path) -> None:
         code, out, _ = fleetctl("suspend", "job/x")
     assert (code, out) == (0, "batchjob/x unchanged\n")
     assert sent(asked) == [{"verb": "suspend", "keys": ["batchjob/x"]}]
+
+
+LOSS = {
+    "ok": False,
+    "code": 3,
+    "errors": ["batchjob/x: 2 running tasks would be replaced"],
+    "losses": ["batchjob/x: 2 running tasks would be replaced"],
+    "hint": "add --yes to do it all the same",
+}
+
+
+class Typed(io.TextIOWrapper):
+    """What a person types, or what comes in while a person sits there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(io.BytesIO(text.encode()))
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_a_terminal(answer: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
+    """Exit code and talk of a command whose terminal answers so."""
+    monkeypatch.setattr("sys.stdin", Typed(answer))
+    talk = io.StringIO()
+    code = guarded(list(words), Screen(io.StringIO(), talk, talk_is_terminal=True))
+    return code, talk.getvalue()
+
+
+def test_losses_are_refused_without_a_terminal_and_never_asked(home: Path) -> None:
+    Path("a.yaml").write_text("x")
+    with controller(home, replies(LOSS, OK)) as asked:
+        code, _, talk = fleetctl("apply", "-f", "a.yaml")
+    assert (code, len(asked)) == (3, 1)
+    assert talk == (
+        "error: batchjob/x: 2 running tasks would be replaced\n"
+        "hint: add --yes to do it all the same\n"
+    )
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 3), ("", 3)])
+def test_a_person_at_a_terminal_is_asked_and_only_a_yes_is_a_yes(
+    home: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    Path("a.yaml").write_text("x")
+    with controller(home, replies(LOSS, OK)) as asked:
+        ended, talk = on_a_terminal(answer, monkeypatch, "apply", "-f", "a.yaml")
+    assert ended == code
+    assert "warning: batchjob/x: 2 running tasks would be replaced\ngo on? [y/N] " in talk
+    assert [one.get("yes") for one in sent(asked)] == ([None, True] if code == 0 else [None])
+
+
+def test_nobody_is_asked_where_stdin_is_the_manifest(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed("x"))
+    talk = io.StringIO()
+    with controller(home, replies(LOSS, OK)):
+        code = guarded(["apply", "-f", "-"], Screen(io.StringIO(), talk, talk_is_terminal=True))
+    assert (code, "go on?" in talk.getvalue()) == (3, False)

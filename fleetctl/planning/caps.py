@@ -1,0 +1,77 @@
+"""The budgets that an object's work has to fit into, and how this apply stands to them. Pure.
+
+Called by planning.py. What counts against a budget now, the controller counts; here its status is
+read, or the wish alone where it is new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from controllers.budget import selects, usd
+from controllers.model import Resource
+from fleetctl.planning.estimate import Cost
+from specs.kinds import parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """owner: `its budget` or `budget/team`. high_usd: what this apply may cost; None = unknown."""
+
+    owner: str
+    max_usd: float
+    used_usd: float
+    expected_usd: float | None
+    high_usd: float | None
+    on_exceeded: str
+
+    @property
+    def sentence(self) -> str:
+        known = f"{usd(self.used_usd)} of {usd(self.max_usd)} used"
+        return f"{self.owner}: {known}, {self._rest()}"
+
+    def _rest(self) -> str:
+        left_usd = self.max_usd - self.used_usd
+        if self.high_usd is not None and self.high_usd <= left_usd:
+            return f"this apply fits (at most {usd(self.high_usd)})"
+        then = {
+            "Suspend": "no more starts then",
+            "Cancel": "it fails then",
+            "Warn": "it only warns then",
+        }[self.on_exceeded]
+        if self.expected_usd is None:
+            return f"nobody knows whether this apply fits, and if not: {then}"
+        if self.expected_usd <= left_usd:
+            return f"this apply probably fits, and if not: {then}"
+        return f"this apply exceeds it by about {usd(self.expected_usd - left_usd)}; {then}"
+
+
+def caps_of(
+    wish: Resource, wishes: Iterable[Resource], now: Cost, *, spent_usd: float
+) -> tuple[Cap, ...]:
+    """The object's own budget first, then the Budgets that select it."""
+    return (*_own(wish, now, spent_usd), *_shared(wish, wishes, now))
+
+
+def _own(wish: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
+    own = json.loads(wish.spec).get("budget")
+    if own:
+        then = str(own.get("onExceeded", "Suspend"))
+        yield Cap("its budget", float(own["maxCost"]), spent_usd, now.expected, now.high, then)
+
+
+def _shared(wish: Resource, wishes: Iterable[Resource], now: Cost) -> Iterator[Cap]:
+    for budget in wishes:
+        if budget.kind != "Budget":
+            continue
+        try:
+            spec = parse_spec("Budget", budget.spec)
+        except ValueError:
+            continue  # the controller cannot read it either, and says so in its status
+        if selects(spec.selector, wish.labels):  # type: ignore[attr-defined]
+            used = json.loads(budget.status or "{}")
+            used_usd = float(used.get("used") or 0.0) + float(used.get("reserved") or 0.0)
+            most, then = spec.max_cost, spec.on_exceeded  # type: ignore[attr-defined]
+            yield Cap(budget.key, most, used_usd, now.expected, now.high, then)
