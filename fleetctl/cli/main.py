@@ -45,7 +45,7 @@ VERBS = {
     "query": Verb("query", "ask with SQL what ran, where, and what it cost"),
     "exec": Verb("exec", "run a command beside a task that runs"),
     "ls": Verb("ls", "list the files in a volume"),
-    "cp": Verb("cp", "copy files into a volume, or out of it"),
+    "cp": Verb("cp", "copy files into a volume or a task, or out of it"),
     "rm": Verb("rm", "remove files from a volume"),
     "wait": Verb("wait", "block until something holds, or can no longer hold"),
     "events": Verb("events", "show what happened, as sentences"),
