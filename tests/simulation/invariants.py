@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.cache_checks import CACHE_CHECKS
+from tests.simulation.money_checks import BILL_CHECKS, MONEY_CHECKS
 from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
 from tests.simulation.scene import Check, Scene
@@ -20,8 +21,9 @@ COMMIT_CHECKS: tuple[Check, ...] = (
     *CACHE_CHECKS,
     *WISH_CHECKS,
     *PLACE_COMMIT_CHECKS,
+    *MONEY_CHECKS,
 )
-EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS)
+EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS, *BILL_CHECKS)
 
 __all__ = ["COMMIT_CHECKS", "EFFECT_CHECKS", "broken"]
 

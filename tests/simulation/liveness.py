@@ -107,6 +107,10 @@ def _not_at_its_end(scene: Scene, kind: str, name: str, expect: Expect) -> Itera
         yield f"{resource.key} is at generation {resource.generation}; its status is older"
     if phase not in expect.phase.split("|"):
         yield f"{resource.key} is {phase} ({seen.get('reason')}); wished is {expect.phase}"
+    if expect.waits_for and phase not in ("Succeeded", "Failed"):
+        backs_off = any("backing off" in text for text in seen.get("waitingOn", ()))
+        if backs_off or seen.get("reason") not in expect.waits_for:
+            yield f"{resource.key} waits because of {seen.get('reason')}, not of {expect.waits_for}"
     if expect.succeeded is not None and phase == expect.phase:
         yield from _not_the_right_units(scene, resource, expect)
     yield from _volume_missing(scene, resource, expect)

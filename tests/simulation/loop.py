@@ -37,6 +37,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.epoch_s = EPOCH_S  # wall time at its begin
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
@@ -66,7 +67,7 @@ class SimClock:
         self._timeline = timeline
 
     def now_s(self) -> float:
-        return EPOCH_S + self._timeline.now_s
+        return self._timeline.epoch_s + self._timeline.now_s
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

@@ -8,7 +8,7 @@ certain.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tests.simulation.world import FAILS_ALWAYS
 
@@ -24,6 +24,7 @@ class Expect:
     phase: str
     succeeded: frozenset[int] | None = None
     failed: frozenset[int] | None = None
+    waits_for: frozenset[str] = frozenset()  # while it is not over, the reason must be one of these
 
 
 GONE = Expect("Gone")
@@ -39,6 +40,7 @@ class Wanted:
     name: str
     spec: Spec
     expect: Expect
+    labels: dict[str, str] = field(default_factory=dict)
 
     def changed(self, expect: Expect | None = None, **changes: object) -> Wanted:
         """The same object with other fields in its spec."""

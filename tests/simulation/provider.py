@@ -151,7 +151,7 @@ class SimProvider:
             await self._after()
 
     def usd_per_s(self, template: Template) -> float | None:
-        return self._model.usd_per_s
+        return None if "PRICELESS" in template.env else self._model.usd_per_s
 
     def lacks(self, template: Template) -> str:
         return ""

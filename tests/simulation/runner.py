@@ -83,6 +83,7 @@ class Play:
         self.seed, self.scenario, self.options = seed, scenario, options
         self.outcome = Outcome(seed, scenario.name, scenario.provider)
         self.timeline = Timeline()
+        self.timeline.epoch_s += scenario.later_s
         self.clock = SimClock(self.timeline)
         faults_end_s = self.rng.uniform(30.0, 400.0) if options.faults else 0.0
         self.world = World(self.timeline, random.Random(f"world {seed}"), faults_end_s=faults_end_s)

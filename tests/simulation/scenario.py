@@ -22,6 +22,7 @@ class Wish:
     kind: str
     name: str
     spec: Spec = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Scenario:
     afterwards: tuple[Wish, ...] = ()  # wishes that come when the faults are over
     outage: str = ""  # a provider that stays down long after all other faults ended
     quotas: tuple[Quota, ...] = ()
+    later_s: float = 0.0  # how much later than others it begins, by the clock on the wall
 
     @property
     def providers(self) -> frozenset[str]:
@@ -55,7 +57,7 @@ class Scenario:
 def _providers(wish: Wish) -> list[str]:
     if wish.kind == "Provider":
         return [wish.name]
-    if not wish.spec:
+    if not wish.spec or wish.kind == "Budget":
         return []
     placement = wish.spec.get("placement")
     if not isinstance(placement, dict):
@@ -65,7 +67,7 @@ def _providers(wish: Wish) -> list[str]:
 
 
 def apply(at_s: float, wanted: Wanted) -> Wish:
-    return Wish(at_s, "apply", wanted.kind, wanted.name, wanted.spec)
+    return Wish(at_s, "apply", wanted.kind, wanted.name, wanted.spec, wanted.labels)
 
 
 def say(at_s: float, verb: str, wanted: Wanted) -> Wish:

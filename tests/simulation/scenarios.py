@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation import objects, places
+from tests.simulation import money, objects, places
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, SUSPENDED, Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, Wish
@@ -306,4 +306,5 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "crowd": _crowd,
     "equal": _equal,
     **places.SCENARIOS,
+    **money.SCENARIOS,
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from controllers.model import Run
 from fleetctl.providers.base import RunRef
+from tests.simulation.payers import Known
 from tests.simulation.politeness import Politeness
 from tests.simulation.snapshot import EMPTY, Snapshot, spec
 from tests.simulation.world import Work, World
@@ -32,6 +33,7 @@ class Scene:
     stops: list[RunRef] = field(default_factory=list)
     successes: dict[str, str | None] = field(default_factory=dict)  # run -> result, ever committed
     never: set[str] = field(default_factory=set)  # uids whose results nobody may use again
+    payers: dict[str, Known] = field(default_factory=dict)  # by uid; also of what is gone
 
     def work_of(self, run: Run) -> Work | None:
         return self.world.works.get(run.name)

@@ -21,7 +21,16 @@ SCENARIO = {
     "provider-limit-counts-running-alone": "limits",
     "retain-ignored": "volumes",
     "spill-costs-an-attempt": "spill",
+    "a-period-counts-the-one-before-again": "budget-turn-of-day",
+    "charges-are-kept-in-memory-alone": "budget-shared",
+    "nobody-wakes-who-waits-for-money": "budget-shared",
+    "only-the-first-start-of-a-pass-is-paid": "budget-own",
+    "passes-of-a-turn-do-not-see-each-other": "budget-shared",
+    "released-when-stopped-and-not-when-gone": "budget-own",
+    "reservations-forgotten-in-a-crash": "budget-own",
+    "spent-goes-with-its-object": "budget-shared",
     "stale-sandbox-end-believed": "reuse",
+    "unknown-price-is-free": "budget-unpriced",
     "volume-goes-before-its-users": "volumes",
 }
 

@@ -39,7 +39,14 @@ def carry_out(store: Store, wish: Wish, *, now_s: float) -> str:
 
 def manifest_of(wish: Wish) -> Manifest:
     spec = KINDS[wish.kind].spec.model_validate(wish.spec)
-    return Manifest(wish.kind, wish.name, Metadata(name=wish.name), spec, "simulated.yaml", 1)
+    return Manifest(
+        wish.kind,
+        wish.name,
+        Metadata(name=wish.name, labels=wish.labels),
+        spec,
+        "simulated.yaml",
+        1,
+    )
 
 
 def _poison(store: Store, wish: Wish, now_s: float) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
-from tests.simulation.loop import EPOCH_S, Timeline
+from tests.simulation.loop import Timeline
 from tests.simulation.models import Model
 
 STRANGER = "some-other-store"
@@ -116,7 +116,7 @@ class World:
 
     @property
     def now_s(self) -> float:
-        return EPOCH_S + self.timeline.now_s
+        return self.timeline.epoch_s + self.timeline.now_s
 
     def faulty(self) -> bool:
         return self.timeline.now_s < self.faults_end_s
@@ -145,6 +145,11 @@ class World:
         # In two phases, only in the sandbox of its handle, while that waits.
         box = next((it for it in self.boxes if it.handle == order.handle), None)
         return box is not None and box.alive and order.run not in box.begun
+
+    def lived_s(self, box: Box, *, since_s: float = 0.0) -> float:
+        """How long the sandbox has existed after since_s, until now or its end."""
+        until_s = self.now_s if box.ended_at_s is None else box.ended_at_s
+        return max(0.0, until_s - max(box.created_at_s, since_s))
 
     def effect(self, name: str) -> None:
         """Something real has changed: remember it for replay, then check all invariants."""

@@ -1,0 +1,165 @@
+"""Bugs in counting money: what is set aside is forgotten, is freed too early, or is never asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+
+from controllers import budget, reconcile
+from controllers.budget import Held, Purse, Tariff
+from controllers.history import History
+from controllers.model import Run, RunState
+from controllers.plan import Plan
+from fleetctl.engine import passes
+from fleetctl.engine.budgets import Budgets
+from fleetctl.stores.sqlite_ledger import SqliteLedger
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+
+def reservations_forgotten_in_a_crash() -> Context:
+    """Live runs that are read back hold nothing of a budget."""
+
+    def make(reserved_usd: Callable[..., float | None]) -> Callable[..., float | None]:
+        def patched(run: Run, *, worst_usd: float | None, now_s: float) -> float | None:
+            return reserved_usd(run, worst_usd=worst_usd, now_s=now_s) if run.name in alive else 0.0
+
+        return patched
+
+    alive: set[str] = set()
+
+    def begun(began: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: History, run: Run) -> None:
+            alive.add(run.name)
+            began(self, run)
+
+        return patched
+
+    def load(load_: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Budgets) -> None:
+            alive.clear()
+            load_(self)
+
+        return patched
+
+    return _all(
+        around(budget, "reserved_usd", make),
+        around(History, "began", begun),
+        around(Budgets, "load", load),
+    )
+
+
+def unknown_price_is_free() -> Context:
+    """A run whose price nobody knows counts as one that costs nothing."""
+
+    def make(tariff: Callable[..., Tariff]) -> Callable[..., Tariff]:
+        def patched(*which: Any) -> Tariff:
+            found = tariff(*which)
+            return replace(found, usd_per_s=found.usd_per_s or 0.0)
+
+        return patched
+
+    return around(Budgets, "_tariff", make)
+
+
+def released_when_stopped_and_not_when_gone() -> Context:
+    """A run that starts or is being stopped holds nothing any more, though its machine bills."""
+
+    def make(live: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, track: (
+            run for run in live(self, track) if run.state is RunState.RUNNING
+        )
+
+    return around(Budgets, "_live", make)
+
+
+def a_period_counts_the_one_before_again() -> Context:
+    """After the turn of a period, what the last one spent counts a second time."""
+    return swapped(budget, "period_of", lambda period, now_s: (0.0, now_s + 3600.0))
+
+
+def spent_goes_with_its_object() -> Context:
+    """What a deleted object spent is forgotten by the budgets that it was under."""
+
+    def make(drop: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Any, track: Any) -> None:
+            drop(self, track)
+            ledger = self._engine.budgets._ledger
+            for key in [key for key, entry in ledger.items() if entry.labels]:
+                ledger[key] = replace(ledger[key], usd=0.0)
+
+        return patched
+
+    return around(passes.Passes, "_drop", make)
+
+
+def charges_are_kept_in_memory_alone() -> Context:
+    """What ended runs are charged is not written with their end."""
+    return swapped(SqliteLedger, "add", lambda self, entries: None)
+
+
+def passes_of_a_turn_do_not_see_each_other() -> Context:
+    """Each pass takes from the money that was there at the begin of the turn."""
+
+    def make(purse: Callable[..., Purse]) -> Callable[..., Purse]:
+        def patched(self: Budgets, track: Any, now_s: float) -> Purse:
+            found = purse(self, track, now_s)
+            return replace(found, accounts=[replace(it) for it in found.accounts])
+
+        return patched
+
+    return around(Budgets, "purse", make)
+
+
+def only_the_first_start_of_a_pass_is_paid() -> Context:
+    """A pass asks once whether there is money, and starts as many as parallelism allows."""
+
+    def make(take: Callable[..., Any]) -> Callable[..., Any]:
+        paid: dict[int, Any] = {}
+
+        def patched(self: Purse, index: int, provider: str) -> Any:
+            if id(self) not in paid:
+                paid.clear()
+                paid[id(self)] = (self, take(self, index, provider))
+                return paid[id(self)][1]
+            first = paid[id(self)][1]
+            return Held(first.usd) if isinstance(first, Held) else first
+
+        return patched
+
+    return around(Purse, "take", make)
+
+
+def nobody_wakes_who_waits_for_money() -> Context:
+    """An object that found too little money is not looked at when there is more."""
+
+    def make(denied: Callable[..., Plan]) -> Callable[..., Plan]:
+        return lambda *facts: replace(denied(*facts), wake_at_s=None)
+
+    return _all(
+        swapped(Budgets, "denied", lambda self, track: None),
+        around(reconcile, "_denied", make),
+    )
+
+
+def _all(*contexts: Context) -> Context:
+    stack = ExitStack()
+    for context in contexts:
+        stack.enter_context(context)
+    return stack
+
+
+PLANTS: tuple[Plant, ...] = (
+    reservations_forgotten_in_a_crash,
+    unknown_price_is_free,
+    released_when_stopped_and_not_when_gone,
+    a_period_counts_the_one_before_again,
+    spent_goes_with_its_object,
+    charges_are_kept_in_memory_alone,
+    passes_of_a_turn_do_not_see_each_other,
+    only_the_first_start_of_a_pass_is_paid,
+    nobody_wakes_who_waits_for_money,
+)
