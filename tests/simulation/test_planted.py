@@ -23,7 +23,6 @@ SCENARIO = {
     "spill-costs-an-attempt": "spill",
     "a-period-counts-the-one-before-again": "budget-turn-of-day",
     "charges-are-kept-in-memory-alone": "budget-shared",
-    "nobody-wakes-who-waits-for-money": "budget-shared",
     "only-the-first-start-of-a-pass-is-paid": "budget-own",
     "passes-of-a-turn-do-not-see-each-other": "budget-shared",
     "released-when-stopped-and-not-when-gone": "budget-own",

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controllers import budget, reconcile
+from controllers import budget
 from controllers.budget import Held, Purse, Tariff
 from controllers.history import History
 from controllers.model import Run, RunState
-from controllers.plan import Plan
 from fleetctl.engine import passes
 from fleetctl.engine.budgets import Budgets
 from fleetctl.stores.sqlite_ledger import SqliteLedger
@@ -133,18 +132,6 @@ def only_the_first_start_of_a_pass_is_paid() -> Context:
     return around(Purse, "take", make)
 
 
-def nobody_wakes_who_waits_for_money() -> Context:
-    """An object that found too little money is not looked at when there is more."""
-
-    def make(denied: Callable[..., Plan]) -> Callable[..., Plan]:
-        return lambda *facts: replace(denied(*facts), wake_at_s=None)
-
-    return _all(
-        swapped(Budgets, "denied", lambda self, track: None),
-        around(reconcile, "_denied", make),
-    )
-
-
 def _all(*contexts: Context) -> Context:
     stack = ExitStack()
     for context in contexts:
@@ -161,5 +148,4 @@ PLANTS: tuple[Plant, ...] = (
     charges_are_kept_in_memory_alone,
     passes_of_a_turn_do_not_see_each_other,
     only_the_first_start_of_a_pass_is_paid,
-    nobody_wakes_who_waits_for_money,
 )
