@@ -45,12 +45,15 @@ class Impact:
         return tuple(run for run in stopped if run.state is RunState.RUNNING)
 
 
-def impact(controller: Controller, history: History, *, cached: int = 0) -> Impact:
+def impact(
+    controller: Controller, history: History, *, cached: int = 0, parallelism: int | None = None
+) -> Impact:
     """What the next pass would keep, stop and start. history is read under the new spec; cached
-    units have a known result.
+    units have a known result; parallelism is what the providers give a spec that names none.
     """
     policy = controller.policy
-    limit = len(history.live) if policy.parallelism is None else policy.parallelism
+    limits = (policy.parallelism, parallelism, len(history.live))
+    limit = next(it for it in limits if it is not None)
     reasons = {stop.run: stop.reason for stop in unwanted(controller, history, limit)}
     stopped = [history.live[name] for name in reasons]
     replaced = [run for run in stopped if reasons[run.name] != "NoLongerWanted"]

@@ -67,9 +67,10 @@ def _lines(args: Namespace) -> list[str]:
 
     documents = documents_of(args.files)
     order = {"applyset": args.applyset, "prune": args.prune, "maxPrune": args.max_prune}
-    with open_readonly(home()) as stored:
-        _, changes = proposed(stored, documents, order)
-    return [line for change in changes for line in difference(change)]
+    place = home()
+    with open_readonly(place) as stored:
+        found = proposed(place, stored, documents, order)
+    return [line for change in found.changes for line in difference(change)]
 
 
 def difference(change: Change) -> Iterator[str]:

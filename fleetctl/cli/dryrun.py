@@ -17,8 +17,9 @@ from fleetctl.stores.readonly import open_readonly
 
 def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: Screen) -> int:
     """The words that apply would say, and what it would ask. Nothing runs for it."""
-    with open_readonly(home()) as stored:
-        manifests, changes = proposed(stored, documents, order)
+    place = home()
+    with open_readonly(place) as stored:
+        manifests, changes, _ = proposed(place, stored, documents, order)
     warnings = [text for manifest in manifests for text in manifest.warnings]
     show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:

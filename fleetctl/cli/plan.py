@@ -79,7 +79,6 @@ def _plan(args: Namespace, screen: Screen) -> bool:
     from fleetctl.planning.market import market_of
     from fleetctl.planning.planning import report
     from fleetctl.stores.readonly import open_readonly
-    from fleetctl.wiring import build_providers
 
     documents, place = documents_of(args.files), home()
     order = {
@@ -90,8 +89,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
     }
     order = {name: value for name, value in order.items() if value}
     with open_readonly(place) as stored:
-        manifests, changes = proposed(stored, documents, order)
-        providers = build_providers(place, store_id=stored.store_id, notify=lambda run: None)  # noqa: ARG005
+        manifests, changes, providers = proposed(place, stored, documents, order)
         market = market_of(stored, changes, providers)
         found = report(stored, changes, market, SystemClock().now_s())
         if args.out is not None:

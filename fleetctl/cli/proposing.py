@@ -6,18 +6,38 @@ The same decision that the controller makes, over the same rows, read without it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 from fleetctl.clock import SystemClock
 from fleetctl.engine.applying import Change, propose
-from fleetctl.engine.orders import order_of
+from fleetctl.engine.orders import order_of, parallelism_of
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
+from fleetctl.providers.base import Backend
 from fleetctl.stores.base import Stored
+from fleetctl.wiring import build_providers
+
+
+class Proposal(NamedTuple):
+    """providers: as the controller builds them; none of them is talked to."""
+
+    manifests: list[Manifest]
+    changes: list[Change]
+    providers: Mapping[str, Backend]
 
 
 def proposed(
-    stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
-) -> tuple[list[Manifest], list[Change]]:
+    place: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
+) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
     manifests = load(documents)
-    return manifests, propose(stored, manifests, order_of(order), SystemClock().now_s())
+    providers = build_providers(place, store_id=stored.store_id, notify=_nobody)
+    whole = replace(order_of(order), parallelism=parallelism_of(providers))
+    changes = propose(stored, manifests, whole, SystemClock().now_s())
+    return Proposal(manifests, changes, providers)
+
+
+def _nobody(run: str) -> None:
+    """Nothing is started here, so nobody waits for news of a run."""

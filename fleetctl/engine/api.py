@@ -15,13 +15,14 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import applying, consent, wishes
 from fleetctl.engine.consent import NeedsConsent
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.loop import Engine
-from fleetctl.engine.orders import approved_in, expect, order_of
+from fleetctl.engine.orders import approved_in, expect, order_of, parallelism_of
 from fleetctl.engine.retrying import Choice, retry
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.errors import FleetctlError, UsageError
@@ -139,7 +140,7 @@ class Api:
         """Store what the request wishes for, unless it is a dry run. Raises NeedsConsent."""
         engine = self._engine
         now_s = engine.clock.now_s()
-        order = order_of(request)
+        order = replace(order_of(request), parallelism=parallelism_of(engine.providers))
         changes = applying.propose(engine.store, manifests, order, now_s)
         expect(request, engine.store, changes)
         if request.get("dryRun"):

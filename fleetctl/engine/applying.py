@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from controllers.history import History
@@ -49,6 +49,8 @@ class Order:
     applyset: str = ""
     take_over: bool = False  # also what belongs to another apply set
     pruning: Pruning | None = None
+    # provider -> what an object runs there at once that names no parallelism
+    parallelism: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def propose(
         for doomed in pruned(stored, order.applyset, kept, order.pruning):
             gone = replace(doomed, deleted_at_s=now_s)
             # As the pass of a deleted object reads it: one that nobody can read goes too.
-            changes.append(Change(PRUNED, doomed, gone, impact=_impact(stored, gone)))
+            changes.append(Change(PRUNED, doomed, gone, impact=_impact(stored, gone, order)))
     return changes
 
 
@@ -147,7 +149,7 @@ def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) ->
     known = stored.resources.get(manifest.kind, manifest.name)
     wish = _wish(manifest, order, known, now_s)
     if known is None:
-        return Change(CREATED, None, wish, impact=_fresh_impact(stored, manifest, wish))
+        return Change(CREATED, None, wish, impact=_fresh_impact(stored, manifest, wish, order))
     same_spec = json.loads(known.spec) == json.loads(wish.spec)
     same_words = known.labels == wish.labels and known.annotations == wish.annotations
     if same_spec and same_words:
@@ -163,7 +165,7 @@ def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) ->
         annotations=wish.annotations,
         generation=known.generation + (not same_spec),
     )
-    affected = None if same_spec else _impact(stored, after)
+    affected = None if same_spec else _impact(stored, after, order)
     return Change(CONFIGURED, known, after, tuple(differences(known, after)), affected)
 
 
@@ -217,30 +219,35 @@ def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[st
     return labels
 
 
-def _fresh_impact(stored: Stored, manifest: Manifest, wish: Resource) -> Impact | None:
+def _fresh_impact(
+    stored: Stored, manifest: Manifest, wish: Resource, order: Order
+) -> Impact | None:
     make = CONTROLLERS.get(manifest.kind)
     if make is None:
         return None
     controller = make(manifest.spec, {})
     history = History(controller.limits)
-    return _found(stored, Track(wish, {}, manifest.spec, controller, history))
+    return _found(stored, Track(wish, {}, manifest.spec, controller, history), order)
 
 
-def _impact(stored: Stored, wish: Resource) -> Impact | None:
+def _impact(stored: Stored, wish: Resource, order: Order) -> Impact | None:
     """What the next pass does to the work of `wish`; read as the pass reads it."""
     if not KINDS[wish.kind].runs:
         return None
     track = track_of(wish)
     load(track, stored.runs)
-    return _found(stored, track)
+    return _found(stored, track, order)
 
 
-def _found(stored: Stored, track: Track) -> Impact | None:
+def _found(stored: Stored, track: Track, order: Order) -> Impact | None:
     if track.controller is None or track.history is None:
         return None
     contents = contents_of(stored, track)
     cached = lookup(contents, track.history)[0] if contents is not None else {}
-    return impact(track.controller, track.history, cached=len(cached))
+    places = [it.provider for it in track.controller.policy.placement.candidates]
+    known = [order.parallelism[name] for name in places if name in order.parallelism]
+    at_once = sum(known) if known else None
+    return impact(track.controller, track.history, cached=len(cached), parallelism=at_once)
 
 
 def _was_refused(resource: Resource) -> bool:

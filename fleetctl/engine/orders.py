@@ -11,6 +11,7 @@ from hashlib import sha256
 from fleetctl.engine.applying import Change, Order
 from fleetctl.engine.pruning import Pruning
 from fleetctl.errors import Conflict, UsageError
+from fleetctl.providers.base import Backend
 from fleetctl.stores.base import Stored
 from specs.hashing import canonical_json
 
@@ -50,6 +51,11 @@ def pruning_of(limit: str) -> Pruning:
         raise UsageError(f"--max-prune is `{limit}`; it must be a number or a share such as `20%`")
     number = int(match[1])
     return Pruning(share=number / 100) if match[2] else Pruning(most=number)
+
+
+def parallelism_of(providers: Mapping[str, Backend]) -> dict[str, int]:
+    """What each provider gives an object that names no parallelism."""
+    return {name: backend.contract.default_parallelism for name, backend in providers.items()}
 
 
 def approved_in(request: Request) -> frozenset[str]:
