@@ -16,14 +16,14 @@ from fleetctl.providers.daytona.errors import KEY_HINT, asking
 if TYPE_CHECKING:
     import daytona
 
-CONNECT_S = 10.0
+CONNECT_S = 8.0  # with the import of the SDK, an answer comes within ten
 FAILED_FOR_S = 5.0  # so long everybody who asks gets the last failure
 CONNECTIONS_MAX = 2000  # a stream for each run, and calls beside them
 
 
 class Connection:
-    def __init__(self, *, connect_s: float = CONNECT_S) -> None:
-        self._connect_s = connect_s
+    def __init__(self, *, connect_s: float | None = None) -> None:
+        self._connect_s = CONNECT_S if connect_s is None else connect_s
         self._client: daytona.AsyncDaytona | None = None
         self._lock = asyncio.Lock()
         self._failure: tuple[float, FleetctlError] | None = None
