@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ from fleetctl.providers.remote.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes import Work
 from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
 from fleetctl.providers.sources.pinning import pinned
-from specs.template import Template
+from specs.template import Resources, Template
 
 if TYPE_CHECKING:
     import daytona
@@ -109,7 +109,7 @@ class DaytonaProvider:
 
     async def owned(self) -> Sequence[Owned]:
         # Without an account, or with nothing to do at Daytona, the sweep must cost nothing.
-        if not jobs_dir(self._home, NAME).exists():
+        if not self._jobs.exists():
             return []
         return await self._sandboxes.owned()
 
@@ -140,7 +140,7 @@ class DaytonaProvider:
         await asyncio.to_thread(scratch.remove, self._home, NAME, uid, keep_logs=keep_logs)
 
     def usd_per_s(self, template: Template) -> float | None:
-        return prices.load(NAME).usd_per_s(machines.billed(template.resources))
+        return _usd_per_s(template.resources)
 
     def lacks(self, template: Template) -> str:
         if template.is_function:
@@ -185,13 +185,17 @@ class DaytonaProvider:
             notify=self._notify,
         )
 
+    @cached_property
+    def _jobs(self) -> Path:
+        return jobs_dir(self._home, NAME)
+
     # -- helpers -----------------------------------------------------------------------------------
 
     def _is_making(self, ref: RunRef) -> bool:
         return not ref.handle and self._creating.is_making(ref.run)
 
     def _job(self, uid: str) -> Path:
-        return jobs_dir(self._home, NAME) / checked(uid)
+        return self._jobs / checked(uid)
 
     async def _parts(self, order: RunOrder) -> Parts:
         template = order.template
@@ -252,6 +256,12 @@ class DaytonaProvider:
         )
         async with asyncio.timeout(BEGIN_S):
             await self._runs.begin(order, Work(guest_order(order, place), order.secrets))
+
+
+@lru_cache(maxsize=256)
+def _usd_per_s(resources: Resources) -> float | None:
+    """Asked several times for each run."""
+    return prices.load(NAME).usd_per_s(machines.billed(resources))
 
 
 _: type[Backend] = DaytonaProvider
