@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fleetctl.cli.tasks import Task
-from fleetctl.cli.text import age, assignments, duration, safe, scalar, shorten
+from fleetctl.cli.tasks import Task, task_usd
+from fleetctl.cli.text import age, assignments, duration, safe, scalar, shorten, usd
 from fleetctl.cli.view import View, mapping, why
 from specs.kinds import Kind
 
@@ -204,7 +204,7 @@ def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
 
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
 ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
-RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
+RUN_WIDE = ("COST", "EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
 
 
 def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[str]:
@@ -217,6 +217,8 @@ def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[st
     row.append(f"{age(now_s - run.started_at_s)} ago" if run.started_at_s is not None else NONE)
     row.append(_duration(task, now_s))
     if wide:
+        spent = task_usd(task, now_s)
+        row.append(NONE if spent is None else usd(spent))
         row.append(NONE if run.exit_code is None else str(run.exit_code))
         row.append(safe(run.name))
         row.append(safe(assignments(mapping(json.loads(run.params or "{}")))) or NONE)

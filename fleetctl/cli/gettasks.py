@@ -10,7 +10,7 @@ from fleetctl.cli.columns import ATTEMPT_HEADER, RUN_WIDE, TASK_HEADER, task_row
 from fleetctl.cli.kinds import Target, target
 from fleetctl.cli.reading import Reading, must_find
 from fleetctl.cli.render import Screen
-from fleetctl.cli.tasks import Task
+from fleetctl.cli.tasks import Task, task_usd
 from fleetctl.cli.text import safe, timestamp
 from fleetctl.cli.view import View
 from fleetctl.clock import SystemClock
@@ -46,9 +46,10 @@ def _read(seen: View, reading: Reading, args: Namespace, *, attempts: bool) -> I
         return found
     from fleetctl.cli.picking import picked
 
+    now_s = SystemClock().now_s()
     return picked(
         found,
-        lambda one, _parts: task_document(one, seen.key),
+        lambda one, _parts: task_document(one, seen.key, now_s),
         fields=args.fields,
         sort_by=args.sort_by,
     )
@@ -57,10 +58,11 @@ def _read(seen: View, reading: Reading, args: Namespace, *, attempts: bool) -> I
 def _show(
     found: Iterable[Task], seen: View, output: str, screen: Screen, *, attempts: bool
 ) -> None:
+    now_s = SystemClock().now_s()
     if output in ("json", "yaml"):
         from fleetctl.cli.documents import write
 
-        items = [task_document(one, seen.key) for one in found]
+        items = [task_document(one, seen.key, now_s) for one in found]
         write({"apiVersion": API_VERSION, "kind": "List", "items": items}, output, screen)
     elif output == "name":
         for one in found:
@@ -68,7 +70,7 @@ def _show(
     elif "=" in output or output == "csv":
         from fleetctl.cli.templated import TASK_CSV, writer
 
-        writer(output, TASK_CSV, screen)(task_document(one, seen.key) for one in found)
+        writer(output, TASK_CSV, screen)(task_document(one, seen.key, now_s) for one in found)
     elif not _table(found, screen, wide=output == "wide", attempts=attempts):
         screen.talk(f"{safe(seen.key)} has started no {seen.kind.unit} yet")
 
@@ -93,7 +95,7 @@ def _cells(
     return header, (task_row(one, now_s, wide=wide, attempts=attempts) for one in found)
 
 
-def task_document(one: Task, owner: str) -> Mapping[str, object]:
+def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
     """A task, or an attempt, as an object of its own."""
     run = one.run
     status: dict[str, object] = {
@@ -104,6 +106,8 @@ def task_document(one: Task, owner: str) -> Mapping[str, object]:
     for key, at_s in (("startTime", run.started_at_s), ("completionTime", run.ended_at_s)):
         if at_s is not None:
             status[key] = timestamp(at_s)
+    spent = task_usd(one, now_s)
+    status["cost"] = {"actual": None if spent is None else round(spent, 6)}
     return {
         "apiVersion": API_VERSION,
         "kind": "Task",
@@ -172,16 +176,17 @@ def _change_printer(
 
     def show(changed: list[Task], owner: str) -> None:
         nonlocal widths
+        now_s = SystemClock().now_s()
         if write is not None:
             for one in changed:
-                write([task_document(one, owner)], one=True)
+                write([task_document(one, owner, now_s)], one=True)
         elif output == "name":
             for one in changed:
                 screen.data(safe(one.run.name))
         elif output in ("json", "yaml"):
             from fleetctl.cli.documents import write_stream
 
-            write_stream([task_document(one, owner) for one in changed], output, screen)
+            write_stream([task_document(one, owner, now_s) for one in changed], output, screen)
         else:
             wide = output == "wide"
             widths = _table(changed, screen, wide=wide, attempts=attempts, widths=widths)

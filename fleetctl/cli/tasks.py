@@ -18,12 +18,15 @@ CACHED = "Cached"  # as controllers.model has it, which would cost a read path i
 
 
 class Task(NamedTuple):
-    """`run` is the newest attempt, `attempts` how many there were, `result` JSON text."""
+    """`run` is the newest attempt, `attempts` how many there were, `result` JSON text, `older` the
+    attempts before it.
+    """
 
     run: RunRow
     attempts: int
     state: str
     result: str | None
+    older: tuple[RunRow, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -31,7 +34,7 @@ class Task(NamedTuple):
 
 
 def task(row: TaskRow, seen: View) -> Task:
-    return Task(row.run, row.attempts, _state(row.run, seen), row.result)
+    return Task(row.run, row.attempts, _state(row.run, seen), row.result, row.older)
 
 
 def attempt(run: RunRow) -> Task:
@@ -47,6 +50,19 @@ def _state(run: RunRow, seen: View) -> str:
         return CACHED if run.reason == CACHED else run.state
     over = seen.over or seen.resource.deleted_at_s is not None
     return ended_state(run.state, run.index, seen.text("failedIndexes"), over=over)
+
+
+def task_usd(one: Task, now_s: float) -> float | None:
+    """What all its attempts cost, a live one up to now; None when one has no known price."""
+    total = 0.0
+    for run in (*one.older, one.run):
+        if run.started_at_s is None:
+            continue
+        if run.usd_per_s is None:
+            return None
+        end_s = now_s if run.ended_at_s is None else run.ended_at_s
+        total += run.usd_per_s * max(0.0, end_s - run.started_at_s)
+    return total
 
 
 def ended_state(state: str, index: int, failed: str, *, over: bool) -> str:

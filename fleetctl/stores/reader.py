@@ -67,6 +67,7 @@ class TaskRow(NamedTuple):
     run: RunRow
     attempts: int
     result: str | None  # JSON object
+    older: tuple[RunRow, ...] = ()  # the attempts before it
 
 
 class MetricRow(NamedTuple):
@@ -166,7 +167,8 @@ class Reader:
             *older, newest = group
             if (1 << newest[2]) & wanted:
                 result = newest[RUN_COLUMNS] if results else None
-                yield TaskRow(_run(newest[:RUN_COLUMNS]), len(older) + 1, result)
+                before = tuple(_run(row[:RUN_COLUMNS]) for row in older)
+                yield TaskRow(_run(newest[:RUN_COLUMNS]), len(older) + 1, result, before)
 
     def run(self, name: str) -> RunRow | None:
         for row in self._rows(places.STATE_DB, "run", (name,)):

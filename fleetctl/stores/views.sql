@@ -30,8 +30,9 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
     CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
     CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
     idx, attempt,
-    CASE state WHEN 0 THEN 'Starting' WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping'
-        WHEN 3 THEN 'Succeeded' WHEN 6 THEN 'Cancelled' ELSE 'Failed' END AS state,
+    CASE WHEN reason = 'Cached' THEN 'Cached' ELSE CASE state WHEN 0 THEN 'Starting'
+        WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping' WHEN 3 THEN 'Succeeded' WHEN 6 THEN 'Cancelled'
+        ELSE 'Failed' END END AS state,
     reason, exit_code, provider.word AS provider, params,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
@@ -55,7 +56,7 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
     (SELECT count(*) FROM state.runs AS every WHERE every.rid = runs.rid AND every.idx = runs.idx)
         AS attempts,
     CASE state WHEN 0 THEN 'Starting' WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping'
-        WHEN 3 THEN 'Succeeded'
+        WHEN 3 THEN CASE reason WHEN 'Cached' THEN 'Cached' ELSE 'Succeeded' END
         ELSE task_state(state, idx, json_extract(nullif(status, ''), '$.failedIndexes'),
             deleted_at_s IS NOT NULL
             OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
+from fleetctl.home import STATE_DB
 from tests.golden.cli.cli_world import NOW_S
 from tests.unit.stores.asking_world import build_costs
 
@@ -76,3 +78,27 @@ def test_top_providers_tells_of_the_last_hour(home: Path) -> None:
     row = only("top", "providers")
     assert (row["running"], row["starting"], row["ended"], row["failed"]) == (1, 1, 3, 1)
     assert (row["p50_start_s"], row["usd_per_h"]) == (0.0, 7.2)
+
+
+def test_a_tasks_cost_is_that_of_all_its_attempts_in_every_answer(home: Path) -> None:
+    def costs(*words: str) -> list[float | None]:
+        items = json.loads(answer("get", *words, "job/x", "-o", "json")[0])["items"]
+        return [item["status"]["cost"]["actual"] for item in items]
+
+    assert costs("tasks") == [0.3, None, 0.05, 0.0]
+    assert costs("attempts") == [0.1, 0.2, None, 0.05, 0.0]
+    asked = answer("query", "select round(usd, 6) usd from tasks order by idx", "-o", "json")[0]
+    assert [row["usd"] for row in json.loads(asked)] == costs("tasks")
+
+
+def test_a_result_of_equal_work_is_called_cached_in_every_answer(home: Path) -> None:
+    with sqlite3.connect(home / STATE_DB) as database:
+        database.execute("update runs set reason = 'Cached' where state = 3 and idx = 0")
+    database.close()
+    for what in ("tasks", "attempts"):
+        items = json.loads(answer("get", what, "job/x", "-o", "json")[0])["items"]
+        shown = [item["status"]["phase"] for item in items if item["metadata"]["index"] == 0]
+        sql = f"select state from {what} where idx = 0"
+        asked = [row["state"] for row in json.loads(answer("query", sql, "-o", "json")[0])]
+        assert asked == shown
+        assert "Cached" in asked
