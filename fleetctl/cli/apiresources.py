@@ -12,7 +12,7 @@ from fleetctl.cli.render import Screen
 from specs.kinds import API_VERSION, KINDS, Kind
 
 _ALL = ("apply", "delete", "describe", "events", "get", "wait")
-_RUNNING = ("cp", "exec", "logs", "results", "resume", "retry", "suspend")
+_RUNNING = ("cp", "exec", "logs", "port-forward", "results", "resume", "retry", "suspend")
 _FILES = ("cp", "ls", "rm")
 
 

@@ -44,6 +44,7 @@ VERBS = {
     "cost": Verb("cost", "show what was spent, by object, kind, provider or label"),
     "query": Verb("query", "ask with SQL what ran, where, and what it cost"),
     "exec": Verb("exec", "run a command beside a task that runs"),
+    "port-forward": Verb("portforward", "let a port here lead to one of a task that runs"),
     "ls": Verb("ls", "list the files in a volume"),
     "cp": Verb("cp", "copy files into a volume or a task, or out of it"),
     "rm": Verb("rm", "remove files from a volume"),

@@ -1,0 +1,103 @@
+"""`fleetctl port-forward`: what a task serves is reached from this machine, at every provider."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.provider_worlds import eventually, script
+from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+
+BODY_BYTES = 300_000
+
+
+@pytest.fixture(scope="module", params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> Iterator[str]:
+    with service(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def serving(world: VerbWorld) -> int:
+    """A task that serves one file over HTTP; its port. Sandboxes here share our network."""
+    port = free_port()
+    work = script(
+        f"head -c {BODY_BYTES} /dev/zero > body;"
+        f" exec python3 -m http.server {port} --bind 127.0.0.1"
+    )
+    ref = await world.start(work, run="run-0")
+    world.record(ref)
+    await eventually(lambda: answers(port), "the task served")
+    return port
+
+
+async def answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def fetched(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def test_what_a_task_serves_is_reached(home: Path, provider: str) -> None:
+    async def tale(world: VerbWorld) -> None:
+        port = await serving(world)
+        words = ["port-forward", "job/job", f"0:{port}"]
+        forward = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fleetctl.cli.main", *words, stdout=asyncio.subprocess.PIPE
+        )
+        assert forward.stdout is not None
+        address = (await asyncio.wait_for(forward.stdout.readline(), 60)).decode().strip()
+        if "://" not in address:
+            assert address != f"127.0.0.1:{port}"
+            address = f"http://{address}"
+        for _ in range(2):
+            body = await asyncio.to_thread(fetched, f"{address}/body")
+            assert body == bytes(BODY_BYTES)
+        if provider == "daytona":
+            assert await forward.wait() == 0
+        else:
+            forward.send_signal(signal.SIGINT)
+            assert await forward.wait() == 130
+
+    play(home, provider, tale)
+
+
+def test_on_this_machine_the_port_is_open_already(home: Path) -> None:
+    async def tale(world: VerbWorld) -> None:
+        port = await serving(world)
+        code, out, said = await world.fleetctl("port-forward", "job/job", str(port))
+        assert (code, out) == (0, f"127.0.0.1:{port}\n")
+        assert "open there already" in said
+        for wrong in ("0", "70000", "a", "80:", "80:0"):
+            assert (await world.fleetctl("port-forward", "job/job", wrong))[0] == 2
+        taken = socket.create_server(("127.0.0.1", 0))
+        with taken:
+            words = f"{taken.getsockname()[1]}:{port}"
+            assert (await world.fleetctl("port-forward", "job/job", words))[0] == 3
+
+    play(home, "local", tale)
