@@ -126,18 +126,20 @@ class Api:
             if manifest.kind == "Secret"
             for name in getattr(manifest.spec, "from_env", ())
         )
-        if wanted and "env" not in request:
+        if wanted and "env" not in request and not request.get("dryRun"):
             # The shell of the one who applies knows best, also where we have an older value.
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
-        if isinstance(environment, dict):
-            self._secrets.learn(
-                {name: str(environment[name]) for name in wanted if name in environment}
-            )
-        results = self._carry_out(request, manifests)
+        given = environment if isinstance(environment, dict) else {}
+        values = {name: str(given[name]) for name in wanted if name in given}
+        results = self._carry_out(request, manifests, values)
         return {"ok": True, "results": results, "warnings": _warnings(manifests)}
 
-    def _carry_out(self, request: Request, manifests: list[Manifest]) -> list[Mapping[str, str]]:
-        """Store what the request wishes for, unless it is a dry run. Raises NeedsConsent."""
+    def _carry_out(
+        self, request: Request, manifests: list[Manifest], values: Mapping[str, str]
+    ) -> list[Mapping[str, str]]:
+        """Store what the request wishes for, unless it is a dry run; only then the values of
+        secrets are taken over. Raises NeedsConsent.
+        """
         engine = self._engine
         now_s = engine.clock.now_s()
         order = replace(order_of(request), parallelism=parallelism_of(engine.providers))
@@ -147,6 +149,7 @@ class Api:
             return applying.outcomes_of(changes)
         if not request.get("yes"):
             consent.check(changes, approved_in(request), now_s)
+        self._secrets.learn(values)
         applying.commit(engine.store, changes, now_s)
         for change in changes:
             engine.poke(change.after.uid)

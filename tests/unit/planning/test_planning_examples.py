@@ -1,0 +1,43 @@
+"""Every example has a plan, on a machine that knows nothing yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.plandocument import document
+from fleetctl.cli.planmarkdown import MARKER, comment
+from fleetctl.engine.applying import Order, propose
+from fleetctl.manifest import load, read_documents
+from fleetctl.planning.market import market_of
+from fleetctl.planning.planning import report
+from fleetctl.planning.report import Verb
+from fleetctl.stores.readonly import open_readonly
+from fleetctl.wiring import build_providers
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "specs" / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_has_a_plan_with_a_cost_or_says_that_it_is_unknown(
+    path: Path, tmp_path: Path
+) -> None:
+    manifests = load(read_documents([str(path)]))
+    home = tmp_path / "home"
+    with open_readonly(home) as stored:
+        changes = propose(stored, manifests, Order(), 1.0)
+        providers = build_providers(home, store_id="", notify=lambda run: None)
+        found = report(stored, changes, market_of(stored, changes, providers), 1.0)
+    assert found.count(Verb.CREATE) == len(found.objects) >= len(manifests)
+    for it in found.objects:
+        if it.work is None:
+            continue
+        assert it.work.to_run == it.change.impact.total  # type: ignore[union-attr]
+        assert it.work.places, it.change.key
+        free = all(place.judged.usd_per_s == 0 for place in it.work.places if place.units)
+        assert free == (it.work.now.high == 0)
+    assert json.loads(json.dumps(document(found)))["changes"] is True
+    assert comment(found).startswith(MARKER)
+    assert not home.exists()
