@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from controllers.budget import WITH_A_HINT
 from controllers.cache import Comparable
 from controllers.kind import superseded
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Metric, Observation, Run, RunState
@@ -190,7 +191,7 @@ class Absorber:
         placement = track.controller.policy.placement
         if len(placement.candidates) < 2:
             return False
-        track.refusals[run.template_hash, run.provider] = message
+        track.refusals[run.template_hash, run.provider] = message.partition(WITH_A_HINT)[0]
         offers = self._engine.market.offers(track).get(run.template_hash, {})
         return any(it.fits for it in judge(placement, offers))
 

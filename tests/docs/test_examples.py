@@ -26,6 +26,7 @@ RUN_BY_A_TEST = {
     "cartpole.yaml",
     "training.yaml",
     "function.yaml",
+    "placement.yaml",
 }
 
 
@@ -207,3 +208,14 @@ def test_applying_an_example_twice_runs_nothing_again(fleet: Fleet) -> None:
     before = fleet.json("get", "attempts", "job/parallel-tasks")
     assert "batchjob/parallel-tasks unchanged" in fleet.apply("batch.yaml")
     assert fleet.json("get", "attempts", "job/parallel-tasks") == before
+
+
+def test_work_stays_within_the_limits_and_has_the_prices_of_a_provider(fleet: Fleet) -> None:
+    fleet.apply("placement.yaml")
+    assert [row["result"]["square"] for row in fleet.results("job/placed")] == [1, 4, 9, 16, 25, 36]
+    provider = json.loads(fleet.ok("get", "provider/local", "-o", "json"))
+    assert provider["status"]["slots"]["limit"] == 3
+    job = json.loads(fleet.ok("get", "job/placed", "-o", "json"))
+    assert job["status"]["cost"]["unpricedRuns"] == 0
+    assert job["status"]["cost"]["actual"] > 0
+    fleet.ok("delete", "provider/local")

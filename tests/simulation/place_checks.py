@@ -72,7 +72,7 @@ def starts_at_candidates(scene: Scene) -> Iterator[str]:
     """I24: a run starts only where its placement lets it, and its row says why it is there."""
     for name, run in scene.now.runs.items():
         resource = scene.now.resources.get(run.uid)
-        if name in scene.before.runs or resource is None:
+        if name in scene.before.runs or resource is None or run.state not in LIVE_STATES:
             continue
         placement = spec(resource).get("placement", {})
         many = placement.get("ordered") or placement.get("anyOf")

@@ -156,3 +156,29 @@ def test_a_cancelled_wait_gives_its_place_back() -> None:
 
     play.run(work)
     assert play.passed_at_s == [0.0, 1.0]
+
+
+def test_creates_stay_within_their_number_in_any_minute() -> None:
+    play = Play(CONTRACT)
+    play.gate.creates_per_minute = 2
+
+    async def work() -> None:
+        for _ in range(4):
+            await play.gate.start(play.call, creates=True)
+            await asyncio.sleep(10)
+
+    play.run(work)
+    assert play.passed_at_s == [0, 10, 60, 70]
+
+
+def test_what_makes_nothing_is_not_counted_as_a_create() -> None:
+    play = Play(CONTRACT)
+    play.gate.creates_per_minute = 1
+
+    async def work() -> None:
+        await play.gate.start(play.call, creates=True)
+        await play.gate.start(play.call)
+        await play.gate.ask(play.call)
+
+    play.run(work)
+    assert play.passed_at_s == [0, 0, 0]

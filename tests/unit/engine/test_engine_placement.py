@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from controllers.model import RunState
 from fleetctl.errors import Refused, Unavailable
-from fleetctl.stores.reader import EventLine  # noqa: F401 - the shape of what is recorded
 from tests.unit.engine.fake_world import Fleet, tasks
 
 NAMES = ("daytona", "modal", "local")
@@ -272,10 +273,43 @@ async def test_a_start_whose_outcome_is_unknown_is_confirmed_gone_before_it_move
 
 async def test_a_refusal_of_one_place_leaves_the_others() -> None:
     async with fleet() as world:
-        world.providers["daytona"].script["start"] = [Refused("no such image")] * 8
+        refusal = Refused("no such image", hint="push it")
+        world.providers["daytona"].script["start"] = [refusal] * 8
         await world.apply("BatchJob", "a", tasks(3, parallelism=3, placement=ORDERED))
         assert working(world) == {"modal": 3}
-        assert "no such image" in world.runs("a")[-1].placed
+        assert world.runs("a")[-1].placed == "first in order; `daytona`: no such image"
+
+
+async def test_a_place_that_refused_is_asked_again_when_the_object_is_applied_again() -> None:
+    async with fleet() as world:
+        world.providers["daytona"].script["start"] = [Refused("there is no key")]
+        await world.apply("BatchJob", "a", tasks(3, parallelism=1, placement=ORDERED))
+        assert working(world) == {"modal": 1}
+        world.engine.hurry_object(world.row("a").uid)
+        world.providers["modal"].finish(0)
+        await world.settle()
+        assert working(world) == {"daytona": 1}
+
+
+async def test_running_over_is_told_once_for_each_place_that_it_runs_over_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with fleet() as world:
+        said: list[tuple[str, str]] = []
+        monkeypatch.setattr(
+            world.engine, "say", lambda uid, reason, text, kind="": said.append((reason, text))
+        )
+        for name in ("daytona", "modal"):
+            await limit(world, name, limits={"maxConcurrent": 1})
+        await world.apply("BatchJob", "a", tasks(9, parallelism=6, placement=ORDERED))
+        world.local.finish(world.local.working()[0])
+        await world.settle()
+        told = [text for reason, text in said if reason == "SpillOver"]
+        assert [text.partition(":")[0] for text in told] == [
+            "work runs over to `modal`",
+            "work runs over to `local`",
+        ]
+        assert "`daytona`: its limit of 1 sandboxes is reached" in told[0]
 
 
 async def test_when_all_places_refuse_the_whole_fails_by_it() -> None:
