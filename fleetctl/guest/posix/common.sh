@@ -111,6 +111,6 @@ close_sandbox() {
 }
 
 end_entrypoint() {
-    content_of idle.pid && kill -TERM "$content" 2>/dev/null
+    content_of "$PWD.idle" && kill -TERM "$content" 2>/dev/null
     return 0
 }

@@ -7,11 +7,11 @@
 #   leave  --dir D
 
 idle() {
-    echo $$ >idle.pid
+    echo $$ >"$directory.idle"
     trap 'kill $! 2>/dev/null; exit 0' TERM INT
     sleep "$begin_s" &
     wait $!
-    while [ -f supervisor ]; do
+    while [ -f "$directory/supervisor" ]; do
         sleep 86400 &
         wait $!
     done
@@ -106,10 +106,13 @@ case $guest in /*) ;; *) guest=$PWD/$guest ;; esac
 [ "${LC_ALL+x}" ] && their_locale=$LC_ALL
 LC_ALL=C
 umask 077
+[ "$verb" != idle ] || { # to make the directory would take a program as large as itself
+    idle
+    exit
+}
 [ -d "$directory/runs" ] || mkdir -p "$directory/runs"
 cd "$directory" || exit 1
 case $verb in
-    idle) idle ;;
     attach) attach ;;
     supervise) supervise "$run" ;;
     stop) stop ;;

@@ -2,12 +2,14 @@
 
 supervisor          locked by the living supervisor; its existence says that something has begun
 sock                where the supervisor listens
-idle.pid            the inert entrypoint of the sandbox, where there is one
 runs/<run>.begun    the latch of a run
 runs/<run>.jsonl    its journal; also a latch: whoever makes it decides whether the run begins
 runs/<run>.log      its output, with later parts beside it (see logfile.py)
 files/              what tasks write for us: parameters, result, metrics
 work/               the directory that tasks begin in
+
+Beside it, with its name and `.idle`, the pid of the sandbox's inert entrypoint where there is one,
+which does without the directory.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Optional
 
 LOCK, SOCKET, RUNS, FILES, WORK = "supervisor", "sock", "runs", "files", "work"
-IDLE_PID = "idle.pid"
 
 
 def enter(directory: str) -> None:
@@ -32,6 +33,10 @@ def enter(directory: str) -> None:
         except FileExistsError:
             continue
     os.chdir(directory)
+
+
+def idle_pid() -> str:
+    return f"{os.getcwd()}.idle"
 
 
 def begun(run: str) -> str:

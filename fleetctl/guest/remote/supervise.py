@@ -147,7 +147,7 @@ class Supervisor:
 
 def end_entrypoint() -> None:
     try:
-        with open(place.IDLE_PID, encoding="ascii") as file:
+        with open(place.idle_pid(), encoding="ascii") as file:
             send(int(file.read()), _signal.SIGTERM)
     except (OSError, ValueError):
         return  # the sandbox has an entrypoint of its own

@@ -19,7 +19,7 @@ LOOK_S = 3600.0  # an entrypoint sleeps until it is told to end
 
 def idle(begin_s: float) -> int:
     """Wait to be told to end; not longer than `begin_s` for something to begin."""
-    with open(place.IDLE_PID, "w", encoding="ascii") as file:
+    with open(place.idle_pid(), "w", encoding="ascii") as file:
         file.write(str(os.getpid()))
     waker, writable = os.pipe()
     os.set_blocking(writable, False)

@@ -159,7 +159,7 @@ def test_the_exit_code_alone_never_says_that_a_run_has_ended(box: Box) -> None:
 
 def test_the_sandbox_may_end_once_its_run_was_told(box: Box) -> None:
     idle = box.verb("idle", "--begin-s", "600")
-    wait_for(lambda: read_text(box.directory / "idle.pid"))
+    wait_for(lambda: read_text(box.directory.with_name("state.idle")))
     box.told(box.order(linger_s=600.0))
     supervisor = box.supervisor
     assert idle.poll() is None
@@ -177,7 +177,7 @@ def test_an_entrypoint_waits_for_what_has_begun(box: Box) -> None:
     attached = box.attach(box.order(argv=["sh", "-c", GOES_ON], linger_s=0.0))
     attached.until(begun)
     idle = box.verb("idle", "--begin-s", "0.1")
-    wait_for(lambda: read_text(box.directory / "idle.pid"))
+    wait_for(lambda: read_text(box.directory.with_name("state.idle")))
     time.sleep(0.5)
     assert idle.poll() is None
     box.stop(grace_s=0)
@@ -187,6 +187,6 @@ def test_an_entrypoint_waits_for_what_has_begun(box: Box) -> None:
 
 def test_an_entrypoint_ends_when_it_is_told_to(box: Box) -> None:
     idle = box.verb("idle", "--begin-s", "600")
-    wait_for(lambda: read_text(box.directory / "idle.pid"))
+    wait_for(lambda: read_text(box.directory.with_name("state.idle")))
     idle.terminate()
     assert idle.wait(FOR_EVER_S) == 0
