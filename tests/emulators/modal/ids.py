@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
+import random
 import string
 import time
 
 _BASE62 = string.digits + string.ascii_letters
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 JWT_LIFETIME_S = 3600.0
+_random = random.Random()
 
 
 def base62_id(prefix: str) -> str:
     """`ap-`, `im-`, `st-` ... and a V1 sandbox: exactly 22 letters and digits."""
-    return prefix + "-" + "".join(secrets.choice(_BASE62) for _ in range(22))
+    return prefix + "-" + "".join(_random.choices(_BASE62, k=22))
 
 
 def v2_sandbox_id() -> str:
     """26 letters, as a ULID has; only the length matters to the SDK."""
-    return "sb-" + "".join(secrets.choice(_CROCKFORD) for _ in range(26))
+    return "sb-" + "".join(_random.choices(_CROCKFORD, k=26))
 
 
 def task_id(*, v2: bool) -> str:

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import termios
 import traceback
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import calls
@@ -74,18 +73,10 @@ def _serve(control: socket.socket, prefix: str) -> None:
 def _spawn(
     control: socket.socket, message: dict[str, Any], descriptors: list[int], prefix: str
 ) -> None:
-    before: Callable[[], object] | None = _take_terminal if message["pty"] else None
+    start = _with_terminal if message["pty"] else _plain
     try:
-        started = subprocess.Popen(
-            message["argv"],
-            stdin=descriptors[0],
-            stdout=descriptors[1],
-            stderr=descriptors[2],
-            env=message["env"],
-            cwd=prefix + message["cwd"],
-            start_new_session=True,
-            preexec_fn=before,
-        )
+        os.chdir(prefix + message["cwd"])
+        pid = start(message, descriptors)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         number = error.errno if isinstance(error, OSError) and error.errno else 22
         name = error.filename if isinstance(error, OSError) else None
@@ -94,10 +85,48 @@ def _spawn(
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    handle = os.pidfd_open(started.pid)
-    wire.send(control, {"started": message["id"], "inner": started.pid}, [handle])
+    handle = os.pidfd_open(pid)
+    wire.send(control, {"started": message["id"], "inner": pid}, [handle])
     os.close(handle)
+
+
+def _plain(message: dict[str, Any], descriptors: list[int]) -> int:
+    """The pid. By `posix_spawn`, which takes a third of what `subprocess` does."""
+    argv, env = message["argv"], message["env"]
+    actions = [(os.POSIX_SPAWN_DUP2, given, place) for place, given in enumerate(descriptors)]
+    places = [""] if "/" in argv[0] else [f"{one or '.'}/" for one in os.get_exec_path(env)]
+    refused: OSError | None = None
+    for place in places:
+        try:
+            return os.posix_spawn(
+                place + argv[0],
+                argv,
+                env,
+                file_actions=actions,
+                setsid=True,
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+            )
+        except (FileNotFoundError, NotADirectoryError) as error:
+            refused = refused or error
+        except OSError as error:
+            if not isinstance(refused, PermissionError):
+                refused = error
+    assert refused is not None
+    raise OSError(refused.errno, refused.strerror, argv[0])
+
+
+def _with_terminal(message: dict[str, Any], descriptors: list[int]) -> int:
+    started = subprocess.Popen(
+        message["argv"],
+        stdin=descriptors[0],
+        stdout=descriptors[1],
+        stderr=descriptors[2],
+        env=message["env"],
+        start_new_session=True,
+        preexec_fn=_take_terminal,
+    )
     started.returncode = 0  # reaped below, with the orphans; Popen must not wait for it
+    return started.pid
 
 
 def _take_terminal() -> None:
