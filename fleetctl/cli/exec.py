@@ -44,8 +44,8 @@ def parser(verb: str) -> Parser:
             "fleetctl exec tr/pretrain -it -- bash",
             "tar -c lib | fleetctl exec tr/pretrain -i -- tar -x",
         ),
-        codes="that of the command; of fleetctl itself: 2 wrong usage, 3 the task does not run,\n"
-        "  4 no such object or task",
+        codes="0 ok, else that of the command; of fleetctl itself: 2 wrong usage,\n"
+        "  3 the task does not run, 4 no such object or task",
     )
     made.add_argument("object", metavar="KIND/NAME", help="whose task")
     made.add_argument(
