@@ -217,7 +217,9 @@ def _moving_ref(case: _Case) -> str:
 
 def _unknown_tree(case: _Case) -> str:
     source = case.template.source
-    if source is None or source.path is None or case.facts.revision:
+    if source is None or source.path is None:
+        return ""
+    if not case.template.is_function and case.facts.revision:
         return ""
     if case.template.is_function:
         return "a function's source.path is taken when it is made ready, and its content not kept"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleetctl.clock import SystemClock
-from fleetctl.engine.applying import Change, propose
+from fleetctl.engine.applying import Change, propose, revisions_of
 from fleetctl.engine.orders import order_of, parallelism_of
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
@@ -34,7 +34,11 @@ def proposed(
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
     manifests = load(documents)
     providers = build_providers(place, store_id=stored.store_id, notify=_nobody)
-    whole = replace(order_of(order), parallelism=parallelism_of(providers))
+    whole = replace(
+        order_of(order),
+        parallelism=parallelism_of(providers),
+        revisions=revisions_of(manifests),
+    )
     changes = propose(stored, manifests, whole, SystemClock().now_s())
     return Proposal(manifests, changes, providers)
 

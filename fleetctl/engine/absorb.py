@@ -353,6 +353,13 @@ class Absorber:
             what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._engine.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
 
+    def _revision(self, run: Run, controller: Comparable) -> str:
+        """What the run's copy of `source.path` held: not what the directory held at the apply."""
+        template = controller.content(run.index)
+        if template.source is None or template.source.path is None:
+            return ""
+        return self._engine.providers[run.provider].revision(run.uid, template, run.template_hash)
+
     def _remember(
         self, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
     ) -> None:
@@ -364,8 +371,10 @@ class Absorber:
             return
         if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
             return
-        contents = contents_of(self._engine.store, track)
-        if contents is None or not isinstance(controller, Comparable):
+        if not isinstance(controller, Comparable):
+            return
+        contents = contents_of(self._engine.store, track, revision=self._revision(run, controller))
+        if contents is None:
             return
         if fixed(controller.content(run.index)):
             contents.memo = track.contents

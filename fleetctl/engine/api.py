@@ -131,18 +131,27 @@ class Api:
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
-        results = self._carry_out(request, manifests, values)
+        revisions = await asyncio.to_thread(applying.revisions_of, manifests)
+        results = self._carry_out(request, manifests, values, revisions)
         return {"ok": True, "results": results, "warnings": _warnings(manifests)}
 
     def _carry_out(
-        self, request: Request, manifests: list[Manifest], values: Mapping[str, str]
+        self,
+        request: Request,
+        manifests: list[Manifest],
+        values: Mapping[str, str],
+        revisions: Mapping[str, str],
     ) -> list[Mapping[str, str]]:
         """Store what the request wishes for, unless it is a dry run; only then the values of
         secrets are taken over. Raises NeedsConsent.
         """
         engine = self._engine
         now_s = engine.clock.now_s()
-        order = replace(order_of(request), parallelism=parallelism_of(engine.providers))
+        order = replace(
+            order_of(request),
+            parallelism=parallelism_of(engine.providers),
+            revisions=revisions,
+        )
         changes = applying.propose(engine.store, manifests, order, now_s)
         expect(request, engine.store, changes)
         if request.get("dryRun"):

@@ -18,10 +18,11 @@ from controllers.impact import Impact, impact
 from controllers.kinds import CONTROLLERS
 from controllers.model import Resource, RunState
 from fleetctl.engine.caching import contents_of, lookup
-from fleetctl.engine.notes import RETRIED
+from fleetctl.engine.notes import RETRIED, REVISION
 from fleetctl.engine.pruning import APPLYSET, Pruning, pruned
 from fleetctl.engine.track import Track, load, track_of
 from fleetctl.errors import Conflict
+from fleetctl.providers.sources.revision import of_source
 from fleetctl.stores.base import EventRow, Store, Stored
 from specs.changes import FieldChange, field_changes
 from specs.common import Execution
@@ -38,7 +39,7 @@ NAMED_BY = (
 )
 CREATED, CONFIGURED, UNCHANGED, PRUNED = "created", "configured", "unchanged", "pruned"
 FIELDS_SHOWN_MAX = 6
-_NOTES = (RETRIED,)
+_NOTES = (RETRIED, REVISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Order:
     pruning: Pruning | None = None
     # provider -> what an object runs there at once that names no parallelism
     parallelism: Mapping[str, int] = field(default_factory=dict)
+    revisions: Mapping[str, str] = field(default_factory=dict)  # kind/name -> of its source.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +176,13 @@ def differences(before: Resource, after: Resource) -> list[FieldChange]:
     return [
         *field_changes(json.loads(before.spec), json.loads(after.spec)),
         *field_changes(before.labels, after.labels, "labels"),
-        *field_changes(before.annotations, after.annotations, "annotations"),
+        *field_changes(_written(before), _written(after), "annotations"),
     ]
+
+
+def _written(resource: Resource) -> dict[str, str]:
+    """The annotations that a person wrote."""
+    return {key: text for key, text in resource.annotations.items() if key not in _NOTES}
 
 
 def _wish(manifest: Manifest, order: Order, known: Resource | None, now_s: float) -> Resource:
@@ -191,16 +198,37 @@ def _wish(manifest: Manifest, order: Order, known: Resource | None, now_s: float
         spec=dump_spec(spec),
         status="",
         labels=_labels(manifest, order, known),
-        annotations=_annotations(manifest, known),
+        annotations=_annotations(manifest, order, known),
         created_at_s=now_s,
     )
 
 
-def _annotations(manifest: Manifest, known: Resource | None) -> dict[str, str]:
+def _annotations(manifest: Manifest, order: Order, known: Resource | None) -> dict[str, str]:
     """The manifest's own, and what we noted on the object ourselves."""
     before = known.annotations if known is not None else {}
     noted = {key: before[key] for key in _NOTES if key in before}
+    # Runs of the same template go on with the copy of its source that was taken for it.
+    if known is None or not _same_template(known.spec, manifest):
+        noted.pop(REVISION, "")
+        if revision := order.revisions.get(f"{manifest.kind}/{manifest.name}"):
+            noted[REVISION] = revision
     return {**manifest.metadata.annotations, **noted}
+
+
+def _same_template(spec: str, manifest: Manifest) -> bool:
+    new = json.loads(dump_spec(manifest.spec))
+    return bool(json.loads(spec).get("template") == new.get("template"))
+
+
+def revisions_of(manifests: Sequence[Manifest]) -> dict[str, str]:
+    """What the directories hold that the manifests name; may take a second, so ask in a thread."""
+    found = {}
+    for manifest in manifests:
+        template = getattr(manifest.spec, "template", None)
+        source = template.source if template is not None else None
+        if source is not None and source.path is not None:
+            found[f"{manifest.kind}/{manifest.name}"] = of_source(source)
+    return found
 
 
 def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[str, str]:

@@ -191,6 +191,14 @@ class Assets(Protocol):
         ...
 
 
+class Sourced(Protocol):
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:
+        """What `source.path` held when it was taken for the runs of this resource and template, as
+        sources.revision tells it; empty when nobody knows. Nothing is waited for.
+        """
+        ...
+
+
 class Priced(Protocol):
     def usd_per_s(self, template: Template) -> float | None:
         """What a sandbox for this template costs a second, now; None when nobody knows. 0.0 is
@@ -211,5 +219,5 @@ class Closing(Protocol):
         ...
 
 
-class Backend(Provider, Assets, Priced, Closing, Protocol):
+class Backend(Provider, Assets, Sourced, Priced, Closing, Protocol):
     """What wiring.py builds for one provider name."""

@@ -150,6 +150,9 @@ class SimProvider:
             self._life.point("effect", f"no scratch {uid}")
             await self._after()
 
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:
+        return ""
+
     def usd_per_s(self, template: Template) -> float | None:
         return None if "PRICELESS" in template.env else self._model.usd_per_s
 

@@ -40,6 +40,7 @@ from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes import Work
 from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.sources import frozen
 from fleetctl.providers.sources.pinning import pinned
 from specs.template import Resources, Template
 
@@ -138,6 +139,11 @@ class DaytonaProvider:
         if not keep_logs:
             await self._runs.forget_all_of(uid)
         await asyncio.to_thread(scratch.remove, self._home, NAME, uid, keep_logs=keep_logs)
+
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
+        # All runs of an object get the same copy, whatever else their template says.
+        source = template.source
+        return frozen.revision(source, self._job(uid)) if source is not None else ""
 
     def usd_per_s(self, template: Template) -> float | None:
         return _usd_per_s(template.resources)

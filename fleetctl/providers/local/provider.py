@@ -25,7 +25,7 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.local import gpus, preparing, volumes
+from fleetctl.providers.local import gpus, preparing, sources, volumes
 from fleetctl.providers.local.gpus import Gpus
 from fleetctl.providers.local.keepers import Keepers
 from fleetctl.providers.local.link import KeeperGone
@@ -151,6 +151,9 @@ class LocalProvider:
                 if link is not None:
                     link.send({"op": "leave"})
         await asyncio.to_thread(volumes.remove_scratch, self._layout, uid, keep_logs)
+
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
+        return sources.revision(self._layout.keeper(keeper_name(uid, template_hash)))
 
     def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
         return 0.0  # nobody sends a bill for one's own machine

@@ -16,6 +16,7 @@ from fleetctl.providers.local import gitsource
 from fleetctl.providers.local.keeper.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.sources import git
+from fleetctl.providers.sources.revision import of_copy
 from fleetctl.providers.sources.tree import Rules, take
 from specs.template import Source
 
@@ -33,9 +34,19 @@ async def fetch(layout: Layout, source: Source | None, keeper: Path) -> Fetched 
     snapshot, mark = keeper / "source", keeper / "source.json"
     if not mark.exists():
         name = await _take(layout, source, snapshot)
+        revision = await asyncio.to_thread(of_copy, snapshot) if source.path is not None else ""
         # Written last: a crash before this takes the snapshot again.
-        mark.write_text(json.dumps({"name": name}), encoding="utf-8")
+        mark.write_text(json.dumps({"name": name, "revision": revision}), encoding="utf-8")
     return Fetched(snapshot, json.loads(mark.read_text(encoding="utf-8"))["name"])
+
+
+def revision(keeper: Path) -> str:
+    """What the snapshot of a keeper holds; empty while it has none, or of one that is not known."""
+    try:
+        told = json.loads((keeper / "source.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(told.get("revision", ""))
 
 
 async def _take(layout: Layout, source: Source, snapshot: Path) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fleetctl.errors import Refused
 from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.sources.revision import of_copy
 from fleetctl.providers.sources.tree import Rules, take
 from specs.template import Source
 
@@ -23,8 +24,7 @@ def frozen(source: Source, job: Path) -> Path:
     for what is no directory.
     """
     origin = Path(source.path or "")
-    facts = json.dumps([source.path, list(source.exclude)])
-    target = job / f"source-{sha256(facts.encode()).hexdigest()[:16]}"
+    target = _place(source, job)
     if target.exists():
         return target
     if not origin.is_dir():
@@ -36,8 +36,28 @@ def frozen(source: Source, job: Path) -> Path:
     taking = job / f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     shutil.rmtree(taking, ignore_errors=True)
     take(origin, taking, Rules.of_project(source.exclude))
+    told = of_copy(taking)
     try:
         taking.rename(target)
+        # After it: a copy whose revision was not told is one that nobody knows.
+        _note(target).write_text(told, encoding="utf-8")
     except OSError:
         shutil.rmtree(taking)  # another start was first
     return target
+
+
+def revision(source: Source, job: Path) -> str:
+    """What the copy in `job` holds; empty while there is none, or when it is not known."""
+    try:
+        return _note(_place(source, job)).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _place(source: Source, job: Path) -> Path:
+    facts = json.dumps([source.path, list(source.exclude)])
+    return job / f"source-{sha256(facts.encode()).hexdigest()[:16]}"
+
+
+def _note(target: Path) -> Path:
+    return target.with_name(f"{target.name}.revision")

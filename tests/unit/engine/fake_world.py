@@ -79,6 +79,7 @@ class FakeProvider:
     stops: list[str] = field(default_factory=list)
     script: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     price: float | None = 0.0  # USD a second
+    taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
     deaf: bool = False  # stops are taken and not carried out
 
@@ -190,6 +191,9 @@ class FakeProvider:
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         await self._scripted("remove_scratch")
         self.freed.append((uid, keep_logs))
+
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:
+        return self.taken
 
     def usd_per_s(self, template: Template) -> float | None:
         return self.price

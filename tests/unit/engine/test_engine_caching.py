@@ -5,12 +5,14 @@ after any crash; and where that could be wrong, it is done again.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controllers.model import Metric
 from fleetctl.engine import wishes
+from fleetctl.engine.applying import Order, revisions_of
 from fleetctl.manifest import Manifest
 from specs.common import Metadata
 from specs.kinds import KINDS
@@ -199,3 +201,42 @@ async def test_an_apply_tells_how_many_tasks_need_not_run() -> None:
         manifest = Manifest("BatchJob", "two", about, spec, "test.yaml", 1)
         [outcome] = wishes.apply(fleet.store, [manifest], fleet.clock.now_s())
         assert outcome.message == "4 tasks: 3 cached, 1 to run"
+
+
+async def test_a_directory_counts_as_what_was_in_it_when_it_was_taken(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("one")
+    template = {"python": "SUBMIT(x=x)", "source": {"path": str(tmp_path)}}
+    spec = KINDS["BatchJob"].spec.model_validate(job(*ITEMS, template=template))
+
+    async def apply(fleet: Fleet, name: str) -> None:
+        about = Metadata.model_validate({"name": name})
+        manifests = [Manifest("BatchJob", name, about, spec, "test.yaml", 1)]
+        order = Order(revisions=revisions_of(manifests))
+        wishes.apply(fleet.store, manifests, fleet.clock.now_s(), order)
+        await fleet.settle()
+
+    async with Fleet() as fleet:
+        await apply(fleet, "one")
+        # Edited between the apply and the start: what ran is the second, whatever was applied.
+        (tmp_path / "work.py").write_text("two")
+        fleet.local.taken = next(iter(revisions_of([manifest_of(spec)]).values()))
+        await finish_all(fleet)
+        await apply(fleet, "two")
+        assert fleet.status("two")["cached"] == 3
+        (tmp_path / "work.py").write_text("one")
+        await apply(fleet, "three")
+        assert fleet.local.working() == [0, 1, 2]
+
+
+async def test_a_directory_that_nobody_knows_is_not_compared(tmp_path: Path) -> None:
+    template = {"python": "SUBMIT(x=x)", "source": {"path": str(tmp_path)}}
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", job(*ITEMS, template=template))
+        await finish_all(fleet)
+        assert "not known" in fleet.status("one")["notCached"]
+        await fleet.apply("BatchJob", "two", job(*ITEMS, template=template))
+        assert fleet.local.working() == [0, 1, 2]
+
+
+def manifest_of(spec: Any) -> Manifest:
+    return Manifest("BatchJob", "x", Metadata.model_validate({"name": "x"}), spec, "test.yaml", 1)
