@@ -33,13 +33,21 @@ _HELP = {
     "down": (
         "",
         "Stop the controller. Running tasks go on; the next controller finds them again.",
-        ("fleetctl down",),
+        (
+            "fleetctl down",
+            "fleetctl down && fleetctl up --detach",
+            "FLEETCTL_HOME=/srv/fleet fleetctl down",
+        ),
         _CODES,
     ),
     "status": (
         "[-o table|json]",
         "Tell whether the controller runs, where the state is and how much there is.",
-        ("fleetctl status", "fleetctl status -o json"),
+        (
+            "fleetctl status",
+            "fleetctl status -o json",
+            "FLEETCTL_HOME=/srv/fleet fleetctl status",
+        ),
         _CODES,
     ),
 }

@@ -35,7 +35,11 @@ def parser(verb: str) -> Parser:
             "Try what this machine and its accounts can do. Every line that is not well has the\n"
             "command that would mend it; `absent` is what nothing that is declared needs."
         ),
-        examples=("fleetctl doctor", "fleetctl doctor -o json"),
+        examples=(
+            "fleetctl doctor",
+            "fleetctl doctor -o json",
+            "fleetctl doctor -o json | jq '.[] | select(.ok | not)'",
+        ),
         codes="0 all that is needed is well, 1 something is not, 2 wrong usage",
     )
     add_output(made, "table", "json")

@@ -23,7 +23,11 @@ def parser(verb: str) -> Parser:
         verb=verb,
         usage="volume/NAME[:/path] [-R] [-o table|name|json]",
         summary="List the files in a volume, wherever its provider keeps it.",
-        examples=("fleetctl ls volume/ckpt", "fleetctl ls volume/ckpt:/run-1 -R -o name"),
+        examples=(
+            "fleetctl ls volume/ckpt",
+            "fleetctl ls volume/ckpt:/run-1",
+            "fleetctl ls volume/ckpt:/run-1 -R -o name",
+        ),
         codes="0 ok, 2 wrong usage, 3 refused, 4 no such volume or path",
     )
     made.add_argument("place", metavar="volume/NAME[:/path]", help="what to list")

@@ -139,6 +139,8 @@ def dispatch(words: list[str], screen: Screen) -> int:
 def _help(words: Sequence[str], screen: Screen) -> int:
     if words and words[0] in VERBS:
         return dispatch([words[0], "--help"], screen)
+    if words and not words[0].startswith("-"):
+        raise _unknown_verb(words[0])
     longest = max(len(name) for name in VERBS)
     verbs = "\n".join(f"  {name:<{longest}}  {verb.summary}" for name, verb in VERBS.items())
     screen.data(

@@ -18,7 +18,11 @@ def parser(verb: str) -> Parser:
         verb=verb,
         usage="volume/NAME:/path [-r]",
         summary="Remove a file from a volume, or with -r a directory and all that is in it.",
-        examples=("fleetctl rm volume/ckpt:/old.pt", "fleetctl rm volume/ckpt:/run-1 -r"),
+        examples=(
+            "fleetctl rm volume/ckpt:/old.pt",
+            "fleetctl rm volume/ckpt:/run-1/last.pt",
+            "fleetctl rm volume/ckpt:/run-1 -r",
+        ),
         codes="0 removed, 2 wrong usage, 3 refused, 4 no such volume or path",
     )
     made.add_argument("place", metavar="volume/NAME:/path", help="what to remove")

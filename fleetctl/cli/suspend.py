@@ -24,7 +24,11 @@ def parser(verb: str) -> Parser:
         verb=verb,
         usage="KIND/NAME [KIND/NAME ...]",
         summary=_SUMMARY[verb],
-        examples=(f"fleetctl {verb} job/chunks", f"fleetctl {verb} sweep/lr tr/pretrain"),
+        examples=(
+            f"fleetctl {verb} job/chunks",
+            f"fleetctl {verb} sweep/lr tr/pretrain",
+            f"fleetctl {verb} $(fleetctl get jobs -o name)",
+        ),
         codes="0 done, 2 wrong usage, 4 no such object, 5 conflict",
     )
     made.set_defaults(verb=verb)

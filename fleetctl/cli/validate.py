@@ -14,7 +14,11 @@ def parser(verb: str) -> Parser:
         verb=verb,
         usage="-f FILE|DIR|- [-f ...]",
         summary="Check manifests and tell everything that is wrong with them. Stores nothing.",
-        examples=("fleetctl validate -f sweep.yaml", "fleetctl validate -f jobs/"),
+        examples=(
+            "fleetctl validate -f sweep.yaml",
+            "fleetctl validate -f jobs/ -f volumes.yaml",
+            "generate.py | fleetctl validate -f -",
+        ),
         codes="0 all is right, 2 something is wrong, 4 no such file",
     )
     made.add_argument(

@@ -18,7 +18,11 @@ def parser(verb: str) -> Parser:
         verb=verb,
         usage="[-o table|json]",
         summary="Print the version.",
-        examples=("fleetctl version", "fleetctl version -o json"),
+        examples=(
+            "fleetctl version",
+            "fleetctl version -o json",
+            "fleetctl version -o json | jq -r .version",
+        ),
         codes="0 ok, 2 wrong usage",
     )
     add_output(made, "table", "json")

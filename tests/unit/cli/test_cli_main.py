@@ -15,7 +15,7 @@ import pytest
 
 from controllers.model import Resource, Run, RunState
 from fleetctl.cli import main as entry
-from fleetctl.cli.main import VERBS, guarded
+from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.cli.version import VERSION
 from fleetctl.errors import Conflict, FleetctlError, NotFound, Refused, UsageError
@@ -156,16 +156,6 @@ def test_an_interrupted_follow_says_that_work_goes_on_and_how_to_come_back(tmp_p
         "hint: come back: fleetctl logs batchjob/job-0 -f",
         "hint: cancel: fleetctl delete batchjob/job-0",
     ]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_helps_with_examples_and_exit_codes(verb: str) -> None:
-    code, out, _ = fleetctl(verb, "--help")
-    assert code == 0
-    assert out.startswith(f"usage: fleetctl {verb} ")
-    assert "examples:\n  " in out and f"fleetctl {verb}" in out.partition("examples:")[2]
-    assert "exit codes:\n  0 " in out
-    assert fleetctl("help", verb) == (0, out, "")
 
 
 def test_the_version_is_that_of_the_package() -> None:
