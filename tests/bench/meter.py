@@ -127,6 +127,7 @@ def meter_daytona() -> None:
     from daytona._async.filesystem import AsyncFileSystem
     from daytona._async.process import AsyncProcess
     from engineio.async_client import AsyncClient
+    from socketio import AsyncClient as AsyncSocket
 
     for owner, names in (
         (AsyncDaytona, ("create", "get", "_fetch_sandbox_page")),
@@ -135,6 +136,7 @@ def meter_daytona() -> None:
         (AsyncProcess, ("get_session_command", "get_session_command_logs_async")),
         (AsyncFileSystem, ("upload_files", "download_files", "delete_file")),
         (AsyncClient, ("_read_loop_websocket", "_write_loop")),
+        (AsyncSocket, ("_handle_eio_message",)),  # each event is read in a task of its own
     ):
         for name in names:
             meter(owner, name)

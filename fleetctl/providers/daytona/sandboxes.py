@@ -134,11 +134,14 @@ class DaytonaSandboxes:
         self._let_go(handle)
 
     async def _delete(self, sandbox: daytona.AsyncSandbox) -> None:
-        """Returns once it is destroyed. It cannot be ended in the midst of a change."""
+        """Returns once it is destroyed. It cannot be ended in the midst of a change.
+
+        The deadline is the caller's: one of the SDK's costs a task of its own.
+        """
         delay_s = BUSY_S
         while True:
             try:
-                await sandbox.delete(timeout=END_S, wait=True)
+                await sandbox.delete(timeout=0, wait=True)
             except Exception as error:
                 if not is_conflict(error):
                     raise
