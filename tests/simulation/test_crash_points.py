@@ -9,7 +9,15 @@ from tests.simulation.runner import Options, simulate
 from tests.simulation.test_simulation import told
 
 # One seed a scenario; these scenarios have the most states.
-PLAYS = {"single": 3, "delete": 5, "reapply": 2, "reuse": 2, "template": 2, "volumes": 1}
+PLAYS = {
+    "single": 3,
+    "delete": 5,
+    "equal": 9,
+    "reapply": 2,
+    "reuse": 2,
+    "template": 2,
+    "volumes": 1,
+}
 
 # Awaits are many; every n-th of them is enough in one run, and another n-th in the next play.
 STEP_STRIDE = 11
