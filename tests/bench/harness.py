@@ -100,6 +100,12 @@ def process_cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def machine_cpu_s() -> float:
+    """Seconds that the cores of this machine were not idle so far, whoever kept them busy."""
+    user, nice, system, _, _, irq, softirq = Path("/proc/stat").read_text().split()[1:8]
+    return sum(map(int, (user, nice, system, irq, softirq))) / os.sysconf("SC_CLK_TCK")
+
+
 def process_rss_mb(pid: int, *, peak: bool = False) -> float:
     """Resident megabytes now, or the most so far."""
     name = "VmHWM" if peak else "VmRSS"
