@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from specs.hashing import canonical_json
+
 VALUE_CHARS_MAX = 40  # so that `old -> new` fits beside a path on one line
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -45,6 +47,13 @@ def field_changes(before: object, after: object, path: str = "") -> list[FieldCh
     return list(_changes(before, after, path))
 
 
+def same(before: object, after: object) -> bool:
+    """Equal as JSON: `1`, `1.0` and `true` are three values, though Python calls them equal."""
+    if UNSET in (before, after):
+        return before is after
+    return before == after and canonical_json(before) == canonical_json(after)
+
+
 def value_text(value: object) -> str:
     """The value as one line of JSON; `[24 items]` for a long list, empty for what is too long."""
     if value is UNSET:
@@ -58,7 +67,7 @@ def value_text(value: object) -> str:
 
 
 def _changes(before: object, after: object, path: str) -> Iterator[FieldChange]:
-    if before == after and type(before) is type(after):
+    if same(before, after):
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for name in [*after, *(name for name in before if name not in after)]:

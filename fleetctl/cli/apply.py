@@ -15,7 +15,7 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, duration_s, one_of
+from fleetctl.cli.flags import Parser, duration_s, money, one_of
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import UsageError
@@ -78,6 +78,10 @@ def _add_consequences(made: Parser) -> None:
         "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
     )
     made.add_argument(
+        "--max-cost", type=money, metavar="USD",
+        help="refuse (3) when it may cost more, or when nobody knows; see `fleetctl plan`",
+    )  # fmt: skip
+    made.add_argument(
         "--rollout", type=_rollout, metavar="Replace|FinishRunning",
         help="what a changed template does to running tasks, instead of spec.rollout",
     )  # fmt: skip
@@ -128,6 +132,8 @@ def run(args: Namespace, screen: Screen) -> int:
 
         return dry_run(documents, order, screen)
     place = home()
+    if args.max_cost is not None:
+        _check_cost(args.max_cost, place, documents, order)
     reply = apply(place, documents, order, screen, piped="-" in args.files)
     results = results_of(reply)
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
@@ -143,8 +149,24 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
+def _check_cost(
+    most_usd: float, place: Path, documents: Sequence[Document], order: Mapping[str, object]
+) -> None:
+    """Raises Refused. Plans in this process, which takes some tenths of a second."""
+    from fleetctl.cli.proposing import refuse_above, reported
+    from fleetctl.stores.readonly import open_readonly
+
+    with open_readonly(place) as stored:
+        refuse_above(most_usd, reported(place, stored, documents, order)[1])
+
+
 def _watch(args: Namespace, screen: Screen) -> int:
-    given = {"--wait": args.wait, "--dry-run": args.dry_run != NONE, "a saved plan": not args.files}
+    given = {
+        "--wait": args.wait,
+        "--max-cost": args.max_cost is not None,
+        "--dry-run": args.dry_run != NONE,
+        "a saved plan": not args.files,
+    }
     for name, beside in given.items():
         if beside:
             raise UsageError(f"--watch and {name} do not go together")

@@ -13,7 +13,7 @@ from fleetctl.cli.files import documents_of
 from fleetctl.cli.flags import Parser, add_output, money
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
-from fleetctl.errors import FleetctlError, Refused
+from fleetctl.errors import FleetctlError
 from fleetctl.home import home
 
 if TYPE_CHECKING:
@@ -73,11 +73,8 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _plan(args: Namespace, screen: Screen) -> bool:
     """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
-    from fleetctl.cli.proposing import proposed
+    from fleetctl.cli.proposing import refuse_above, reported
     from fleetctl.cli.savedplan import save
-    from fleetctl.clock import SystemClock
-    from fleetctl.planning.market import market_of
-    from fleetctl.planning.planning import report
     from fleetctl.stores.readonly import open_readonly
 
     documents, place = documents_of(args.files), home()
@@ -89,17 +86,15 @@ def _plan(args: Namespace, screen: Screen) -> bool:
     }
     order = {name: value for name, value in order.items() if value}
     with open_readonly(place) as stored:
-        manifests, changes, providers = proposed(place, stored, documents, order)
-        market = market_of(stored, changes, providers)
-        found = report(stored, changes, market, SystemClock().now_s())
+        proposal, found = reported(place, stored, documents, order)
         if args.out is not None:
-            save(args.out, stored, documents, changes, order)
+            save(args.out, stored, documents, proposal.changes, order)
     _show(found, args, screen)
-    for manifest in manifests:
+    for manifest in proposal.manifests:
         for warning in manifest.warnings:
             screen.warn(safe(warning))
     if args.max_cost is not None:
-        _check_cost(found, args.max_cost)
+        refuse_above(args.max_cost, found)
     return found.changes
 
 
@@ -116,14 +111,3 @@ def _show(found: Report, args: Namespace, screen: Screen) -> None:
         from fleetctl.cli.planscreen import show
 
         show(found, screen, saved=args.out or "")
-
-
-def _check_cost(found: Report, most_usd: float) -> None:
-    high = found.now.high
-    if high is None:
-        raise Refused(
-            f"nobody knows what this costs at most, and --max-cost is ${most_usd:,.2f}",
-            hint="set template.timeoutSeconds, and place it where prices are known",
-        )
-    if high > most_usd:
-        raise Refused(f"this may cost ${high:,.2f}, more than --max-cost ${most_usd:,.2f}")

@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.clock import SystemClock
 from fleetctl.engine.applying import Change, propose, revisions_of
 from fleetctl.engine.orders import order_of, parallelism_of
+from fleetctl.errors import Refused
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
 from fleetctl.providers.base import Backend
 from fleetctl.stores.base import Stored
 from fleetctl.wiring import build_providers
+
+if TYPE_CHECKING:
+    from fleetctl.planning.report import Report
+    from fleetctl.stores.readonly import Snapshot
 
 
 class Proposal(NamedTuple):
@@ -41,6 +46,30 @@ def proposed(
     )
     changes = propose(stored, manifests, whole, SystemClock().now_s())
     return Proposal(manifests, changes, providers)
+
+
+def reported(
+    place: Path, stored: Snapshot, documents: Sequence[Document], order: Mapping[str, object]
+) -> tuple[Proposal, Report]:
+    """The proposal, and what it would cost and where."""
+    from fleetctl.planning.market import market_of
+    from fleetctl.planning.planning import report
+
+    found = proposed(place, stored, documents, order)
+    market = market_of(stored, found.changes, found.providers)
+    return found, report(stored, found.changes, market, SystemClock().now_s())
+
+
+def refuse_above(most_usd: float, found: Report) -> None:
+    """Raises Refused when this apply may cost more, or when nobody knows what it may cost."""
+    high_usd = found.now.high
+    if high_usd is None:
+        raise Refused(
+            f"nobody knows what this costs at most, and --max-cost is ${most_usd:,.2f}",
+            hint="set template.timeoutSeconds, and place it where prices are known",
+        )
+    if high_usd > most_usd:
+        raise Refused(f"this may cost ${high_usd:,.2f}, more than --max-cost ${most_usd:,.2f}")
 
 
 def _nobody(run: str) -> None:

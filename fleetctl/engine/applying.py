@@ -24,7 +24,7 @@ from fleetctl.engine.track import Track, load, track_of
 from fleetctl.errors import Conflict
 from fleetctl.providers.sources.revision import of_source
 from fleetctl.stores.base import EventRow, Store, Stored
-from specs.changes import FieldChange, field_changes
+from specs.changes import FieldChange, field_changes, same
 from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.kinds import KINDS, dump_spec
@@ -152,7 +152,7 @@ def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) ->
     wish = _wish(manifest, order, known, now_s)
     if known is None:
         return Change(CREATED, None, wish, impact=_fresh_impact(stored, manifest, wish, order))
-    same_spec = json.loads(known.spec) == json.loads(wish.spec)
+    same_spec = same(json.loads(known.spec), json.loads(wish.spec))
     same_words = known.labels == wish.labels and known.annotations == wish.annotations
     if same_spec and same_words:
         if _was_refused(known):

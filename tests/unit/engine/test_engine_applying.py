@@ -231,6 +231,19 @@ def test_a_plan_is_refused_for_another_store_or_other_objects(store: SqliteStore
         expect(saved, store, propose(store, [job("a"), job("b")], Order(), NOW_S))
 
 
+def test_a_number_and_a_truth_are_two_values(store: SqliteStore) -> None:
+    def with_x(value: object) -> Manifest:
+        spec = {"tasks": {"items": [{"x": value}]}, "template": {"python": "pass"}}
+        return manifest("BatchJob", "job", spec)
+
+    apply(store, with_x(1))
+    [change] = apply(store, with_x(True))
+    assert (change.outcome, change.message) == (
+        "configured",
+        "tasks.items[0].x 1 -> true; 1 to run",
+    )
+
+
 def test_proposing_writes_nothing(store: SqliteStore) -> None:
     propose(store, [job(), manifest("BatchJob", "b", tasks(1))], Order(), NOW_S)
     assert list(store.resources.list()) == []
