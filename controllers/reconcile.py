@@ -255,8 +255,7 @@ def _crowded(plan: Plan, wish: Wish, seats: Seats, unit: Unit, now_s: float) -> 
         message=why if still else plan.message,
         waiting_on=(why, *plan.waiting_on),
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
-        # Where no place would do, anything that changes a place may help.
-        crowded=tuple(it.provider for it in full or judged),
+        crowded=tuple(it.provider for it in full if seats.shared(it.provider)),
     )
 
 

@@ -23,11 +23,12 @@ PROBE_AFTER_S_MIN = 15.0
 class Seats:
     """One pass's tally. Nothing outlives the pass."""
 
-    __slots__ = ("_judged", "_left", "_offers", "_placement", "_unknown")
+    __slots__ = ("_judged", "_left", "_offers", "_placement", "_shortages", "_unknown")
 
     def __init__(self, wish: Wish, history: History, now_s: float) -> None:
         self._placement = wish.controller.policy.placement
         self._offers = wish.offers
+        self._shortages = wish.shortages
         self._unknown = {name: Offer() for name in wish.providers}
         self._left = dict(_vacancies(wish, history, now_s))
         self._judged: dict[str, tuple[Judgement, ...]] = {}
@@ -66,6 +67,13 @@ class Seats:
     def full(self, template_hash: str) -> tuple[Judgement, ...]:
         """The places that would do and have no room."""
         return tuple(it for it in self.judged(template_hash) if it.fits and not self._open(it))
+
+    def shared(self, provider: str) -> bool:
+        """Whether what is missing there may come free by another object; not when this one alone
+        has learned that there is none.
+        """
+        short, left = self._shortages.get(provider), self._left.get(provider)
+        return short is None or left is None or left.full != short.why
 
     def until_s(self, provider: str) -> float | None:
         """When there may be more room, by the clock alone."""

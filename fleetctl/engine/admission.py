@@ -64,6 +64,11 @@ class Admission:
         limits = (contract.sandboxes_at_once, said.limits.max_concurrent if said else None)
         return min((it for it in limits if it is not None), default=None)
 
+    def exceeded(self, provider: str) -> bool:
+        """More is held there than there may be: the limit was lowered."""
+        limit = self.limit(provider) if provider in self._engine.providers else None
+        return limit is not None and self.held(provider).sandboxes > limit
+
     def count(self, now_s: float) -> list[str]:
         """Begin a turn; the uids that waited for room and may find some now, and the Provider
         objects that have news.

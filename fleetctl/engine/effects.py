@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleetctl.engine")
 
+ROOM_LOOK_S = 1.0  # while a lowered limit is exceeded, which is rare and short
+
 
 class Effects:
     def __init__(self, engine: Engine, secrets: Callable[[tuple[str, ...]], Found]) -> None:
@@ -82,6 +84,10 @@ class Effects:
                 if run.state is RunState.STARTING:
                     if above:
                         continue  # after a scale-down, until enough is confirmed gone
+                    if self._makes_too_many(run):
+                        # Another object's stop makes the room, and tells this one nothing.
+                        self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
+                        continue
                     self._drive_start(track, run, now_s)
                 elif run.state is RunState.STOPPING:
                     self._drive_stop(track, run, now_s)
@@ -96,6 +102,11 @@ class Effects:
         assert track.history is not None and track.controller is not None
         allowed = track.controller.policy.parallelism
         return allowed is not None and len(track.history.live) > allowed
+
+    def _makes_too_many(self, run: Run) -> bool:
+        """It would make a sandbox where a lowered limit is still exceeded."""
+        makes = run.sandbox == run.name and not run.handle
+        return makes and self._engine.admission.exceeded(run.provider)
 
     def drop_all(self) -> None:
         """Leave every call where it is, and hear no more of it."""

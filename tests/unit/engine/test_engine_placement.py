@@ -342,3 +342,27 @@ async def test_the_default_parallelism_is_the_sum_over_the_candidates() -> None:
         await limit(world, "daytona", limits={"maxConcurrent": 2})
         await world.apply("BatchJob", "a", tasks(20, placement=ORDERED))
         assert working(world) == {"daytona": 2, "modal": 10}
+
+
+async def test_an_object_that_fits_nowhere_is_looked_at_when_a_provider_changes() -> None:
+    dear = {"ordered": [{"provider": "local", "maxPricePerHour": 1}, {"provider": "modal"}]}
+    async with fleet() as world:
+        world.local.price = 2 / 3600
+        world.providers["modal"].lacking = "it has no GPU"
+        await world.apply("BatchJob", "a", tasks(2, placement=dear))
+        assert working(world) == {}
+        await limit(world, "local", prices={"perHour": 0.5})
+        assert working(world) == {"local": 2}
+
+
+async def test_room_that_another_object_gives_back_is_taken() -> None:
+    async with fleet() as world:
+        for name in NAMES:
+            await limit(world, name, limits={"maxConcurrent": 1})
+        await world.apply("BatchJob", "a", tasks(3, parallelism=3, placement=ORDERED))
+        await world.apply("BatchJob", "b", tasks(3, parallelism=3, placement=ORDERED))
+        assert working(world) == {"daytona": 1, "modal": 1, "local": 1}
+        world.providers["modal"].finish(1, of="batchjob/a")
+        await world.settle()
+        [live] = [run for run in world.runs("b") if run.state is RunState.RUNNING]
+        assert live.provider == "modal"
