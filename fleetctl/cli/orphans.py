@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.flags import Parser, add_output, duration_s, one_of
 from fleetctl.cli.render import Screen
-from fleetctl.cli.text import age, plural, safe, timestamp
+from fleetctl.cli.text import age, safe, timestamp
 from fleetctl.clock import SystemClock
 from fleetctl.errors import FleetctlError, NotFound, Refused, Unavailable, UsageError
 from fleetctl.home import home
@@ -101,7 +101,7 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
         chosen = [one for one in found if one.ours or args.all_stores]
         if len(chosen) < len(found):
             left = len(found) - len(chosen)
-            screen.talk(f"{plural(left, 'sandbox')} of other stores left alone (--all-stores)")
+            screen.talk(f"{_sandboxes(left)} of other stores left alone (--all-stores)")
         return max(await _delete(chosen, args, screen, place), int(not complete))
     _show(found, args.output, screen)
     return int(not complete)
@@ -198,7 +198,7 @@ async def _ended(
 def _agreed(found: Sequence[Orphan], screen: Screen) -> bool:
     """What a person answers. Raises Refused where there is nobody to ask."""
     others = sum(not one.ours for one in found)
-    what = plural(len(found), "sandbox").replace("sandboxs", "sandboxes")
+    what = _sandboxes(len(found))
     if not (sys.stdin.isatty() and screen.talk_is_terminal):
         raise Refused(
             f"{what} would be ended, with whatever runs there, and there is no terminal to ask on",
@@ -208,6 +208,10 @@ def _agreed(found: Sequence[Orphan], screen: Screen) -> bool:
     warning = f", {others} of other stores" if others else ""
     screen.talk(f"End {what}{warning}, with whatever runs there? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _sandboxes(count: int) -> str:
+    return "1 sandbox" if count == 1 else f"{count} sandboxes"
 
 
 def _show(found: Sequence[Orphan], output: str, screen: Screen) -> None:

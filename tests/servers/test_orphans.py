@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fleetctl import wiring
+from fleetctl.cli import orphans
 from tests.servers.verb_worlds import PROVIDERS, SLEEPS, VerbWorld, play, service
 
 
@@ -24,6 +26,11 @@ def provider(request: pytest.FixtureRequest) -> Iterator[str]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+def test_every_provider_that_is_wired_is_asked() -> None:
+    assert set(orphans.PROVIDERS) == set(wiring.STRAYS) == set(wiring.PROVIDERS)
+    assert set(wiring.ENTERING) == set(wiring.PROVIDERS)
 
 
 async def listed(world: VerbWorld, *words: str) -> list[dict[str, Any]]:
