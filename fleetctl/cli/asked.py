@@ -8,7 +8,6 @@ from fleetctl.cli.pace import Deadline
 from fleetctl.cli.tasks import ended_state
 from fleetctl.clock import SystemClock
 from fleetctl.stores.asking import Asking
-from fleetctl.stores.codes import STATES
 
 TIMEOUT_S = 10.0
 
@@ -18,10 +17,6 @@ def open_asking(place: Path, *, timeout_s: float | None = TIMEOUT_S) -> Asking:
     return Asking(
         place,
         now_s=SystemClock().now_s(),
-        task_state=_task_state,
+        task_state=ended_state,
         over=lambda: deadline.passed,
     )
-
-
-def _task_state(state: int, index: int, failed: str | None, over: int) -> str:
-    return ended_state(STATES[state], index, failed or "", over=bool(over))

@@ -16,17 +16,19 @@ from fleetctl.stores.asking import Asking
 
 LIVE = "state IN ('Starting', 'Running', 'Stopping')"
 RECENT_S = 3600.0
+# Summed before the objects are joined: a GROUP BY carries all that it is given, row by row.
 JOBS = f"""
-SELECT object, objects.phase AS phase, sum({LIVE}) AS active,
-    sum(state = 'Starting') AS starting,
-    group_concat(DISTINCT CASE WHEN {LIVE} THEN provider END) AS providers,
-    sum(CASE WHEN {LIVE} THEN usd_per_h END) AS usd_per_h,
-    CASE WHEN count(usd_per_h) THEN sum(usd) END AS usd,
-    objects.budget_left_usd AS left_usd,
-    sum({LIVE} AND usd_per_h IS NULL) AS unpriced
-FROM attempts JOIN (SELECT uid, phase, budget_left_usd, created_at FROM objects) AS objects
-    USING (uid)
-GROUP BY uid HAVING sum({LIVE}) ORDER BY sum(CASE WHEN {LIVE} THEN usd_per_h END), 1
+WITH sums AS (
+    SELECT uid, object, sum({LIVE}) AS active, sum(state = 'Starting') AS starting,
+        group_concat(DISTINCT CASE WHEN {LIVE} THEN provider END) AS providers,
+        sum(CASE WHEN {LIVE} THEN usd_per_h END) AS usd_per_h,
+        CASE WHEN count(usd_per_h) THEN sum(usd) END AS usd,
+        sum({LIVE} AND usd_per_h IS NULL) AS unpriced
+    FROM attempts GROUP BY uid, object HAVING sum({LIVE})
+)
+SELECT sums.object AS object, phase, sums.active AS active, starting, providers, usd_per_h,
+    sums.usd AS usd, budget_left_usd AS left_usd, unpriced
+FROM sums JOIN objects USING (uid) ORDER BY usd_per_h, 1
 """  # noqa: S608 - of constants
 PROVIDERS = f"""
 SELECT provider, sum(state IN ('Running', 'Stopping')) AS running,

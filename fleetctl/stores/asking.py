@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from fleetctl import home as places
 from fleetctl.errors import UsageError
 from fleetctl.stores import queries
+from fleetctl.stores.codes import STATES
 from fleetctl.stores.reader import connect_readonly, readonly_uri
 
 VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "objects")
@@ -36,7 +37,8 @@ _SCHEMAS = (
 )
 
 Hint = Callable[[], str]
-TaskState = Callable[[int, int, "str | None", int], str]
+# The state's name, the index, the failed indexes of its object, and whether that is over.
+TaskState = Callable[..., str]
 
 
 class Answer(NamedTuple):
@@ -63,7 +65,8 @@ class Asking:
         for name, file, schema in _SCHEMAS:
             self._attach(home / file, name, schema)
         self._db.create_function("now_s", 0, lambda: now_s)
-        self._db.create_function("task_state", 4, task_state, deterministic=True)
+        self._owners = _Owners(home / places.STATE_DB)
+        self._db.create_function("task_state", 3, self._owners.judged_by(task_state))
         named = queries.named("views.sql")
         for name in ("objects", "attempts", "tasks", *VIEWS):
             self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {named[name]}")
@@ -79,6 +82,7 @@ class Asking:
         trace: TracebackType | None,
     ) -> None:
         self._db.close()
+        self._owners.close()
 
     def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
         """Raises UsageError for what is no query, at once or while its rows are read."""
@@ -133,6 +137,35 @@ class Asking:
         self._db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._db.set_authorizer(_judge)
         self._db.set_progress_handler(lambda: int(self._over()), STEPS_PER_LOOK)
+
+
+class _Owners:
+    """What a task's state depends on beside its own row, read once an object."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db: sqlite3.Connection | None = None
+        self._known: dict[int, tuple[str, bool]] = {}
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def judged_by(self, task_state: TaskState) -> Callable[[int, int, int], str]:
+        def judge(rid: int, state: int, index: int) -> str:
+            failed, over = self._of(rid)
+            return task_state(STATES[state], index, failed, over=over)
+
+        return judge
+
+    def _of(self, rid: int) -> tuple[str, bool]:
+        if rid not in self._known:
+            self._db = self._db or connect_readonly(self._path)
+            query = queries.named("reader.sql")["standing"]
+            rows = self._db.execute(query, (rid,)).fetchall() if self._db is not None else []
+            failed, over = rows[0] if rows else ("", True)
+            self._known[rid] = (failed or "", bool(over))
+        return self._known[rid]
 
 
 def _is_founded(path: Path) -> bool:

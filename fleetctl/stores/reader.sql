@@ -17,6 +17,13 @@ SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels,
 FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ?
 ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
 
+-- name: standing
+-- Which indexes failed, and whether nothing more comes.
+SELECT json_extract(nullif(status, ''), '$.failedIndexes'), deleted_at_s IS NOT NULL
+    OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')
+        AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation)
+FROM resources WHERE rid = ?;
+
 -- name: names
 -- Living ones that begin with a text, by name. The bounds let the index of names serve.
 SELECT name FROM resources

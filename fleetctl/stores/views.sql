@@ -1,6 +1,7 @@
 -- What `fleetctl query` reads: friendly names over what the writer keeps. Schemas: state = state.db,
--- log = events.db. Functions that asking.py adds: now_s(), and task_state(state, index, failed
--- indexes, over), for a task whose newest attempt ended without success.
+-- log = events.db. Functions that asking.py adds: now_s(), and task_state(rid, state, idx) for a
+-- task whose newest attempt ended without success: it reads the status once an object, which can be
+-- long and which a GROUP BY would otherwise carry along for every row.
 -- `index` is a word of SQL, so the column is idx. Times are RFC 3339 texts in UTC; usd is NULL where
 -- no price is known, which is not free. A live attempt counts up to now.
 
@@ -57,10 +58,7 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
         AS attempts,
     CASE state WHEN 0 THEN 'Starting' WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping'
         WHEN 3 THEN CASE reason WHEN 'Cached' THEN 'Cached' ELSE 'Succeeded' END
-        ELSE task_state(state, idx, json_extract(nullif(status, ''), '$.failedIndexes'),
-            deleted_at_s IS NOT NULL
-            OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')
-                AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation))
+        ELSE task_state(rid, state, idx)
         END AS state,
     reason, exit_code, provider.word AS provider, params,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
