@@ -11,8 +11,8 @@ from fleetctl.cli.kinds import ATTEMPTS, TASKS
 from fleetctl.cli.render import Screen
 from specs.kinds import API_VERSION, KINDS, Kind
 
-_ALL = ("apply", "delete", "describe", "events", "get", "wait")
-_RUNNING = ("cp", "exec", "logs", "port-forward", "results", "resume", "retry", "suspend")
+_ALL = ("apply", "delete", "describe", "events", "get", "set", "wait")
+_RUNNING = ("cp", "exec", "logs", "port-forward", "results", "resume", "retry", "scale", "suspend")
 _FILES = ("cp", "ls", "rm")
 
 

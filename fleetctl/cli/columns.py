@@ -103,6 +103,47 @@ def _full(seen: View, _now_s: float) -> str:
     return safe(shorten(seen.text("message"), WHY_CHARS_MAX)) or NONE
 
 
+def _cost(seen: View, _now_s: float) -> str:
+    """Of ended runs; nothing while nothing is known to have cost anything."""
+    spent = seen.map("cost").get("actual")
+    return usd(spent) if isinstance(spent, (int, float)) and spent else NONE
+
+
+def _left(seen: View, _now_s: float) -> str:
+    """`$20.98/$25.00` of the object's own budget that is neither used nor set aside."""
+    own = seen.map("budget")
+    left, most = own.get("left"), own.get("maxCost")
+    if not isinstance(left, (int, float)) or not isinstance(most, (int, float)):
+        return NONE
+    return f"{usd(left)}/{usd(most)}"
+
+
+def _money(key: str) -> Callable[[View, float], str]:
+    """An amount in a Budget's status; `?` where a live run has no limit of time."""
+
+    def cell(seen: View, _now_s: float) -> str:
+        if key not in seen.status:
+            return NONE
+        amount = seen.status[key]
+        return usd(amount) if isinstance(amount, (int, float)) else "?"
+
+    return cell
+
+
+def _cap(seen: View, _now_s: float) -> str:
+    most = seen.spec().get("maxCost")
+    return usd(most) if isinstance(most, (int, float)) else NONE
+
+
+def _period(seen: View, _now_s: float) -> str:
+    return safe(str(seen.spec().get("period") or "month"))
+
+
+def _selector(seen: View, _now_s: float) -> str:
+    chosen = mapping(seen.spec().get("selector"))
+    return safe(",".join(f"{key}={value}" for key, value in chosen.items())) or "all"
+
+
 def _policy(seen: View, _now_s: float) -> str:
     return safe(str(seen.spec().get("deletionPolicy") or "Retain"))
 
@@ -151,10 +192,13 @@ RETRIES = Column("RETRIES", lambda seen, _: str(seen.count("retries")))
 WHERE = Column("WHERE", _where)
 AGE = Column("AGE", _age)
 WIDE = (
+    Column("COST", _cost, wide=True),
+    Column("BUDGET LEFT", _left, wide=True),
     Column("ISOLATION", lambda seen, _: safe(seen.text("isolation")) or NONE, wide=True),
     Column("LABELS", _labels, wide=True),
     Column("WHY", _why, wide=True),
 )
+PLAIN = WIDE[3:]  # of what runs nothing
 
 
 def _done(title: str) -> Column:
@@ -172,16 +216,22 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         *WIDE,
     ),
     "Volume": (
-        NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *WIDE[1:],
+        NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *PLAIN,
     ),
     "Function": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("GPU", _gpu),
-        Column("CONTAINERS", _containers), AGE, *WIDE[1:],
+        Column("CONTAINERS", _containers), AGE, *PLAIN,
     ),
-    "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *WIDE[1:]),
+    "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
+    "Budget": (
+        NAME, Column("USED", _money("used")), Column("RESERVED", _money("reserved")),
+        Column("MAX", _cap), Column("PERIOD", _period),
+        Column("STATUS", lambda seen, _: safe(seen.text("state")) or safe(seen.phase)), AGE,
+        Column("SELECTS", _selector, wide=True), PLAIN[0],
+    ),
     "Provider": (
         NAME, STATUS, Column("SLOTS", _slots), Column("CREATES", _creates), Column("$/H", _spend),
-        AGE, Column("FULL", _full), WIDE[1],
+        AGE, Column("FULL", _full), PLAIN[0],
     ),
 }  # fmt: skip
 _OTHER = (NAME, STATUS, AGE, *WIDE)

@@ -14,8 +14,8 @@ from fleetctl.cli.render import Screen
 from fleetctl.cli.starting import holder
 from fleetctl.cli.summary import best_line, failed_line, took
 from fleetctl.cli.tasks import Task, in_order
-from fleetctl.cli.text import age, plural, safe, safe_lines, timestamp
-from fleetctl.cli.view import View, fix, why
+from fleetctl.cli.text import age, assignments, plural, safe, safe_lines, timestamp
+from fleetctl.cli.view import View, fix, mapping, why
 from fleetctl.clock import SystemClock
 from fleetctl.home import home
 
@@ -28,8 +28,17 @@ FAILED_SHOWN_MAX = 10
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "Volume": {"provider": "local", "deletionPolicy": "Retain"},
     "Function": {"provider": "local", "minContainers": 0, "scaledownSeconds": 60},
+    "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
-LABELS = {"deletionPolicy": "On delete", "fromEnv": "From env", "fromFile": "From file"}
+LABELS = {
+    "deletionPolicy": "On delete",
+    "fromEnv": "From env",
+    "fromFile": "From file",
+    "maxCost": "Max cost",
+    "onExceeded": "When over",
+    "selector": "Selects",
+    "warnAt": "Warn at",
+}
 
 
 def parser(verb: str) -> Parser:
@@ -76,6 +85,11 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
             from fleetctl.cli.volumesize import asked
 
             yield _label("In use", asked(seen))
+        if seen.kind.name == "Budget":
+            from fleetctl.cli.budgetlines import budget_lines
+
+            for name, text in budget_lines(seen):
+                yield _label(name, safe(text))
     yield from _conditions(seen, now_s)
     yield from _events(seen, reading, now_s)
 
@@ -200,7 +214,7 @@ def _traceback(task: Task, seen: View) -> Iterator[str]:
 def _facts(seen: View) -> Iterator[str]:
     """The spec of a small kind, one line a field. A Secret's has references, never values."""
     for key, value in {**DEFAULTS.get(seen.resource.kind, {}), **seen.spec()}.items():
-        shown = _flat(value)
+        shown = assignments(mapping(value)) if key == "selector" else _flat(value)
         if shown:
             yield _label(LABELS.get(key, key[:1].upper() + key[1:]), safe(shown))
 

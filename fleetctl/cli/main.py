@@ -54,6 +54,8 @@ VERBS = {
     "suspend": Verb("suspend", "stop work and start none until resumed"),
     "resume": Verb("suspend", "let suspended work go on"),
     "retry": Verb("retry", "let tasks that ended run again"),
+    "set": Verb("setting", "change fields of a stored object, checked as an apply would"),
+    "scale": Verb("setting", "let more or fewer tasks run at the same time"),
     "up": Verb("control", "run the controller"),
     "down": Verb("control", "stop the controller; work goes on"),
     "status": Verb("control", "tell whether the controller runs, and how much there is"),

@@ -25,7 +25,15 @@ HINT = "; hint: "
 # Reasons of an object that gets on.
 MOVING = ("InProgress", "Finishing")
 # Keys of a status that hold seconds since the epoch; documents show them as Kubernetes shows times.
-TIME_KEYS = ("startTime", "completionTime", "firstResultTime", "activeSince", "lastTransitionTime")
+TIME_KEYS = (
+    "since",
+    "until",
+    "startTime",
+    "completionTime",
+    "firstResultTime",
+    "activeSince",
+    "lastTransitionTime",
+)
 
 
 class View(NamedTuple):

@@ -25,6 +25,7 @@ from fleetctl.engine.loop import Engine
 from fleetctl.engine.orders import approved_in, expect, order_of, parallelism_of
 from fleetctl.engine.retrying import Choice, retry
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
+from fleetctl.engine.setting import manifest_with
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.manifest import Document, ManifestErrors, load
 from specs.kinds import KINDS, find_kind
@@ -60,6 +61,7 @@ class Api:
             "suspend": self._suspend,
             "resume": self._resume,
             "retry": self._retry,
+            "set": self._set,
             "shutdown": self._end,
         }
 
@@ -212,6 +214,16 @@ class Api:
             )
         self._engine.poke_wishes()
         return {"ok": True, "results": results}
+
+    async def _set(self, request: Request) -> Reply:
+        (key,) = _keys({"keys": [request.get("key")]})
+        fields = [str(field) for field in _list(request, "fields")]
+        draft = manifest_with(self._engine.store, *key, fields)
+        self._check_providers([draft])
+        revisions = await asyncio.to_thread(applying.revisions_of, [draft])
+        # Read again: somebody else may have changed the object meanwhile.
+        manifest = manifest_with(self._engine.store, *key, fields)
+        return {"ok": True, "results": self._carry_out(request, [manifest], {}, revisions)}
 
     async def _end(self, request: Request) -> Reply:  # noqa: ARG002
         asyncio.get_running_loop().call_soon(self._shutdown)

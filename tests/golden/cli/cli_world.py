@@ -33,7 +33,7 @@ def build(home: Path) -> None:
     with store.transaction():
         for add in (_nightly, _resize, _embed, _big, _paused, _refused, _fresh, _leaving):
             add(store)
-        for add in (_learning_rate, _seed_sweep, _pretrain, _assets, _hostile):
+        for add in (_learning_rate, _seed_sweep, _pretrain, _assets, _budgeted, _hostile):
             add(store)
     store.close()
     _write_logs(home)
@@ -186,6 +186,30 @@ def _big(store: SqliteStore) -> None:
         "phase": "Pending", "reason": "NoCapacity", "message": need.removeprefix("task 0: "),
         "total": 2000, "active": 1,
         "waitingOn": [need, "1 runs are being stopped"],
+    })  # fmt: skip
+
+
+def _budgeted(store: SqliteStore) -> None:
+    """A budget that is nearly used up, and a job that waits for more of it."""
+    until_s = NOW_S + 13 * DAY_S
+    _put(store, "Budget", "team-vision", age_s=9 * DAY_S, spec={
+        "selector": {"team": "vision"}, "maxCost": 500, "warnAt": [50, 80],
+    }, status={
+        "phase": "Ready", "reason": "Ready", "used": 431.5, "reserved": 61.2, "left": 7.3,
+        "maxCost": 500.0, "state": "Warning", "unpricedSeconds": 0.0, "warned": 80,
+        "since": NOW_S - 17 * DAY_S, "until": until_s,
+    })  # fmt: skip
+    text = "the next task may cost $9.00, budget/team-vision has $7.30 of $500.00 left"
+    said = f"{text} until 2027-01-28"
+    _put(store, "BatchJob", "sketch", age_s=2 * MINUTE_S, labels={"team": "vision"}, status={
+        "phase": "Pending", "reason": "BudgetExhausted", "total": 40,
+        "message": f"{said}; hint: fleetctl set budget/team-vision maxCost=510",
+        "waitingOn": [said],
+        "budget": {"maxCost": 60.0, "used": 0.0, "left": 60.0, "warned": 0},
+        "conditions": [{
+            "type": "BudgetOK", "status": "False", "reason": "BudgetExhausted", "message": said,
+            "lastTransitionTime": NOW_S - 100,
+        }],
     })  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fleetctl.engine.api import Api
 from fleetctl.engine.secrets import SecretValues
 from tests.unit.engine.fake_world import Fleet
@@ -145,6 +147,47 @@ async def test_suspend_resume_and_delete_take_any_name_of_a_kind(tmp_path: Path)
         assert reply["results"][0]["uid"] == api.fleet.row("job").uid
         await api.fleet.settle()
         assert api.fleet.names() == []
+
+
+async def test_a_field_is_set_as_an_apply_would_change_it(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        reply = await api.ask("set", key="job/job", fields=["parallelism=3", "budget.maxCost=2.5"])
+        (result,) = reply["results"]
+        assert (result["key"], result["outcome"]) == ("batchjob/job", "configured")
+        spec = json.loads(api.fleet.row("job").spec)
+        assert (spec["parallelism"], spec["budget"]) == (3, {"maxCost": 2.5})
+        again = await api.ask("set", key="job/job", fields=["parallelism=3"])
+        assert again["results"][0]["outcome"] == "unchanged"
+        await api.ask("set", key="job/job", fields=["budget=null"])
+        assert "budget" not in json.loads(api.fleet.row("job").spec)
+        await api.fleet.settle()
+        refused = await api.ask("set", key="job/job", fields=["parallelism=1"])
+        assert (refused["ok"], refused["code"]) == (False, 3)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("parallelism=-1", "batchjob/job: spec.parallelism is `-1`; it must be at least 0"),
+        ("paralelism=2", "batchjob/job: spec.paralelism is no known field"),
+        ("budget.maxCost=$3", "batchjob/job: spec.budget.maxCost is `$3`; it must be a number of"),
+        ("parallelism", "`parallelism` is not FIELD=VALUE"),
+        ("tasks.items.0=1", "`tasks.items.0` leads through `items`, which holds no fields"),
+    ],
+)
+async def test_a_field_that_cannot_be_set_says_why_and_changes_nothing(
+    tmp_path: Path, field: str, said: str
+) -> None:
+    async with served(tmp_path) as api:
+        job = {"spec": {"tasks": {"items": [{}]}, "template": {"python": "SUBMIT()"}}}
+        head = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "BatchJob"}
+        await api.apply(json.dumps({**head, "metadata": {"name": "job"}, **job}))
+        reply = await api.ask("set", key="job/job", fields=[field])
+        assert (reply["ok"], reply["code"]) == (False, 2)
+        assert reply["errors"][0].startswith(said)
+        assert api.fleet.row("job").generation == 1
 
 
 async def test_what_is_not_there_is_an_error_with_its_own_code(tmp_path: Path) -> None:
