@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import signal
 import struct
 import sys
 import termios
@@ -91,7 +92,7 @@ def test_what_has_ended_is_refused_and_what_is_not_clear_is_asked(home: Path) ->
     play(home, "local", tale)
 
 
-def test_a_command_ends_with_its_task_and_with_who_asked(home: Path) -> None:
+def test_a_command_ends_with_its_task(home: Path) -> None:
     async def tale(world: VerbWorld) -> None:
         await begun(world)
         waits = "echo $$; exec sleep 601"
@@ -102,6 +103,22 @@ def test_a_command_ends_with_its_task_and_with_who_asked(home: Path) -> None:
         code, _, said = await asked
         assert code in (1, 137), said
         assert not await sleeping(601)
+
+    play(home, "local", tale)
+
+
+def test_a_command_ends_with_who_asked_and_the_task_goes_on(home: Path) -> None:
+    async def tale(world: VerbWorld) -> None:
+        await begun(world)
+        words = ["exec", "job/job", "--", "sleep", "602"]
+        asking = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fleetctl.cli.main", *words
+        )
+        await eventually(lambda: sleeping(602), "the command ran")
+        asking.send_signal(signal.SIGINT)
+        assert await asking.wait() == 130
+        await eventually(lambda: awake(602), "the command ended")
+        await world.alive(world.refs["run-0"])
 
     play(home, "local", tale)
 
@@ -145,3 +162,7 @@ async def sleeping(seconds: int) -> bool:
         except OSError:
             continue
     return False
+
+
+async def awake(seconds: int) -> bool:
+    return not await sleeping(seconds)
