@@ -38,7 +38,7 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
     runs.started_at_s - runs.created_at_s AS start_s,
-    coalesce(runs.ended_at_s, now_s()) - runs.started_at_s AS duration_s,
+    max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s) AS duration_s,
     CASE WHEN runs.started_at_s IS NULL THEN 0.0
         ELSE usd_per_s * max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s)
         END AS usd,
@@ -63,7 +63,7 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
     reason, exit_code, provider.word AS provider, params,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
-    coalesce(runs.ended_at_s, now_s()) - runs.started_at_s AS duration_s,
+    max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s) AS duration_s,
     (SELECT CASE WHEN count(*) = sum(every.usd_per_s IS NOT NULL OR every.started_at_s IS NULL)
         THEN sum(CASE WHEN every.started_at_s IS NULL THEN 0.0
             ELSE every.usd_per_s
