@@ -17,9 +17,10 @@ from tests.simulation.world import Work
 
 
 def succeeds_once(scene: Scene) -> Iterator[str]:
-    """I2: a unit succeeds at most once under the same parameters."""
+    """I2: a unit succeeds at most once under the same parameters, unless it was asked for again."""
     for (uid, index), runs in scene.now.units():
-        counts = Counter(run.params_hash for run in runs if run.state is RunState.SUCCEEDED)
+        kept = _since_asked(runs)
+        counts = Counter(run.params_hash for run in kept if run.state is RunState.SUCCEEDED)
         if any(count > 1 for count in counts.values()):
             yield f"index {index} of {uid} has succeeded {max(counts.values())} times"
 
@@ -71,6 +72,7 @@ def attempts_in_bounds(scene: Scene) -> Iterator[str]:
             continue
         wish = spec(resource)
         app_limit = wish.get("backoffLimitPerIndex", wish.get("maxRestarts", 0))
+        runs = _since_asked(runs)
         same = [run for run in runs if run.template_hash == runs[-1].template_hash]
         failed = sum(run.state is RunState.FAILED for run in same)
         lost = sum(run.state is RunState.LOST for run in same)
@@ -87,7 +89,11 @@ def backs_off(scene: Scene) -> Iterator[str]:
         if newest.name in scene.before.runs or len(runs) == 1 or uid not in scene.now.resources:
             continue
         last = runs[-2]
-        if last.state is not RunState.FAILED or last.template_hash != newest.template_hash:
+        if (
+            last.put_aside
+            or last.state is not RunState.FAILED
+            or last.template_hash != newest.template_hash
+        ):
             continue
         backoff = spec(scene.now.resources[uid]).get("retry", {}).get("backoff", {})
         least_s = float(backoff.get("initial", 1.0)) / 2
@@ -148,6 +154,12 @@ RECORD_CHECKS = (
     records_stay,
     offsets_grow,
 )
+
+
+def _since_asked(runs: list[Run]) -> list[Run]:
+    """The attempts that count: those after the last that was put aside, or the newest of all."""
+    cut = max((at for at, run in enumerate(runs) if run.put_aside), default=-1)
+    return runs[cut + 1 :] or runs[-1:]
 
 
 def _compare(run: Run, work: Work, result: str | None) -> Iterator[str]:

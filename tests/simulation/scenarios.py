@@ -23,11 +23,11 @@ from tests.simulation.world import FAILS_ALWAYS
 
 
 def draw(seed: int, *, only: str = "") -> Scenario:
-    """The scenario of a seed; `only` names one of SCENARIOS in place of the seed's own choice."""
+    """The scenario of a seed; `only` names one in place of the seed's own choice."""
     rng = random.Random(f"scenario {seed}")
     provider = rng.choice(tuple(MODELS))
     name = rng.choice((*SCENARIOS, *OFTEN))
-    return SCENARIOS[only or name](rng, only or name, provider)
+    return {**SCENARIOS, **NAMED}[only or name](rng, only or name, provider)
 
 
 def _any_object(rng: random.Random, provider: str) -> Wanted:
@@ -280,6 +280,16 @@ def _equal(rng: random.Random, name: str, provider: str) -> Scenario:
     return _make(name, provider, wishes, *ends)
 
 
+def _retry(rng: random.Random, name: str, provider: str) -> Scenario:
+    """All that has run is wanted again, in the middle or at the end, perhaps twice."""
+    a = objects.job(rng, provider=provider)
+    t1 = _later(rng)
+    wishes = [_apply(0.0, a), _say(t1, "retry", a)]
+    if rng.random() < 0.4:
+        wishes.append(_say(t1 + _later(rng), "retry", a))
+    return _make(name, provider, wishes, a)
+
+
 # The richest in states, so drawn more often than the others.
 OFTEN = ("template", "template", "reuse", "reuse", "reuse")
 
@@ -308,3 +318,6 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     **places.SCENARIOS,
     **money.SCENARIOS,
 }
+
+# Played by name alone: one more among the others would deal all seeds anew.
+NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {"retry": _retry}

@@ -62,3 +62,9 @@ print([(it.digest, it.points) for it in map(simulate, range({seeds}))])
         for hash_seed in (1, 2)
     }
     assert replays == {f"{[(it.digest, it.points) for it in map(simulate, range(seeds))]}\n"}
+
+
+def test_what_is_asked_for_again_is_done_again_and_counted_once() -> None:
+    for seed in range(60):
+        outcome = simulate(seed, Options(scenario="retry"))
+        assert not outcome.broken, told(outcome)

@@ -6,6 +6,7 @@ import contextlib
 
 from controllers.model import Resource
 from fleetctl.engine import wishes
+from fleetctl.engine.retrying import Choice, retry
 from fleetctl.errors import NotFound
 from fleetctl.manifest import Manifest
 from fleetctl.stores.base import Store
@@ -32,6 +33,9 @@ def carry_out(store: Store, wish: Wish, *, now_s: float) -> str:
             # Gone already: the first time got no answer, but was heard.
             with contextlib.suppress(NotFound):
                 wishes.delete(store, wish.kind, wish.name, now_s)
+        case "retry":
+            choice = Choice("all", request=f"retry {wish.name} {wish.at_s}")
+            retry(store, wish.kind, wish.name, choice, now_s)
         case _:
             wishes.suspend(store, wish.kind, wish.name, now_s, wanted=wish.verb == "suspend")
     return "said"
