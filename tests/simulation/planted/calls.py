@@ -156,7 +156,7 @@ def retry_after_ignored() -> Context:
 def bucket_ignored() -> Context:
     """Calls are made as fast as they come."""
 
-    def delay_s(self: Gate) -> float:
+    def delay_s(self: Gate, *, creates: bool) -> float:
         return max(0.0, self._held_until_s - self._clock.now_s())
 
     return swapped(Gate, "_delay_s", delay_s)
