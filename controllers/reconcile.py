@@ -15,8 +15,8 @@ from functools import partial
 from itertools import islice
 
 from controllers.budget import WITH_A_HINT, Denied
-from controllers.history import History, OpenSandbox
-from controllers.kind import Controller, Keep, Ordered, Policy, StopNow, Unit, Verdict, keep
+from controllers.history import History
+from controllers.kind import Controller, Keep, Policy, StopNow, Unit, Verdict, keep
 from controllers.model import Run, RunState
 from controllers.plan import (
     TERMINAL_PHASES,
@@ -32,6 +32,7 @@ from controllers.plan import (
     Stop,
 )
 from controllers.seats import Seats, placed, spilled, spills_at_s
+from controllers.starting import sort_sandboxes, start_of, wanted_now
 from controllers.wish import Wish, deadline_at_s
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
@@ -187,7 +188,7 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     if not stops:
         # What is stopped anyway needs no other place; the next pass looks at the rest.
         stops, shortages = spilled(seats, history, wish, now_s)
-    closes, idle = _sort_sandboxes(controller, history, seats)
+    closes, idle = sort_sandboxes(controller, history, seats)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
@@ -195,7 +196,7 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     full = False
     crowded: Unit | None = None
     denied: Denied | None = None
-    for unit, reason in _wanted(controller, history, now_s):
+    for unit, reason in wanted_now(controller, history, now_s):
         full = len(starts) == STARTS_PER_PASS_MAX
         reuse = idle[-1] if idle else None
         if full or (reuse is None and held >= parallelism):
@@ -211,7 +212,7 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
         if isinstance(paid, Denied):
             denied = paid
             break
-        start = replace(_start(unit, history, reuse, policy, reason), usd=paid.usd)
+        start = replace(start_of(unit, history, reuse, policy, reason), usd=paid.usd)
         if reuse is not None:
             starts.append(start)
             idle.pop()
@@ -305,55 +306,6 @@ def unwanted(controller: Controller, history: History, parallelism: int) -> Iter
     going_on.sort(key=lambda run: (-run.created_at_s, -run.index))
     for run in going_on[: max(0, len(going_on) - parallelism)]:
         yield Stop(run.name, "ScaledDown", grace_s)
-
-
-def _sort_sandboxes(
-    controller: Controller, history: History, seats: Seats
-) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
-    """Idle sandboxes: those to close, and those that can take another task, the best place last."""
-    closes: list[CloseSandbox] = []
-    idle: list[OpenSandbox] = []
-    reuse = controller.policy.reuse
-    places = [it.provider for it in seats.judged(controller.template_hash) if it.fits]
-    for box in history.sandboxes.values():
-        if box.busy:
-            continue
-        fits = box.template_hash == controller.template_hash and box.provider in places
-        if not box.closing and fits and (reuse is None or box.used < reuse):
-            idle.append(box)
-        else:
-            closes.append(CloseSandbox(box.name, box.last.name, "used up or out of date"))
-    idle.sort(key=lambda box: -places.index(box.provider))
-    return tuple(closes), idle
-
-
-def _wanted(controller: Controller, history: History, now_s: float) -> Iterator[tuple[Unit, str]]:
-    """Units to start now: those due for another attempt, then fresh ones."""
-    ordered = controller if isinstance(controller, Ordered) else None
-    for index in history.due(now_s):
-        unit = controller.unit(index)
-        if unit is not None and (ordered is None or ordered.ready(history, index)):
-            yield unit, "its next attempt is due"
-    for unit in controller.next(history):
-        yield unit, "it has not run yet"
-
-
-def _start(
-    unit: Unit, history: History, reuse: OpenSandbox | None, policy: Policy, reason: str
-) -> Start:
-    used = reuse.used + 1 if reuse else 1
-    return Start(
-        index=unit.index,
-        attempt=history.next_attempt(unit.index),
-        params=unit.params,
-        params_hash=unit.params_hash,
-        template_hash=unit.template_hash,
-        provider=reuse.provider if reuse else "",
-        reusable=policy.reuse is None or used < policy.reuse,
-        sandbox=reuse.name if reuse else None,
-        reason=reason,
-        placed="its sandbox was free" if reuse and len(policy.placement.candidates) > 1 else "",
-    )
 
 
 def _running(
