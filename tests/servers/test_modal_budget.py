@@ -1,0 +1,58 @@
+"""A budget on the emulated Modal: what really ran stays below the cap, and more money goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specs.template import Template
+from tests.contracts.modal_worlds import emulated
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.modal_fleet import Fleet, Play, played
+
+TIMEOUT_S, GRACE_S, WORK_S = 20, 5, 3.0
+TEMPLATE = {
+    "python": f"import time\ntime.sleep({WORK_S})\nSUBMIT(ok=True)",
+    "resources": {"gpu": "A100:1"},
+    "timeoutSeconds": TIMEOUT_S,
+    "terminationGracePeriodSeconds": GRACE_S,
+}
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[ModalEmulator]:
+    with emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
+    with played(tmp_path, emulator) as told:
+        yield told
+
+
+def test_a_job_stops_below_its_budget_and_goes_on_when_there_is_more(play: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        usd_per_s = fleet.provider.usd_per_s(Template.model_validate(TEMPLATE))
+        assert usd_per_s
+        # One worst case and a little: after the first task the second does not fit any more.
+        quantum_s = fleet.provider.contract.billing_quantum_s
+        cap = (TIMEOUT_S + GRACE_S + quantum_s + WORK_S / 2) * usd_per_s
+        wish = {"tasks": {"completions": 3}, "parallelism": 3}
+        fleet.apply(TEMPLATE, **wish, budget={"maxCost": cap})
+        status = await fleet.waits("BudgetExhausted")
+        assert (status["phase"], status["succeeded"], status["active"]) == ("Running", 1, 0)
+        assert "hint: fleetctl set batchjob/job budget.maxCost=" in status["message"]
+        (only,) = fleet.made()
+        assert not only["live"]
+        really_usd = (only["finished_at_s"] - only["started_at_s"]) * usd_per_s
+        assert WORK_S * usd_per_s < really_usd <= cap
+        # What is counted is never less than what really ran.
+        assert cap - status["budget"]["left"] >= really_usd - 1e-6
+        fleet.apply(TEMPLATE, **wish, budget={"maxCost": 10 * cap})
+        await fleet.phase("Succeeded")
+        assert len(fleet.made()) == 3
+
+    play(tale)
