@@ -191,13 +191,14 @@ def _no_function(case: _Case) -> str:
     return f"function/{case.template.function} is not declared yet" if missing else ""
 
 
-def _writes(case: _Case) -> str:
-    mount = next((it for it in case.template.volumes if not it.read_only), None)
-    if mount is None or case.stated:
+def _volumes(case: _Case) -> str:
+    # A Volume's version does not tell its data, which may change between two tasks that read it.
+    if not case.template.volumes or case.stated:
         return ""
+    name = case.template.volumes[0].name
     return (
-        f"it can write to volume/{mount.name}; "
-        "state `cache.policy: ReuseSucceeded` to reuse its results"
+        f"what is on volume/{name} can change; "
+        "state `cache.policy: ReuseSucceeded` to reuse results all the same"
     )
 
 
@@ -230,7 +231,7 @@ _RULES: tuple[Rule, ...] = (
     _off,  # nothing else matters then
     _stages,
     _no_function,  # until then nobody knows what it runs in
-    _writes,
+    _volumes,
     _no_volume,
     _moving_ref,
     _unknown_tree,

@@ -16,6 +16,6 @@ class CachePolicy(Spec):
     """What becomes of a unit whose content has succeeded before, in this object or another."""
 
     policy: Literal["ReuseSucceeded", "Never"] = Field(
-        description="ReuseSucceeded, which also reuses what writes to volumes once it is stated,"
+        description="ReuseSucceeded, which also reuses work with volumes once it is stated,"
         " or Never.",
     )

@@ -147,6 +147,7 @@ async def test_a_cached_trial_has_the_score_of_the_one_that_ran() -> None:
 async def test_a_volume_that_is_made_anew_while_it_is_read_makes_the_result_unknown() -> None:
     mount = {"name": "data", "mountPath": "/data", "readOnly": True}
     spec = job(*ITEMS, template={"python": "SUBMIT(x=x)", "volumes": [mount]})
+    spec |= {"cache": {"policy": "ReuseSucceeded"}}
     async with Fleet() as fleet:
         await fleet.apply("BatchJob", "one", spec)
         await finish_all(fleet)
