@@ -21,6 +21,7 @@ RUN_BY_A_TEST = {
     "hello.yaml",
     "retries.yaml",
     "batch.yaml",
+    "budget.yaml",
     "sweep-grid.yaml",
     "sweep.yaml",
     "cartpole.yaml",
@@ -97,6 +98,15 @@ def test_a_deleted_job_leaves_its_volume_and_the_files_in_it(fleet: Fleet) -> No
     fleet.ok("delete", "job/chunks", "volume/rlm-volume-dspy")
     kept = fleet.volume("rlm-volume-dspy") / "results" / "chunk_1.json"
     assert kept.read_text("utf-8") == "[8, 10, 12]"
+
+
+def test_a_budget_counts_what_the_jobs_under_it_cost(fleet: Fleet) -> None:
+    fleet.apply("budget.yaml")
+    rows = fleet.results("job/thumbnails")
+    assert [row["result"]["pixels"] for row in rows] == [64**2, 128**2, 256**2, 512**2]
+    status = fleet.json("get", "budget/team-vision")["status"]
+    assert 0 <= status["used"] < 0.25
+    assert (status["reserved"], status["state"], status["maxCost"]) == (0.0, "OK", 5)
 
 
 def test_a_function_runs_hundreds_of_tasks_and_stays_while_they_need_it(fleet: Fleet) -> None:
