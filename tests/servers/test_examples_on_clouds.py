@@ -176,6 +176,8 @@ def _placed(document: str, provider: str) -> str:
     if kind[1] in ("Volume", "Function"):
         bare = re.sub(r"(?m)^  provider: \w+\n", "", document)
         return bare.replace("\nspec:\n", f"\nspec:\n  {where}\n")
+    if kind[1] not in ("BatchJob", "Sweep", "TrainingRun"):
+        return document
     return document.replace("\nspec:\n", f"\nspec:\n  placement: {{{where}}}\n")
 
 
