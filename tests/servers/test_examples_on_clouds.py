@@ -32,6 +32,7 @@ WORK = (
     "job/chunks",
     "job/factorials",
     "job/embed",
+    "job/placed",
     "sweep/grid",
     "sweep/digits",
     "sweep/cartpole",
@@ -162,7 +163,9 @@ def placed(target: Path, provider: str, *, functions: bool) -> Path:
             path.unlink()
             continue
         documents = re.split(r"(?m)^---\n", path.read_text("utf-8"))
-        text = "---\n".join(_placed(document, provider) for document in documents)
+        # A Provider object is about one place; the others are run at each.
+        elsewhere = [one for one in documents if not re.search(r"(?m)^kind: Provider$", one)]
+        text = "---\n".join(_placed(document, provider) for document in elsewhere)
         for long, short in SHORTER.items():
             text = text.replace(long, short)
         path.write_text(text, "utf-8")
@@ -178,6 +181,7 @@ def _placed(document: str, provider: str) -> str:
         return bare.replace("\nspec:\n", f"\nspec:\n  {where}\n")
     if kind[1] not in ("BatchJob", "Sweep", "TrainingRun"):
         return document
+    document = re.sub(r"(?m)^  placement:.*\n(?:    .*\n)*", "", document)
     return document.replace("\nspec:\n", f"\nspec:\n  placement: {{{where}}}\n")
 
 
