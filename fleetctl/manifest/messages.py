@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, shortened, value_text
-from fleetctl.manifest.words import HINTS, NOT_YET_FIELDS, listed, meant
+from fleetctl.manifest.words import HINTS, MAPPING_HINTS, NOT_YET_FIELDS, listed, meant
 
 FINDINGS_MAX = 1000  # of one block; more than these nobody reads, and each takes half a KiB
 
@@ -112,7 +112,7 @@ def suggestion(word: str, known: list[str]) -> str:
         return f"did you mean `{near}`?"
     if len(known) <= FIELDS_LISTED_MAX:
         return f"known here: {listed(known)}"
-    return "known here: " + listed(known[:FIELDS_LISTED_MAX], last="") + ", ..."
+    return "known here: " + ", ".join(f"`{name}`" for name in known[:FIELDS_LISTED_MAX]) + ", ..."
 
 
 def _field_names(model: type[BaseModel] | None) -> list[str]:
@@ -233,10 +233,17 @@ def _value_hint(detail: ErrorDetails, path: Path, value: Any) -> str:
             return "write a list such as `[python, train.py]`; for shell text use `script`"
         case "tuple_type" | "list_type" if isinstance(value, str):
             return f"write a list: `[{shortened(value)}]`"
+        case "model_type" | "model_attributes_type" | "dict_type" if path[-1:]:
+            return MAPPING_HINTS.get(_field(path), "")
         case "literal_error" if isinstance(value, str):
             near = meant(value, _choices(detail))
             return f"did you mean `{near}`?" if near else ""
     return ""
+
+
+def _field(path: Path) -> str:
+    """The field that a path ends in; of an entry of a list, the list's."""
+    return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
 def _reads_as(sort: str, text: str) -> bool:

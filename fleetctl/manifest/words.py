@@ -22,6 +22,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "commit": ("ref",),
     "concurrency": ("parallelism",),
     "container": ("image",),
+    "concurrencyLimit": ("maxContainers",),
+    "containerIdleTimeout": ("scaledownSeconds",),
     "containers": ("template",),
     "context": ("path",),
     "count": ("trials", "completions"),
@@ -47,6 +49,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "ignore": ("exclude",),
     "inputs": ("items",),
     "instances": ("nodes", "parallelism"),
+    "keepWarm": ("minContainers",),
     "localDir": ("path",),
     "maxFailedTrialCount": ("maxFailedIndexes",),
     "maxFailedTrials": ("maxFailedIndexes",),
@@ -118,6 +121,21 @@ NOT_YET_KINDS = frozenset({"Pool", "Queue", "Source"})
 HINTS = {
     "data": "a manifest holds no values of secrets; see `fromEnv` and `fromFile`",
     "stringData": "a manifest holds no values of secrets; see `fromEnv` and `fromFile`",
+}
+
+# What to write where a mapping is wanted and something shorter was given.
+MAPPING_HINTS = {
+    "anyOf": "write an entry as `{provider: NAME}`",
+    "budget": "write `{maxCost: 25}`",
+    "cache": "write `{policy: Never}` to turn it off",
+    "checkpoint": "write `{path: /ckpt}`",
+    "image": 'write a reference, or what to install: `{python: "3.12", pip: [numpy]}`',
+    "limits": "write `{maxConcurrent: 10}`",
+    "ordered": "write an entry as `{provider: NAME}`",
+    "placement": "write `{provider: NAME}`",
+    "selector": "write labels: `{team: vision}`",
+    "spillOver": "write `{afterSeconds: 30}`; leave it out for the default",
+    "tasks": "write `items: [...]` in it",
 }
 
 SYNONYMOUS_KINDS = {

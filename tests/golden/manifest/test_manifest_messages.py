@@ -6,6 +6,7 @@ answers, which are then to be read before they are committed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import Document, ManifestErrors, load
+from specs.kinds import KINDS
 
 CASES = Path(__file__).with_name("refused.txt")
-CASES_MIN = 60
+CASES_MIN = 200
+WHERE = re.compile(r"^error: job\.yaml(:[0-9]+:[0-9]+)?: ")
 TITLE, SAYS = "=== ", "--- says"
 
 
@@ -59,6 +62,25 @@ def test_there_are_enough_cases_and_each_is_refused() -> None:
     assert len(found) >= CASES_MIN
     assert len({case.title for case in found}) == len(found)
     assert [case.title for case in found if not case.says.startswith("error: ")] == []
+
+
+def test_each_answer_says_where_and_what_and_at_most_one_hint() -> None:
+    wrong = []
+    for case in cases():
+        before = ""
+        for line in case.says.splitlines():
+            told = WHERE.sub("", line)
+            wrong += [line] * (not line.startswith(("error: job.yaml:", "hint: ")))
+            wrong += [line] * (told.endswith(".") and not told.endswith("..."))
+            wrong += [line] * (line.startswith("hint: ") and before.startswith("hint: "))
+            wrong += [line] * (told.count("`") % 2)
+            before = line
+    assert wrong == []
+
+
+def test_the_cases_cover_every_kind() -> None:
+    written = CASES.read_text(encoding="utf-8")
+    assert [kind for kind in KINDS if f"kind: {kind}\n" not in written] == []
 
 
 def _fill_in() -> None:
