@@ -106,7 +106,11 @@ def strays_of(provider: str, home: Path) -> Strays:
 def entering(provider: str, home: Path) -> Entering:
     """The way into sandboxes of a provider. Raises Refused where there is none."""
     if provider not in ENTERING:
-        raise Refused(f"sandboxes on provider `{provider}` cannot be entered")
+        known = ", ".join(f"`{name}`" for name in sorted(ENTERING))
+        raise Refused(
+            f"sandboxes on provider `{provider}` cannot be entered",
+            hint=f"those on {known} can",
+        )
     module, _, name = ENTERING[provider].partition(":")
     return cast(Entering, getattr(import_module(module), name)(home))
 

@@ -69,7 +69,10 @@ def refuse_above(most_usd: float, found: Report) -> None:
             hint="set template.timeoutSeconds, and place it where prices are known",
         )
     if high_usd > most_usd:
-        raise Refused(f"this may cost ${high_usd:,.2f}, more than --max-cost ${most_usd:,.2f}")
+        raise Refused(
+            f"this may cost ${high_usd:,.2f}, more than --max-cost ${most_usd:,.2f}",
+            hint="`fleetctl plan -f` shows what costs how much; nothing was changed",
+        )
 
 
 def _nobody(run: str) -> None:

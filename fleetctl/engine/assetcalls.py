@@ -55,7 +55,10 @@ def _calls(
         having = [name for name, it in sorted(providers.items()) if it.contract.functions]
         return [(name, partial(providers[name].remove_function, action.name)) for name in having]
     if action.provider not in providers:
-        raise Refused(f"provider `{action.provider}` is not built in")
+        known = ", ".join(f"`{name}`" for name in sorted(providers))
+        raise Refused(
+            f"provider `{action.provider}` is not built in", hint=f"there is {known or 'none'}"
+        )
     backend = providers[action.provider]
     match action:
         case EnsureVolume():

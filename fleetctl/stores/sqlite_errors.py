@@ -57,7 +57,7 @@ def explain(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> Stor
                 f"`{path}` cannot be opened for writing",
                 hint="check the owner and the permissions of the file and of its directory",
             )
-    return StoreError(f"the store `{path}` could not carry out a request")
+    return StoreError(f"the store `{path}` could not carry out a request", hint="fleetctl doctor")
 
 
 def damaged(path: Path | str, finding: str) -> StoreError:

@@ -106,7 +106,9 @@ class Session:
 
     def _begin(self) -> None:
         if self._inside:
-            raise StoreError("a transaction was begun inside another one")
+            raise StoreError(
+                "a transaction was begun inside another one", hint="this is a bug of fleetctl"
+            )
         if self._ended_because is not None:
             raise self._ended_because
         try:
@@ -184,7 +186,7 @@ class Session:
         self._ended_because = reason
 
     def close(self) -> None:
-        self.end(StoreError(f"the store `{self._path}` is closed"))
+        self.end(StoreError(f"the store `{self._path}` is closed", hint="open it again"))
         self._events.close()
         self.state.close()
 

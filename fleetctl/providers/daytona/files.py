@@ -146,7 +146,8 @@ async def _run(helper: daytona.AsyncSandbox, command: str, volume: str, path: st
     if answer.exit_code == NOTHING:
         raise _missing(volume, path)
     if answer.exit_code:
-        raise Refused(f"volume/{volume}: {' '.join(answer.result.split())[-300:]}")
+        said = " ".join(answer.result.split())[-300:]
+        raise Refused(f"volume/{volume}: {said}", hint=f"fleetctl ls volume/{volume}")
     return answer.result
 
 
@@ -155,7 +156,9 @@ async def _download(helper: daytona.AsyncSandbox, volume: str, one: Copy) -> Non
     from daytona.common.errors import DaytonaFileNotFoundError
 
     if one.local.is_dir():
-        raise Refused(f"`{one.local}` is a directory, and a file would replace it")
+        raise Refused(
+            f"`{one.local}` is a directory, and a file would replace it", hint="name another place"
+        )
     temporary = one.local.with_name(f".{one.local.name}.{os.getpid()}.part")
     try:
         async with asking(f"volume/{volume} cannot be read", deadline_s=TRANSFER_S):

@@ -157,7 +157,10 @@ async def _stands(client: daytona.AsyncDaytona, name: str) -> bool:
                     if state in _FAILED and name.startswith(PREFIX):
                         await client.snapshot.delete(found)
                     elif state in _FAILED:
-                        raise Refused(f"snapshot `{name}` is broken: {found.error_reason}")
+                        raise Refused(
+                            f"snapshot `{name}` is broken: {found.error_reason}",
+                            hint="make it anew at app.daytona.io/dashboard/snapshots",
+                        )
             except Exception as error:
                 if is_not_found(error):
                     return False

@@ -184,7 +184,10 @@ async def _make_directory(sandbox: daytona.AsyncSandbox, path: str) -> None:
     async with asking(f"`{path}` cannot be made in the sandbox", deadline_s=CALL_S):
         answer = await sandbox.process.exec(f"mkdir -p {shlex.quote(path)} 2>&1")
     if answer.exit_code:
-        raise Refused(f"`{path}` cannot be made in the sandbox: {answer.result.strip()}")
+        raise Refused(
+            f"`{path}` cannot be made in the sandbox: {answer.result.strip()}",
+            hint="name a directory that the sandbox's user may make",
+        )
 
 
 async def end(sandbox: daytona.AsyncSandbox) -> None:

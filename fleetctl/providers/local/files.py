@@ -93,7 +93,10 @@ def _inside(top: Path, path: str) -> Path:
     real = os.path.realpath(top / path)
     base = os.path.realpath(top)
     if real != base and not real.startswith(base + os.sep):
-        raise Refused(f"`{path}` is a link that leads out of the volume")
+        raise Refused(
+            f"`{path}` is a link that leads out of the volume",
+            hint="name what it leads to, or remove the link",
+        )
     return Path(real)
 
 
@@ -108,7 +111,10 @@ def _copy(source: Path, target: Path, tell: Tell, *, make_parent: bool = False) 
     if make_parent:
         target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():
-        raise Refused(f"`{target.name}` is a directory, and a file would replace it")
+        raise Refused(
+            f"`{target.name}` is a directory, and a file would replace it",
+            hint="name another place",
+        )
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with source.open("rb") as reader, temporary.open("wb") as writer:

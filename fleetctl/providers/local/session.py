@@ -177,7 +177,10 @@ def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python
     """What the guard is told, over a pipe; it holds no secrets. Raises Refused."""
     tier = os.environ.get("FLEETCTL_LOCAL_TIER", "auto")
     if tier not in TIERS:
-        raise Refused(f"FLEETCTL_LOCAL_TIER is `{tier}`; it must be one of {', '.join(TIERS)}")
+        raise Refused(
+            f"FLEETCTL_LOCAL_TIER is `{tier}`; it must be one of {', '.join(TIERS)}",
+            hint="unset it to use the best tier that this machine has",
+        )
     path = os.pathsep.join([str(Path(python.python).parent), os.environ.get("PATH", os.defpath)])
     number = int.from_bytes(os.urandom(8), "big") % (procs.KEEPERS - 1) + 1
     return {

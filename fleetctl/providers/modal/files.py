@@ -106,7 +106,9 @@ class ModalFiles:
 async def _download(found: modal.Volume, volume: str, one: Copy, tell: Tell) -> None:
     """Beside its place first, then renamed."""
     if one.local.is_dir():
-        raise Refused(f"`{one.local}` is a directory, and a file would replace it")
+        raise Refused(
+            f"`{one.local}` is a directory, and a file would replace it", hint="name another place"
+        )
     temporary = one.local.with_name(f".{one.local.name}.{os.getpid()}.part")
     try:
         async with asking(f"volume/{volume} cannot be read", deadline_s=TRANSFER_S):

@@ -127,7 +127,9 @@ async def _build(app: modal.App, recipe: Recipe, log: Path) -> modal.Image:
             except ImageBuildError as error:
                 raise _build_failure(error, written) from error
             except NotFoundError as error:
-                raise Refused(f"the image cannot be built: {words(error)}") from error
+                raise Refused(
+                    f"the image cannot be built: {words(error)}", hint="change the template's image"
+                ) from error
         written.settle(f"[fleetctl: {recipe.told}: built before, nothing to do]\n")
     return image
 

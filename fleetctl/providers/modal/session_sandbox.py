@@ -194,7 +194,10 @@ async def _command(sandbox: modal.Sandbox, argv: list[str]) -> None:
         code = await process.wait.aio()
     if code:
         last = " ".join(said.split())[-LAST_WORDS_CHARACTERS:]
-        raise Refused(f"`{argv[0]}` failed in the sandbox with exit code {code}: {last}")
+        raise Refused(
+            f"`{argv[0]}` failed in the sandbox with exit code {code}: {last}",
+            hint="check the repository, its ref, and the secret with its token",
+        )
 
 
 @contextlib.asynccontextmanager
