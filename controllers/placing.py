@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from controllers.budget import usd
+
 HOUR_S = 3600
 USD_PER_S_SLACK = 1e-12
 
@@ -138,7 +140,7 @@ def spill_reason(reason: str) -> str | None:
 
 def per_hour(usd_per_s: float | None) -> str:
     """A price as people read it."""
-    return "an unknown price" if usd_per_s is None else f"${usd_per_s * HOUR_S:,.4g}/h"
+    return "an unknown price" if usd_per_s is None else f"{usd(usd_per_s * HOUR_S)}/h"
 
 
 def _unfit(candidate: Candidate, offer: Offer | None) -> str:

@@ -87,14 +87,14 @@ def _creates(seen: View, _now_s: float) -> str:
 
 
 def _spend(seen: View, _now_s: float) -> str:
-    """`1.20/2.00` in USD an hour; `+3?` for so many sandboxes of unknown price."""
+    """`$1.20/$2.00` an hour; `+3?` for so many sandboxes of unknown price."""
     spend = seen.map("spend")
     most = mapping(seen.spec().get("breaker")).get("maxSpendPerHour")
     now, unpriced = spend.get("usdPerHour", 0.0), spend.get("unpriced")
     return (
-        (f"{now:.2f}" if isinstance(now, (int, float)) else NONE)
+        (usd(now) if isinstance(now, (int, float)) else NONE)
         + (f"+{scalar(unpriced)}?" if unpriced else "")
-        + (f"/{most:.2f}" if isinstance(most, (int, float)) else "")
+        + (f"/{usd(most)}" if isinstance(most, (int, float)) else "")
     )
 
 

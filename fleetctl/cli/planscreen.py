@@ -18,6 +18,8 @@ WORDS = {
     Verb.DESTROY: "destroy",
 }
 FIELDS_SHOWN_MAX = 20
+# Said once for all lines that follow, and as wide as the widest of them.
+HEADING = {word: f"  {word:<8}" for word in ("Cost", "Time", "Budget", "")}
 UNKNOWN = "unknown"
 
 
@@ -32,10 +34,8 @@ def show(found: Report, screen: Screen, *, saved: str) -> None:
             _placement(it, it.work, screen)
     if any(it.work is not None for it in changing):
         screen.data("")
-        screen.table((), _bill(found, changing))
-        for it in changing:
-            for cap in it.work.caps if it.work is not None else ():
-                screen.data(f"  Budget  {safe(it.change.key)}: {safe(cap.sentence)}")
+        for block in (_bill(found, changing), _times(changing), _budgets(changing)):
+            screen.table((), block)
     screen.data("")
     screen.data(_counts(found, saved))
 
@@ -98,7 +98,7 @@ def _placement(it: ObjectPlan, work: Work, screen: Screen) -> None:
 def _place(rank: int, place: Place, work: Work) -> list[str]:
     judged = place.judged
     mark = str(rank) if judged.fits else "-"
-    price = UNKNOWN if judged.usd_per_s is None else f"{judged.usd_per_s * HOUR_S:,.4g}"
+    price = UNKNOWN if judged.usd_per_s is None else usd(judged.usd_per_s * HOUR_S)
     if not judged.fits:
         return [f"  {mark} {safe(judged.provider)}", "-", "-", "-", "-", "-", safe(judged.why)]
     return [
@@ -116,14 +116,26 @@ def _bill(found: Report, changing: list[ObjectPlan]) -> Iterator[list[str]]:
     works = [it.work for it in changing if it.work is not None]
     unpriced = sum(work.unpriced for work in works)
     why = f" ({plural(unpriced, 'past run')} without a known price)" if unpriced else ""
-    yield ["  Cost", f"this apply {ranged(found.now)}", f"in total {ranged(found.total)}{why}"]
-    for it in changing:
-        if it.work is not None and it.work.lasts is not None:
-            yield ["  Time", f"{_time(it.work)}", f"{safe(it.change.key)}: {it.work.lasts.basis}"]
     rates = [work.rate_usd_per_s for work in works]
     known = [rate for rate in rates if rate is not None]
     rate = f"{usd(sum(known) * HOUR_S)}/h" if len(known) == len(rates) else UNKNOWN
-    yield ["  Rate", f"at most {rate}"]
+    total = f"in total {ranged(found.total)}{why}"
+    yield [f"{HEADING['Cost']}this apply {ranged(found.now)}", total, f"rate at most {rate}"]
+
+
+def _times(changing: list[ObjectPlan]) -> Iterator[list[str]]:
+    timed = [it for it in changing if it.work is not None and it.work.lasts is not None]
+    for number, it in enumerate(timed):
+        assert it.work is not None and it.work.lasts is not None
+        heading = HEADING["Time" if number == 0 else ""]
+        yield [heading + safe(it.change.key), _time(it.work), it.work.lasts.basis]
+
+
+def _budgets(changing: list[ObjectPlan]) -> Iterator[list[str]]:
+    capped = [(it, cap) for it in changing if it.work is not None for cap in it.work.caps]
+    for number, (it, cap) in enumerate(capped):
+        heading = HEADING["Budget" if number == 0 else ""]
+        yield [heading + safe(it.change.key), safe(cap.sentence)]
 
 
 def _time(work: Work) -> str:

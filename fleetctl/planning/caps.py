@@ -36,16 +36,19 @@ class Cap:
         left_usd = self.max_usd - self.used_usd
         if self.high_usd is not None and self.high_usd <= left_usd:
             return f"this apply fits (at most {usd(self.high_usd)})"
+        left = f"{usd(max(0.0, left_usd))} left"
         then = {
-            "Suspend": "no more starts then",
-            "Cancel": "it fails then",
-            "Warn": "it only warns then",
+            "Suspend": "it {} stop at the cap",
+            "Cancel": "it {} fail at the cap",
+            "Warn": "it {} go beyond the cap, with a warning",
         }[self.on_exceeded]
-        if self.expected_usd is None:
-            return f"nobody knows whether this apply fits, and if not: {then}"
-        if self.expected_usd <= left_usd:
-            return f"this apply probably fits, and if not: {then}"
-        return f"this apply exceeds it by about {usd(self.expected_usd - left_usd)}; {then}"
+        may, will = then.format("may"), then.format("will probably")
+        if self.expected_usd is not None and self.expected_usd > left_usd:
+            return f"about {usd(self.expected_usd)} against {left}: {will}"
+        if self.high_usd is None:
+            return f"nothing bounds this apply, {left}: {may}"
+        likely = "" if self.expected_usd is None else f"probably {usd(self.expected_usd)}, "
+        return f"{likely}at most {usd(self.high_usd)} against {left}: {may}"
 
 
 def caps_of(

@@ -45,8 +45,8 @@ def test_a_full_one_runs_over_to_the_next_and_says_why() -> None:
 def test_any_of_takes_the_cheapest_known_price_and_unknown_ones_last() -> None:
     assert ranks(CHEAPEST, OFFERS) == ["modal", "daytona", "local"]
     assert whys(CHEAPEST, OFFERS) == {
-        "modal": "cheapest at $0.4/h",
-        "daytona": "$0.5/h is not cheaper than `modal`",
+        "modal": "cheapest at $0.40/h",
+        "daytona": "$0.50/h is not cheaper than `modal`",
         "local": "an unknown price is not cheaper than `modal`",
     }
 
@@ -64,7 +64,7 @@ def test_what_can_never_fit_loses_with_a_sentence() -> None:
     assert [it.why for it in judged] == [
         "no provider `daytona` is built in",
         "it has no GPU `B300`",
-        "$3.6/h is above its maxPricePerHour of $1/h",
+        "$3.60/h is above its maxPricePerHour of $1.00/h",
     ]
 
 
@@ -80,7 +80,7 @@ def test_a_breaker_lets_start_what_stays_below_it() -> None:
     assert winners(only, OFFERS, spare) == ["modal"]
     less = {"modal": Vacancy(spare_usd_per_s=0.3 / HOUR_S, breaker="maxSpendPerHour $2/h")}
     assert winners(only, OFFERS, less) == []
-    assert whys(only, OFFERS, less)["modal"] == "$0.4/h more would exceed maxSpendPerHour $2/h"
+    assert whys(only, OFFERS, less)["modal"] == "$0.40/h more would exceed maxSpendPerHour $2/h"
 
 
 def test_an_unknown_price_does_not_start_under_a_breaker_and_says_why() -> None:

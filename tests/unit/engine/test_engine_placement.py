@@ -136,7 +136,7 @@ async def test_a_breaker_keeps_live_spend_at_or_below_it() -> None:
         seen = world.status("local")
         assert seen["spend"] == {"usdPerHour": 1.2, "unpriced": 0}
         assert seen["slots"] == {"used": 3, "limit": None}
-        assert "would exceed maxSpendPerHour of $1.2/h" in world.status("a")["waitingOn"][0]
+        assert "would exceed maxSpendPerHour of $1.20/h" in world.status("a")["waitingOn"][0]
         world.local.finish(0)
         await world.settle()
         assert working(world) == {"local": 3}
@@ -170,7 +170,7 @@ async def test_a_price_above_the_greatest_one_is_no_place() -> None:
         await world.apply("BatchJob", "a", tasks(2, placement=dear))
         assert working(world) == {"local": 2}
         placed = world.runs("a")[0].placed
-        assert "$2/h is above its maxPricePerHour of $1/h" in placed
+        assert "$2.00/h is above its maxPricePerHour of $1.00/h" in placed
 
 
 async def test_where_no_candidate_can_ever_fit_the_object_says_why_of_each() -> None:
