@@ -59,7 +59,7 @@ def status_of(
         "notCached": wish.uncached,
         "retries": history.retries,
         "infraFailures": history.infra_failures,
-        "cost": _cost(history),
+        "cost": _cost(history) | (wish.estimate.status() if wish.estimate is not None else {}),
         "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),

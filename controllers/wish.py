@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controllers.budget import Purse
+from controllers.estimate import Estimate
 from controllers.kind import Controller, Policy
 from controllers.placing import Offer, Vacancy
 from controllers.plan import TERMINAL_PHASES, Phase, Shortage
@@ -71,6 +72,7 @@ class Wish:
     uncached: str = ""  # why no result is used again, or empty
     swept: bool = False  # all that its runs left at providers, logs too, is freed
     purse: Purse = field(default_factory=Purse)  # what the pass may spend; taken from as it decides
+    estimate: Estimate | None = None  # of the whole, when its spec was applied
 
 
 def deadline_at_s(policy: Policy, prior: Prior, generation: int, now_s: float) -> float | None:

@@ -18,6 +18,7 @@ from fleetctl.cli.files import documents_of
 from fleetctl.cli.flags import Parser, duration_s, money, one_of
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
+from fleetctl.cli.view import mapping
 from fleetctl.errors import UsageError
 from fleetctl.home import home
 from specs.kinds import KINDS
@@ -241,7 +242,7 @@ def _answered(place: Path, request: dict[str, object]) -> dict[str, object]:
 
 
 def show(
-    results: Iterable[Mapping[str, object]],
+    results: Sequence[Mapping[str, object]],
     reply: Mapping[str, object],
     screen: Screen,
     *,
@@ -251,7 +252,12 @@ def show(
     for result in results:
         said = f"{safe(str(result.get('key', '')))} {safe(str(result.get('outcome', '')))}{dry}"
         rows.append([said, safe(str(result.get("message") or ""))])
-    screen.table((), rows)
+    told = mapping(reply.get("forecasts"))
+    for result, line in zip(results, screen.table_lines((), rows), strict=True):
+        screen.data(line)
+        lines = told.get(str(result.get("key")))
+        for text in lines if isinstance(lines, list) else ():
+            screen.data(f"  {safe(str(text))}")
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(safe(str(warning)))

@@ -95,13 +95,15 @@ def difference(change: Change) -> Iterator[str]:
 
 def _text(resource: Resource) -> list[str]:
     """The canonical YAML of what a person may change. Secrets are references here, never values."""
+    from fleetctl.engine.notes import ESTIMATE
     from fleetctl.manifest.emit import to_yaml
 
     shown: dict[str, object] = {}
     if resource.labels:
         shown["labels"] = dict(sorted(resource.labels.items()))
-    if resource.annotations:
-        shown["annotations"] = dict(sorted(resource.annotations.items()))
+    notes = {key: text for key, text in resource.annotations.items() if key != ESTIMATE}
+    if notes:
+        shown["annotations"] = dict(sorted(notes.items()))
     shown["spec"] = json.loads(resource.spec)
     return to_yaml(shown).splitlines()
 

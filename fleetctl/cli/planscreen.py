@@ -157,9 +157,14 @@ def ranged(cost: Cost) -> str:
     if cost.expected is None:
         least = f", at least {usd(cost.low)}" if cost.low else ""
         return figure(cost) + least
-    if cost.high is None or cost.high == cost.low:
-        return usd(cost.expected)
-    return f"{usd(cost.expected)} (range {usd(cost.low)}-{usd(cost.high)})"
+    return f"{usd(cost.expected)} ({span(cost)})" if span(cost) else usd(cost.expected)
+
+
+def span(cost: Cost) -> str:
+    """`range $4.80-$8.90`, or nothing where there is none."""
+    if cost.expected is None or cost.high is None or cost.high == cost.low:
+        return ""
+    return f"range {usd(cost.low)}-{usd(cost.high)}"
 
 
 def _counts(found: Report, saved: str) -> str:

@@ -149,7 +149,7 @@ class Screen:
 
     def table_lines(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         """The lines of such a table, for who prints them in a way of its own."""
-        lines = [header, *rows]
+        lines = [header, *rows] if header else rows
         return self._aligned(lines, _column_widths(lines, ()))
 
     def _aligned(self, lines: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:

@@ -14,6 +14,8 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,11 @@ from fleetctl.home import CONTROLLER, SOCKET
 
 if TYPE_CHECKING:
     from fleetctl.engine.api import Api
+    from fleetctl.engine.applying import Order
+    from fleetctl.engine.forecasts import Forecast
     from fleetctl.engine.loop import Engine
+    from fleetctl.manifest import Manifest
+    from fleetctl.providers.base import Backend
     from fleetctl.stores.base import Store
 
 log = logging.getLogger("fleetctl.serve")
@@ -67,7 +73,7 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, engine.stop)
-    api = Api(engine, secrets, shutdown=engine.stop)
+    api = Api(engine, secrets, shutdown=engine.stop, forecaster=partial(_forecast, home, providers))
     listener = _listen(home)
     server = await api.serve(listener)
     watch = asyncio.ensure_future(_idle(engine, api, idle_exit_s))
@@ -82,6 +88,15 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
         _remove(home)
         for provider in providers.values():
             await provider.close()
+
+
+def _forecast(
+    home: Path, providers: Mapping[str, Backend], manifests: Sequence[Manifest], order: Order
+) -> Mapping[str, Forecast]:
+    """Loads the planner with the first work that costs money: most controllers never need it."""
+    from fleetctl.cli.forecasting import forecast
+
+    return forecast(home, providers, manifests, order)
 
 
 def _calm_collector() -> None:

@@ -19,7 +19,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import applying, consent, wishes
+from fleetctl.engine.applying import Order
 from fleetctl.engine.consent import NeedsConsent
+from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.loop import Engine
 from fleetctl.engine.orders import approved_in, expect, order_of, parallelism_of
@@ -45,14 +47,22 @@ Request = Mapping[str, object]
 
 
 class Api:
-    """shutdown: called once when a client asks the controller to end."""
+    """shutdown: called once when a client asks the controller to end. forecaster: None = nothing
+    is said of costs.
+    """
 
     def __init__(
-        self, engine: Engine, secrets: SecretValues, *, shutdown: Callable[[], None]
+        self,
+        engine: Engine,
+        secrets: SecretValues,
+        *,
+        shutdown: Callable[[], None],
+        forecaster: Forecaster | None = None,
     ) -> None:
         self._engine = engine
         self._secrets = secrets
         self._shutdown = shutdown
+        self._forecaster = forecaster
         self.last_request_at_s = engine.clock.now_s()
         self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
             "ping": self._ping,
@@ -133,28 +143,42 @@ class Api:
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
+        order, forecasts = await self._prepared(request, manifests)
+        results = self._carry_out(request, manifests, values, order, forecasts)
+        said = {key: list(found.lines) for key, found in forecasts.items() if found.lines}
+        reply: Reply = {"ok": True, "results": results, "warnings": _warnings(manifests)}
+        return {**reply, "forecasts": said} if said else reply
+
+    async def _prepared(
+        self, request: Request, manifests: list[Manifest]
+    ) -> tuple[Order, Mapping[str, Forecast]]:
+        """How to apply them and what that will cost: all that takes its time, found out before the
+        change itself, which waits for nothing.
+        """
+        engine = self._engine
         revisions = await asyncio.to_thread(applying.revisions_of, manifests)
-        results = self._carry_out(request, manifests, values, revisions)
-        return {"ok": True, "results": results, "warnings": _warnings(manifests)}
+        order = replace(
+            order_of(request), parallelism=parallelism_of(engine.providers), revisions=revisions
+        )
+        forecaster = self._forecaster
+        if forecaster is None or not may_cost(manifests, engine.providers, engine.market.said):
+            return order, {}
+        return order, await asyncio.to_thread(forecaster, manifests, order)
 
     def _carry_out(
         self,
         request: Request,
         manifests: list[Manifest],
         values: Mapping[str, str],
-        revisions: Mapping[str, str],
+        order: Order,
+        forecasts: Mapping[str, Forecast],
     ) -> list[Mapping[str, str]]:
         """Store what the request wishes for, unless it is a dry run; only then the values of
         secrets are taken over. Raises NeedsConsent.
         """
         engine = self._engine
         now_s = engine.clock.now_s()
-        order = replace(
-            order_of(request),
-            parallelism=parallelism_of(engine.providers),
-            revisions=revisions,
-        )
-        changes = applying.propose(engine.store, manifests, order, now_s)
+        changes = noted(applying.propose(engine.store, manifests, order, now_s), forecasts)
         expect(request, engine.store, changes)
         if request.get("dryRun"):
             return applying.outcomes_of(changes)
@@ -220,10 +244,11 @@ class Api:
         fields = [str(field) for field in _list(request, "fields")]
         draft = manifest_with(self._engine.store, *key, fields)
         self._check_providers([draft])
-        revisions = await asyncio.to_thread(applying.revisions_of, [draft])
+        order, forecasts = await self._prepared(request, [draft])
         # Read again: somebody else may have changed the object meanwhile.
         manifest = manifest_with(self._engine.store, *key, fields)
-        return {"ok": True, "results": self._carry_out(request, [manifest], {}, revisions)}
+        results = self._carry_out(request, [manifest], {}, order, forecasts)
+        return {"ok": True, "results": results}
 
     async def _end(self, request: Request) -> Reply:  # noqa: ARG002
         asyncio.get_running_loop().call_soon(self._shutdown)

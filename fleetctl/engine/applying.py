@@ -18,7 +18,7 @@ from controllers.impact import Impact, impact
 from controllers.kinds import CONTROLLERS
 from controllers.model import Resource, RunState
 from fleetctl.engine.caching import contents_of, lookup
-from fleetctl.engine.notes import RETRIED, REVISION
+from fleetctl.engine.notes import NOTES, REVISION
 from fleetctl.engine.pruning import APPLYSET, Pruning, pruned
 from fleetctl.engine.track import Track, load, track_of
 from fleetctl.errors import Conflict
@@ -39,7 +39,6 @@ NAMED_BY = (
 )
 CREATED, CONFIGURED, UNCHANGED, PRUNED = "created", "configured", "unchanged", "pruned"
 FIELDS_SHOWN_MAX = 6
-_NOTES = (RETRIED, REVISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ def differences(before: Resource, after: Resource) -> list[FieldChange]:
 
 def _written(resource: Resource) -> dict[str, str]:
     """The annotations that a person wrote."""
-    return {key: text for key, text in resource.annotations.items() if key not in _NOTES}
+    return {key: text for key, text in resource.annotations.items() if key not in NOTES}
 
 
 def _wish(manifest: Manifest, order: Order, known: Resource | None, now_s: float) -> Resource:
@@ -206,7 +205,7 @@ def _wish(manifest: Manifest, order: Order, known: Resource | None, now_s: float
 def _annotations(manifest: Manifest, order: Order, known: Resource | None) -> dict[str, str]:
     """The manifest's own, and what we noted on the object ourselves."""
     before = known.annotations if known is not None else {}
-    noted = {key: before[key] for key in _NOTES if key in before}
+    noted = {key: before[key] for key in NOTES if key in before}
     # Runs of the same template go on with the copy of its source that was taken for it.
     if known is None or not _same_template(known.spec, manifest):
         noted.pop(REVISION, "")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from fleetctl.engine.applying import Change, Order
+from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.pruning import Pruning
 from fleetctl.errors import Conflict, UsageError
 from fleetctl.providers.base import Backend
@@ -98,8 +99,14 @@ def standing(change: Change) -> list[object]:
 def wished(changes: Sequence[Change]) -> dict[str, str]:
     """A digest of what each object is to become, with all that its manifest reads in."""
     return {
-        it.key: _digest([it.after.spec, it.after.labels, it.after.annotations]) for it in changes
+        it.key: _digest([it.after.spec, it.after.labels, _told(it.after.annotations)])
+        for it in changes
     }
+
+
+def _told(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Without what was reckoned: another estimate is not another wish."""
+    return {key: text for key, text in annotations.items() if key != ESTIMATE}
 
 
 def _digest(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from controllers.assets import AssetWish, reconcile_asset
 from controllers.cache import Comparable
+from controllers.estimate import estimate_of
 from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Resource, Run, RunState
@@ -37,6 +38,7 @@ from fleetctl.engine.budgets import BUDGET
 from fleetctl.engine.caching import contents_of, fixed, lookup, take_over
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.names import run_name
+from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.providing import provider_status, say_spills
 from fleetctl.engine.track import Call, Track, last_values, load, score_of, track_of
 from specs.common import DEFAULT_PROVIDER
@@ -192,6 +194,7 @@ class Passes:
             cached=track.cached,
             uncached=track.uncached,
             swept=track.asset.swept,
+            estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
 
     def _parallelism(self, track: Track) -> int | None:

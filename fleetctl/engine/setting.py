@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fleetctl.engine.notes import NOTES
 from fleetctl.engine.wishes import find
 from fleetctl.errors import UsageError
 from fleetctl.manifest import Manifest
@@ -47,7 +48,8 @@ def manifest_with(store: Store, kind: str, name: str, changes: Sequence[str]) ->
         wrong = next(findings(error, model, data, ("spec",)))
         said = f"{resource.key}: {path_text(wrong.subject)}{wrong.said}"
         raise UsageError(said, hint=wrong.hint) from error
-    about = Metadata(name=name, labels=resource.labels, annotations=resource.annotations)
+    written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
+    about = Metadata(name=name, labels=resource.labels, annotations=written)
     return Manifest(kind, name, about, spec, resource.key, 0)
 
 

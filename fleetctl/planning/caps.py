@@ -15,6 +15,8 @@ from controllers.model import Resource
 from fleetctl.planning.estimate import Cost
 from specs.kinds import parse_spec
 
+OWN = "its budget"
+
 
 @dataclass(frozen=True, slots=True)
 class Cap:
@@ -31,6 +33,13 @@ class Cap:
     def sentence(self) -> str:
         known = f"{usd(self.used_usd)} of {usd(self.max_usd)} used"
         return f"{self.owner}: {known}, {self._rest()}"
+
+    @property
+    def short(self) -> str:
+        """`cap $25.00` of the object's own, else what is left of a Budget."""
+        if self.owner == OWN:
+            return f"cap {usd(self.max_usd)}"
+        return f"{self.owner} {usd(max(0.0, self.max_usd - self.used_usd))} left"
 
     def _rest(self) -> str:
         left_usd = self.max_usd - self.used_usd
@@ -62,7 +71,7 @@ def _own(wish: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
     own = json.loads(wish.spec).get("budget")
     if own:
         then = str(own.get("onExceeded", "Suspend"))
-        yield Cap("its budget", float(own["maxCost"]), spent_usd, now.expected, now.high, then)
+        yield Cap(OWN, float(own["maxCost"]), spent_usd, now.expected, now.high, then)
 
 
 def _shared(wish: Resource, wishes: Iterable[Resource], now: Cost) -> Iterator[Cap]:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from controllers.estimate import Estimate
 from fleetctl.engine.api import Api
+from fleetctl.engine.forecasts import Forecast, Forecaster
 from fleetctl.engine.secrets import SecretValues
 from tests.unit.engine.fake_world import Fleet
 
@@ -63,7 +65,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, forecaster: Forecaster | None = None) -> AsyncIterator[Served]:
     async with Fleet() as fleet:
         place = tmp_path / "s"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -71,7 +73,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         listener.setblocking(False)
         found = Served(fleet, place)
         secrets = SecretValues(fleet.store, {})
-        server = await Api(fleet.engine, secrets, shutdown=found.ended.set).serve(listener)
+        api = Api(fleet.engine, secrets, shutdown=found.ended.set, forecaster=forecaster)
+        server = await api.serve(listener)
         try:
             yield found
         finally:
@@ -98,6 +101,55 @@ async def test_an_applied_manifest_is_stored_when_the_answer_comes(tmp_path: Pat
         assert api.fleet.names() == ["job"]
         await api.fleet.settle()
         assert api.fleet.local.working() == [0, 1]
+
+
+async def test_what_work_is_estimated_to_cost_is_told_and_stands_in_its_status(
+    tmp_path: Path,
+) -> None:
+    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), ("estimate   $6.10",))}
+    async with served(tmp_path, lambda _, __: said) as api:
+        api.fleet.local.price = 0.001
+        reply = await api.apply(JOB)
+        assert reply["forecasts"] == {"batchjob/job": ["estimate   $6.10"]}
+        await api.fleet.settle()
+        found = {"estimated": 6.1, "estimatedLow": 4.8, "estimatedHigh": 8.9}
+        assert api.fleet.status("job")["cost"].items() >= found.items()
+        await api.fleet.crash()
+        await api.fleet.settle()
+        assert api.fleet.status("job")["cost"].items() >= found.items()
+
+
+async def test_an_estimate_is_of_the_spec_that_it_was_made_for(tmp_path: Path) -> None:
+    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9))}
+    async with served(tmp_path, lambda _, __: said) as api:
+        api.fleet.local.price = 0.001
+        await api.apply(JOB)
+        said["batchjob/job"] = Forecast(Estimate(9.0, 9.0, 9.0))
+        await api.apply(JOB)
+        await api.fleet.settle()
+        assert api.fleet.status("job")["cost"]["estimated"] == 6.1
+        await api.ask("set", key="batchjob/job", fields=["completions=3"])
+        await api.fleet.settle()
+        assert api.fleet.status("job")["cost"]["estimated"] == 9.0
+        api.fleet.local.price = 0.0
+        assert (await api.apply(JOB, yes=True))["ok"]
+        await api.fleet.settle()
+        assert "estimated" not in api.fleet.status("job")["cost"]
+
+
+async def test_what_is_free_is_not_reckoned(tmp_path: Path) -> None:
+    asked: list[object] = []
+
+    def forecaster(*given: object) -> dict[str, Forecast]:
+        asked.append(given)
+        return {}
+
+    async with served(tmp_path, forecaster) as api:
+        await api.apply(JOB)
+        assert not asked
+        api.fleet.local.price = None  # nobody knows, so it is not free
+        await api.apply(JOB)
+        assert len(asked) == 1
 
 
 async def test_a_wrong_manifest_is_refused_with_its_place_and_nothing_is_stored(

@@ -16,7 +16,8 @@ def cap(expected_usd: float | None, high_usd: float | None, then: str = "Suspend
     [
         (cap(None, 12.0), "this apply fits (at most $12.00)"),
         (cap(None, 16.0), "at most $16.00 against $12.00 left: it may stop at the cap"),
-        (cap(9.5, 16.0), "probably $9.50, at most $16.00 against $12.00 left: it may stop at the cap"),
+        (cap(9.5, 16.0),
+         "probably $9.50, at most $16.00 against $12.00 left: it may stop at the cap"),
         (cap(14.0, 16.0), "about $14.00 against $12.00 left: it will probably stop at the cap"),
         (cap(None, None), "nothing bounds this apply, $12.00 left: it may stop at the cap"),
         (cap(None, 16.0, "Cancel"), "at most $16.00 against $12.00 left: it may fail at the cap"),

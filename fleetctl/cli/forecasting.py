@@ -1,0 +1,77 @@
+"""What the controller says and notes of costs when it takes an apply: the planner's own figures.
+
+Called in the controller, in a thread, through engine/forecasts.py. Reads the store as `plan` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from controllers.estimate import Estimate
+from fleetctl.cli.planscreen import figure, span
+from fleetctl.clock import SystemClock
+from fleetctl.engine.applying import Order, propose
+from fleetctl.engine.forecasts import Forecast
+from fleetctl.manifest import Manifest
+from fleetctl.planning.market import market_of
+from fleetctl.planning.planning import report
+from fleetctl.planning.report import ObjectPlan, Place, Verb, Work
+from fleetctl.providers.base import Backend
+from fleetctl.stores.readonly import open_readonly
+
+FREE_PLACE = "local"
+
+
+def forecast(
+    home: Path, providers: Mapping[str, Backend], manifests: Sequence[Manifest], order: Order
+) -> dict[str, Forecast]:
+    """By key, of all that does work and changes. Raises as the apply itself would."""
+    now_s = SystemClock().now_s()
+    with open_readonly(home) as stored:
+        changes = propose(stored, manifests, order, now_s)
+        found = report(stored, changes, market_of(stored, changes, providers), now_s)
+    return {it.change.key: _forecast(it, it.work) for it in found.objects if it.work is not None}
+
+
+def _forecast(it: ObjectPlan, work: Work) -> Forecast:
+    total = work.total
+    estimate = Estimate(total.expected, total.low, total.high)
+    told = it.verb is Verb.CREATE and not all(map(_plain, work.places))
+    return Forecast(estimate, tuple(_lines(work)) if told else ())
+
+
+def _plain(place: Place) -> bool:
+    """Here, and for nothing: what one expects where nothing else is said."""
+    return place.judged.provider == FREE_PLACE and place.judged.usd_per_s == 0.0
+
+
+def _lines(work: Work) -> Iterator[str]:
+    yield f"placement  {_placement(work)}"
+    caps = "".join(f"   {cap.short}" for cap in work.caps)
+    yield f"estimate   {_estimate(work)}{caps}"
+
+
+def _placement(work: Work) -> str:
+    """`modal L4:1 (36 slots), then local (4); not daytona: no L4 there`. Stages share places."""
+    by_name = {place.judged.provider: place for place in reversed(work.places)}
+    places = [by_name[name] for name in dict.fromkeys(it.judged.provider for it in work.places)]
+    fitting = [it for it in places if it.judged.fits]
+    said = ", then ".join(_slots(it, work.gpu) for it in fitting) or "nowhere"
+    lost = [f"not {it.judged.provider}: {it.judged.why}" for it in places if not it.judged.fits]
+    return "; ".join((said, *lost))
+
+
+def _slots(place: Place, gpu: str) -> str:
+    name = f"{place.judged.provider}{' ' if gpu else ''}{gpu}"
+    many = "slot" if place.slots == 1 else "slots"
+    return f"{name} ({place.slots:,} {many})" if place.slots else name
+
+
+def _estimate(work: Work) -> str:
+    """`$6.10  (range $4.80-$8.90; from 212 past tasks)`."""
+    basis = [span(work.now), work.lasts.basis if work.lasts is not None else ""]
+    said = "; ".join(text for text in basis if text)
+    if not said or work.now.high == 0.0:
+        return figure(work.now)
+    return f"{figure(work.now)}  ({said})"

@@ -1,0 +1,70 @@
+"""What an apply says of places and costs: of new work that is not simply local and free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from controllers.model import RunState
+from fleetctl.cli.forecasting import forecast
+from fleetctl.engine.applying import Order
+from fleetctl.engine.forecasts import Forecast
+from fleetctl.manifest import Manifest
+from fleetctl.wiring import build_providers
+from tests.unit.engine.test_engine_wishes import manifest
+from tests.unit.planning.test_planning_report import job, stored
+
+PRICED = manifest("Provider", "modal", {"prices": {"perHour": 3.6}, "limits": {"maxConcurrent": 3}})
+
+
+def told(home: Path, *manifests: Manifest) -> dict[str, Forecast]:
+    providers = build_providers(home, store_id="", notify=lambda run: None)
+    return forecast(home, providers, manifests, Order())
+
+
+def job_at(*places: dict[str, Any], **fields: Any) -> Manifest:
+    return job(8, placement={"ordered": list(places)}, timeout_s=100, **fields)
+
+
+def test_new_work_says_where_it_runs_and_what_it_costs_at_most(tmp_path: Path) -> None:
+    wish = job_at(
+        {"provider": "modal"}, {"provider": "daytona", "maxPricePerHour": 0.01},
+        {"provider": "local"}, parallelism=5, budget={"maxCost": 25},
+    )  # fmt: skip
+    found = told(tmp_path / "home", PRICED, wish)["batchjob/job"]
+    assert found.lines == (
+        "placement  modal (3 slots), then local (2 slots); "
+        "not daytona: $0.0666/h is above its maxPricePerHour of $0.0100/h",
+        "estimate   at most $0.50  (no past tasks; timeoutSeconds 100)   cap $25.00",
+    )
+    assert (found.estimate.expected_usd, round(found.estimate.high_usd or 0.0, 6)) == (None, 0.5)
+
+
+def test_the_past_tells_the_range(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    done = [(index, RunState.SUCCEEDED, 10.0 * (index + 1)) for index in range(3)]
+    stored(home, [job(3)], *done)
+    found = told(home, PRICED, job(4, name="twin"))["batchjob/twin"]
+    assert found.lines[1] == "estimate   $0.0800  (range $0.0480-$0.11; from 3 past tasks)"
+    assert round(found.estimate.expected_usd or 0.0, 6) == 0.08
+
+
+def test_a_budget_of_many_objects_says_what_is_left_of_it(tmp_path: Path) -> None:
+    team = manifest("Budget", "team", {"maxCost": 9})
+    found = told(tmp_path / "home", PRICED, team, job(2, timeout_s=100))["batchjob/job"]
+    assert found.lines[1].endswith("   budget/team $9.00 left")
+
+
+def test_plain_local_work_and_an_update_say_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    local = manifest("BatchJob", "job", {"completions": 2, "template": {"python": "pass"}})
+    assert told(home, local)["batchjob/job"].lines == ()
+    stored(home, [job(3)])
+    changed = told(home, PRICED, job(5, timeout_s=100))["batchjob/job"]
+    assert (changed.lines, changed.estimate.known) == ((), True)
+
+
+def test_work_that_nothing_bounds_says_so(tmp_path: Path) -> None:
+    found = told(tmp_path / "home", PRICED, job(2))["batchjob/job"]
+    assert found.lines[1] == "estimate   unknown  (no past tasks and no timeoutSeconds)"
+    assert not found.estimate.known

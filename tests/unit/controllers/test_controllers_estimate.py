@@ -1,0 +1,28 @@
+"""An estimate, as an apply notes it on an object and as its status shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from controllers.estimate import Estimate, estimate_of
+
+
+@pytest.mark.parametrize(
+    "estimate", [Estimate(6.1, 4.8, 8.9), Estimate(None, 0.0, 16.0), Estimate(2.0, 1.0, None)]
+)
+def test_a_note_is_read_back_as_it_was_written(estimate: Estimate) -> None:
+    assert estimate_of(estimate.note) == estimate
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["", "much", "[]", "{}", '{"usd": "6"}', '{"usd": NaN}', '{"usd": -1}', '{"high": Infinity}'],
+)
+def test_what_somebody_else_wrote_there_says_nothing(note: str) -> None:
+    assert estimate_of(note) is None
+
+
+def test_a_status_has_only_what_is_known() -> None:
+    assert Estimate(None, 0.0, 16.0).status() == {"estimatedHigh": 16.0}
+    known = {"estimated": 2.0, "estimatedLow": 1.0}
+    assert Estimate(2.0, 1.0, None).status() == known
