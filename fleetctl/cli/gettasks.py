@@ -26,7 +26,12 @@ def get_tasks(args: Namespace, reading: Reading, screen: Screen, *, attempts: bo
     if args.watch:
         return _watch(wanted, args, reading, screen, attempts=attempts)
     found = _read(seen, reading, args, attempts=attempts)
-    _show(found, seen, args.output, screen, attempts=attempts)
+    shown = _show(found, seen, args.output, screen, attempts=attempts)
+    if not shown:
+        unit = "attempt" if attempts else seen.kind.unit
+        none_yet = f"{safe(seen.key)} has started no {unit} yet"
+        no_match = f"no {unit} of {safe(seen.key)} matches `{safe(args.fields)}`"
+        screen.talk(no_match if args.fields else none_yet)
     return 0
 
 
@@ -57,7 +62,8 @@ def _read(seen: View, reading: Reading, args: Namespace, *, attempts: bool) -> I
 
 def _show(
     found: Iterable[Task], seen: View, output: str, screen: Screen, *, attempts: bool
-) -> None:
+) -> bool:
+    """False for a table without a row, of which the caller tells why."""
     now_s = SystemClock().now_s()
     if output in ("json", "yaml"):
         from fleetctl.cli.documents import write
@@ -71,8 +77,9 @@ def _show(
         from fleetctl.cli.templated import TASK_CSV, writer
 
         writer(output, TASK_CSV, screen)(task_document(one, seen.key, now_s) for one in found)
-    elif not _table(found, screen, wide=output == "wide", attempts=attempts):
-        screen.talk(f"{safe(seen.key)} has started no {seen.kind.unit} yet")
+    else:
+        return bool(_table(found, screen, wide=output == "wide", attempts=attempts))
+    return True
 
 
 def _table(

@@ -10,7 +10,7 @@ from fleetctl.cli.pace import Every
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import Supervisor
-from fleetctl.cli.tasks import Task
+from fleetctl.cli.tasks import CACHED, Task
 from fleetctl.cli.view import DELETING, View
 
 LIVE = ("Starting", "Running", "Stopping")
@@ -62,7 +62,7 @@ class Follower:
     def show_new(self, seen: View, task: Task) -> None:
         """Open the stream of a run that is new; close that of one that has ended."""
         name = task.run.name
-        if name in self._done:
+        if name in self._done or task.state == CACHED:  # which ran nothing that could print
             return
         if name not in self._open:
             self._open[name] = self._pick.stream(self._place, seen, task, self._screen)

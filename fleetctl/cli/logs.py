@@ -11,7 +11,8 @@ from fleetctl.cli.logpick import Pick, ending, pick_of
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import detached
-from fleetctl.cli.text import safe
+from fleetctl.cli.tasks import CACHED
+from fleetctl.cli.text import plural, safe
 from fleetctl.cli.view import View
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.home import home
@@ -68,14 +69,21 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> int:
-    shown = 0
+    shown = cached = 0
     for task in pick.tasks(seen, reading):
         shown += 1
+        if task.state == CACHED:
+            cached += 1
+            continue
         stream = pick.stream(place, seen, task, screen)
         stream.drain()
         stream.finish()
         if stream.empty:
             screen.talk(f"{stream.name} -- no output; {ending(task)}")
+    if cached:
+        whose = f"fleetctl get tasks {safe(seen.key)} -o wide"
+        screen.talk(f"{plural(cached, seen.kind.unit)} cached, so nothing was printed here")
+        screen.hint(f"whose results these are: {whose}")
     if not shown:
         _say_none(seen, pick, screen)
     return 0

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+from fleetctl.cli.flags import did_you_mean
 from fleetctl.cli.jsonpath import Path, find, parse_path, shown
 from fleetctl.cli.jsonpath.nodes import Field
 from fleetctl.cli.view import PARTS
@@ -24,6 +25,7 @@ SHORT = {
     "exitCode": "status.exitCode", "cost": "status.cost.actual",
     "age": "metadata.creationTimestamp",
 }  # fmt: skip
+_FIRST = ("apiVersion", "kind", *PARTS)
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -58,7 +60,7 @@ def field_terms(text: str) -> tuple[FieldTerm, ...]:
         for written, equal in (("!=", False), ("==", True), ("=", True)):
             name, found, value = part.partition(written)
             if found and name.strip():
-                terms.append(FieldTerm(_path(name), equal, value.strip()))
+                terms.append(FieldTerm(_known(name.strip()), equal, value.strip()))
                 break
         else:
             raise UsageError(
@@ -91,6 +93,20 @@ def in_order_of(
         )
     keys = [_order(values[0] if values else None) for values in found]
     return [things[number] for number in sorted(range(len(things)), key=lambda n: keys[n])]
+
+
+def _known(name: str) -> Path:
+    """Raises UsageError where no document begins so: an empty list would hide the slip. Below that
+    a field may come and go.
+    """
+    path = _path(name)
+    if path and isinstance(path[0], Field) and path[0].name not in _FIRST:
+        raise UsageError(
+            f"there is no field `{name}` to select by",
+            hint=did_you_mean(name, SHORT)
+            or f"write a path such as status.phase, or one of {', '.join(SHORT)}",
+        )
+    return path
 
 
 def _path(text: str) -> Path:

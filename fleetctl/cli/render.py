@@ -192,6 +192,9 @@ def _columns(cells: Sequence[str], widths: Sequence[int], layout: str) -> str:
 
 def system_screen(environ: Mapping[str, str], *, no_color: bool = False) -> Screen:
     """The Screen of this process. NO_COLOR, TERM=dumb and --no-color turn colour off."""
+    # A stream that was closed before we began (`>&-`) is None; what is written there goes nowhere.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A name that this terminal cannot encode must not end the command.
         reconfigure = getattr(stream, "reconfigure", None)

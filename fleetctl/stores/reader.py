@@ -257,12 +257,22 @@ def connect_readonly(path: Path) -> sqlite3.Connection | None:
     Raises StoreError for a store that this version cannot read.
     """
     if not path.exists():
+        _must_be_no_file(path.parent.parent)
         return None
     connection = _connect(path)
     if not _readable(connection, path):
         connection.close()
         return None
     return connection
+
+
+def _must_be_no_file(home: Path) -> None:
+    """Raises StoreError: an empty list would hide that FLEETCTL_HOME points beside the store."""
+    if home.exists() and not home.is_dir():
+        raise StoreError(
+            f"fleetctl cannot keep its state in `{home}`: it is a file",
+            hint="set FLEETCTL_HOME to a directory on a local disk that you can write",
+        )
 
 
 def _connect(path: Path) -> sqlite3.Connection:

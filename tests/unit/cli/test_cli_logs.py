@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from controllers.model import Resource, Run, RunState
 from fleetctl.cli.logstream import LINE_BYTES_MAX, LogStream
+from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
+from fleetctl.clock import SystemClock
 from fleetctl.stores.reader import RunRow
+from fleetctl.stores.sqlite import open_store
 
 RUN = RunRow(
     index=3, attempt=2, state="Running", name="r", provider="local", sandbox="r", handle="h",
@@ -116,3 +121,28 @@ def test_a_program_gets_the_bytes_and_a_terminal_gets_escapes(tmp_path: Path) ->
         stream = world.stream()
         stream.drain()
         assert world.printed() == expected
+
+
+@pytest.mark.parametrize("flags", [(), ("-f",), ("--index", "1")])
+def test_a_cached_task_has_no_log_and_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
+    world = World(tmp_path)
+    world.append(b"ran here\n")
+    over = '{"phase": "Succeeded", "observedGeneration": 1}'
+    row = Resource("u", "BatchJob", "x", 1, 0, "{}", over, {}, {}, 5.0)
+    ran = Run("r", "u", 0, 1, RunState.STARTING, "local", "r", "t", "{}", "p", 5.0)
+    reused = replace(ran, name="c", index=1, provider="", sandbox="c", reason="Cached")
+    store = open_store(tmp_path, SystemClock())  # held open, so that `-f` starts no controller
+    with store.transaction():
+        store.resources.put(row, expected_version=None)
+        store.runs.begin([ran, reused])
+        for run in (ran, reused):
+            store.runs.advance(replace(run, state=RunState.SUCCEEDED))
+    assert guarded(["logs", "job/x", *flags], world.screen) == 0
+    store.close()
+    assert world.printed() == (b"" if "1" in flags else b"[0/1] ran here\n")
+    talk = world.screen.talk_stream
+    assert isinstance(talk, io.StringIO)
+    assert ("1 task cached" in talk.getvalue()) is ("-f" not in flags)

@@ -126,6 +126,18 @@ def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
     assert told == "error: the output cannot be written: no space left on device\n"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_were_closed_before_we_began_are_no_bug(tmp_path: Path, closed: str) -> None:
+    filled(tmp_path, 1).close()
+    command = f'"$0" -m fleetctl.cli.main get jobs {closed}'
+    env = {**os.environ, "FLEETCTL_HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("job-0" in done.stdout) is (closed == "2>&-")
+
+
 def test_an_interrupted_watch_ends_without_a_word(tmp_path: Path) -> None:
     filled(tmp_path, 1).close()
     running = process(tmp_path, "get", "jobs", "-w", stdout=subprocess.PIPE)

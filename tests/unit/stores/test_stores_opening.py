@@ -398,3 +398,10 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     with Reader(home) as reader:
         assert len(list(reader.runs("u1"))) == 200
         assert [event.reason for event in reader.events("u1")] == ["Started"]
+
+
+def test_a_file_in_place_of_the_state_directory_is_no_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("not ours")
+    with Reader(tmp_path / "home") as reader, pytest.raises(StoreError, match="it is a file"):
+        reader.resources()
+    assert (tmp_path / "home").read_text() == "not ours"
