@@ -150,7 +150,7 @@ def _help(words: Sequence[str], screen: Screen) -> int:
         "Declarative infrastructure for AI batch work.\n\n"
         f"verbs:\n{verbs}\n\n"
         "kinds:\n  batchjobs (job, bj)  sweeps (sw)  trainingruns (tr)  volumes (vol)\n"
-        "  functions (fn)  secrets\n"
+        "  functions (fn)  budgets (bud)  providers (prov)  secrets\n"
         "  and in them: tasks (t)  attempts (at)\n\n"
         "examples:\n"
         "  fleetctl apply -f sweep.yaml --wait\n"

@@ -28,7 +28,7 @@ def parser(verb: str) -> Parser:
             "fleetctl retry job/resize --index 3,7-9",
             "fleetctl retry sweep/lr --all",
         ),
-        codes="0 done, or nothing to do, 2 wrong usage, 4 no such object, 5 conflict",
+        codes="0 done, or nothing to do, 2 wrong usage, 4 no such object or task, 5 conflict",
     )
     made.add_argument("object", metavar="KIND/NAME", help="whose tasks")
     made.add_argument("--failed", action="store_true", help="those that failed for good")

@@ -85,6 +85,9 @@ class Change:
             return ""
         if self.outcome == CREATED:
             return _all_new(found, self.after.kind)
+        if self.outcome == PRUNED:
+            live = len(found.going_on) + len(found.replaced) + len(found.cancelled)
+            return f"{live:,} stopped" if live else ""
         said = [f"{found.kept:,} kept"] if found.kept else []
         said += [f"{found.cached:,} cached"] if found.cached else []
         if found.going_on:

@@ -18,7 +18,7 @@ from controllers.requeue import failed, tried
 from fleetctl.engine.notes import RETRIED
 from fleetctl.engine.track import Track, load, track_of
 from fleetctl.engine.wishes import find
-from fleetctl.errors import UsageError
+from fleetctl.errors import NotFound, UsageError
 from fleetctl.stores.base import EventRow, Store
 from specs.kinds import KINDS
 
@@ -57,7 +57,7 @@ def retry(store: Store, kind: str, name: str, choice: Choice, now_s: float) -> R
     ends = _last_ends(store, resource.uid, set(chosen))
     notes = {**resource.annotations, **({RETRIED: choice.request} if choice.request else {})}
     again = replace(resource, generation=resource.generation + 1, annotations=notes)
-    said = f"{len(chosen)} {KINDS[kind].unit}s requeued by a user"
+    said = f"{len(chosen):,} {KINDS[kind].unit}{'s'[: len(chosen) != 1]} requeued by a user"
     with store.transaction():
         for run in ends.values():
             store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))
@@ -77,7 +77,7 @@ def _chosen(track: Track, choice: Choice) -> tuple[list[int], int]:
     unit = KINDS[track.resource.kind].unit
     for some in choice.indexes:
         if controller.unit(some[-1]) is None:
-            raise UsageError(
+            raise NotFound(
                 f"{track.resource.key} has no {unit} {some[-1]}",
                 hint=f"fleetctl get tasks {track.resource.key}",
             )

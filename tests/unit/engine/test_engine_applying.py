@@ -247,3 +247,12 @@ def test_a_number_and_a_truth_are_two_values(store: SqliteStore) -> None:
 def test_proposing_writes_nothing(store: SqliteStore) -> None:
     propose(store, [job(), manifest("BatchJob", "b", tasks(1))], Order(), NOW_S)
     assert list(store.resources.list()) == []
+
+
+def test_pruning_says_what_it_stops_and_nothing_of_what_is_done(store: SqliteStore) -> None:
+    apply(store, job("a"), job("b"), job("c"), applyset="nightly")
+    run_task(store, "batchjob/b", 0, RunState.RUNNING)
+    run_task(store, "batchjob/c", 0, RunState.SUCCEEDED)
+    order = {"applyset": "nightly", "prune": True, "maxPrune": "2", "yes": True}
+    _, *gone = apply(store, job("a"), **order)
+    assert {it.key: it.message for it in gone} == {"batchjob/b": "1 stopped", "batchjob/c": ""}

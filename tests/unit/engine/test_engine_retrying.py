@@ -193,7 +193,7 @@ async def test_trials_keep_their_indexes() -> None:
 async def test_what_is_not_there_cannot_be_retried() -> None:
     async with Fleet() as fleet:
         await half_failed(fleet)
-        with pytest.raises(UsageError, match="has no task 7"):
+        with pytest.raises(NotFound, match="has no task 7"):
             await ask(fleet, only(range(8)))
         with pytest.raises(NotFound):
             retry(fleet.store, "Sweep", "job", FAILED, 1.0)
