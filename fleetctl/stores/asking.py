@@ -86,7 +86,7 @@ class Asking:
 
     def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
         """Raises UsageError for what is no query, at once or while its rows are read."""
-        with _Explained(self._hint(sql)):
+        with _Explained(self._hint(sql), self._over):
             cursor = self._db.execute(sql, tuple(parameters))
         if cursor.description is None:
             raise UsageError("the query asks for nothing", hint="it begins with SELECT or WITH")
@@ -98,7 +98,7 @@ class Asking:
         return self.ask(f"SELECT * FROM {view} LIMIT 0").columns  # noqa: S608 - one of VIEWS
 
     def _stream(self, cursor: sqlite3.Cursor, hint: Hint) -> Iterator[tuple[Any, ...]]:
-        with _Explained(hint):
+        with _Explained(hint, self._over):
             # `yield from` would close the cursor of a connection that is closed already.
             for row in cursor:  # noqa: UP028
                 yield row
@@ -195,8 +195,9 @@ def _judge(
 class _Explained:
     """SQLite's errors as ours: what a person can change about the query."""
 
-    def __init__(self, columns: Hint) -> None:
+    def __init__(self, columns: Hint, over: Callable[[], bool]) -> None:
         self._columns = columns
+        self._over = over
 
     def __enter__(self) -> None:
         pass
@@ -212,6 +213,8 @@ class _Explained:
                 f"the query needs more than {HEAP_BYTES_MAX >> 20} MiB of memory",
                 hint="add a LIMIT, or group less",
             ) from error
+        if str(error) == "interrupted" and not self._over():
+            raise KeyboardInterrupt  # Ctrl-C in the handler that looks at the time ends a query too
         if isinstance(error, (sqlite3.Error, sqlite3.Warning)):
             raise _explained(error, self._columns) from error
 

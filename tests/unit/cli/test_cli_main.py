@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,17 @@ def test_an_interrupted_watch_ends_without_a_word(tmp_path: Path) -> None:
     running = process(tmp_path, "get", "jobs", "-w", stdout=subprocess.PIPE)
     assert running.stdout is not None
     running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate()
+    assert (running.returncode, told) == (130, "")
+
+
+def test_an_interrupted_query_did_not_take_too_long(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    endless = "with recursive t(x) as (select 1 union all select x + 1 from t) "
+    sql = f"select 1 union all select max(x) from ({endless} select x from t)"
+    running = process(tmp_path, "query", sql, "-o", "csv", "--timeout", "1h")
+    time.sleep(1.0)  # until it counts; earlier it ends with 130 as well
     running.send_signal(signal.SIGINT)
     _, told = running.communicate()
     assert (running.returncode, told) == (130, "")

@@ -30,7 +30,10 @@ def test_all_parts_of_a_field_selector_must_hold(fields: str, taken: bool) -> No
     assert holds(field_terms(fields), JOB) is taken
 
 
-@pytest.mark.parametrize("fields", ["status", "=x", "status=a,", ",", "status.phase[=a", "stauts=Failed", "nothing.phase=a"])
+@pytest.mark.parametrize(
+    "fields",
+    ["status", "=x", "status=a,", ",", "status.phase[=a", "stauts=Failed", "nothing.phase=a"],
+)
 def test_what_is_no_field_selector_is_refused(fields: str) -> None:
     with pytest.raises(UsageError):
         field_terms(fields)
