@@ -6,7 +6,7 @@ Columns are for people and may grow; scripts read `-o json`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.cli.tasks import Task, task_usd
@@ -20,15 +20,16 @@ NONE = "-"
 
 
 class Column(NamedTuple):
-    """`cell` gets the object and the time now."""
+    """`cell` gets the object and the time now. sparse: left out where no object has any of it."""
 
     title: str
     cell: Callable[[View, float], str]
     wide: bool = False
+    sparse: bool = False
 
 
 def _where(seen: View, _now_s: float) -> str:
-    """Where it runs now; of what ran at several places, where it ran."""
+    """Where it runs now; of what runs no more, where it ran."""
     where = seen.map("where") or _ran_at(seen)
     if not where:
         return NONE
@@ -39,11 +40,8 @@ def _where(seen: View, _now_s: float) -> str:
 
 def _ran_at(seen: View) -> Mapping[str, object]:
     places = seen.status.get("placement")
-    if not isinstance(places, list) or len(places) < 2:
-        return {}
-    found = [mapping(place) for place in places]
-    totals = {str(it.get("provider")): it["total"] for it in found if it.get("total")}
-    return totals if len(totals) > 1 else {}
+    found = [mapping(place) for place in places] if isinstance(places, list) else []
+    return {str(it.get("provider")): it["total"] for it in found if it.get("total")}
 
 
 def _age(seen: View, now_s: float) -> str:
@@ -107,6 +105,15 @@ def _cost(seen: View, _now_s: float) -> str:
     """Of ended runs; nothing while nothing is known to have cost anything."""
     spent = seen.map("cost").get("actual")
     return usd(spent) if isinstance(spent, (int, float)) and spent else NONE
+
+
+def _estimate(seen: View, _now_s: float) -> str:
+    """Of the whole, as its apply told it; `<=$16.00` where only the limits bound it."""
+    cost = seen.map("cost")
+    expected, high = cost.get("estimated"), cost.get("estimatedHigh")
+    if isinstance(expected, (int, float)):
+        return usd(expected)
+    return f"<={usd(high)}" if isinstance(high, (int, float)) else NONE
 
 
 def _left(seen: View, _now_s: float) -> str:
@@ -191,14 +198,14 @@ FAILED = Column("FAILED", lambda seen, _: str(seen.count("failed")))
 RETRIES = Column("RETRIES", lambda seen, _: str(seen.count("retries")))
 WHERE = Column("WHERE", _where)
 AGE = Column("AGE", _age)
+MONEY = (Column("COST", _cost, sparse=True), Column("EST", _estimate, sparse=True))
 WIDE = (
-    Column("COST", _cost, wide=True),
     Column("BUDGET LEFT", _left, wide=True),
     Column("ISOLATION", lambda seen, _: safe(seen.text("isolation")) or NONE, wide=True),
     Column("LABELS", _labels, wide=True),
     Column("WHY", _why, wide=True),
 )
-PLAIN = WIDE[3:]  # of what runs nothing
+PLAIN = WIDE[2:]  # of what runs nothing
 
 
 def _done(title: str) -> Column:
@@ -206,14 +213,14 @@ def _done(title: str) -> Column:
 
 
 _BY_KIND: Mapping[str, tuple[Column, ...]] = {
-    "BatchJob": (NAME, STATUS, _done("DONE"), ACTIVE, FAILED, RETRIES, WHERE, AGE, *WIDE),
+    "BatchJob": (NAME, STATUS, _done("DONE"), ACTIVE, FAILED, RETRIES, WHERE, *MONEY, AGE, *WIDE),
     "Sweep": (
         NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED,
-        Column("BEST", _best), Column("BEST TRIAL", _best_trial), AGE, *WIDE,
+        Column("BEST", _best), Column("BEST TRIAL", _best_trial), *MONEY, AGE, *WIDE,
     ),
     "TrainingRun": (
-        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, RETRIES, WHERE, AGE,
-        *WIDE,
+        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, RETRIES, WHERE,
+        *MONEY, AGE, *WIDE,
     ),
     "Volume": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *PLAIN,
@@ -230,8 +237,8 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("SELECTS", _selector, wide=True), PLAIN[0],
     ),
     "Provider": (
-        NAME, STATUS, Column("SLOTS", _slots), Column("CREATES", _creates), Column("$/H", _spend),
-        AGE, Column("FULL", _full), PLAIN[0],
+        NAME, STATUS, Column("SLOTS", _slots), Column("CREATES", _creates, sparse=True),
+        Column("$/H", _spend), AGE, Column("FULL", _full, sparse=True), PLAIN[0],
     ),
 }  # fmt: skip
 _OTHER = (NAME, STATUS, AGE, *WIDE)
@@ -241,6 +248,7 @@ _ALL = (
     Column("DONE", lambda seen, _: seen.done if seen.kind.runs else NONE),
     Column("ACTIVE", lambda seen, _: str(seen.count("active")) if seen.kind.runs else NONE),
     Column("FAILED", lambda seen, _: str(seen.count("failed")) if seen.kind.runs else NONE),
+    *MONEY,
     AGE,
     *WIDE,
 )
@@ -250,6 +258,18 @@ def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
     """The columns for objects of one kind, or of all kinds together (None)."""
     chosen = _ALL if kind is None else _BY_KIND.get(kind.name, _OTHER)
     return tuple(column for column in chosen if wide or not column.wide)
+
+
+def filled(
+    shown: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows without the sparse columns that have nothing in any row."""
+    kept = [
+        at
+        for at, column in enumerate(shown)
+        if not column.sparse or any(row[at] != NONE for row in rows)
+    ]
+    return [shown[at].title for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.columns import columns
+from fleetctl.cli.columns import columns, filled
 from fleetctl.cli.flags import Parser, Term, add_output, add_picking, selector
 from fleetctl.cli.kinds import ATTEMPTS, TASKS, Target, kind_of, target
 from fleetctl.cli.reading import Reading, missing, open_reading
@@ -167,21 +167,17 @@ def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> Non
     elif not found:
         screen.talk(f"no {wanted.kind.plural if wanted.kind else 'objects'}")
     else:
-        print_table(found, wanted, screen, wide=output == "wide")
+        screen.table(*cells(found, wanted, wide=output == "wide"))
         if screen.talk_is_terminal:
             _hint(found, screen)
 
 
-def print_table(
-    found: list[View], wanted: Wanted, screen: Screen, *, wide: bool, widths: Sequence[int] = ()
-) -> list[int]:
-    """The widths of its columns, for the rows that follow later."""
-    header, rows = cells(found, wanted, wide=wide)
-    return screen.table(header, rows, widths=widths)
-
-
-def cells(found: list[View], wanted: Wanted, *, wide: bool) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of a table of these objects."""
+def cells(
+    found: list[View], wanted: Wanted, *, wide: bool, whole: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a table of these objects. whole: with columns that have nothing,
+    for what comes later may have it.
+    """
     shown = columns(wanted.kind, wide=wide)
     if wanted.kind is not None and wanted.kind.name == "Volume":
         from fleetctl.cli.volumesize import with_size
@@ -189,7 +185,9 @@ def cells(found: list[View], wanted: Wanted, *, wide: bool) -> tuple[list[str], 
         shown = with_size(shown)
     now_s = SystemClock().now_s()
     rows = [[column.cell(view, now_s) for column in shown] for view in found]
-    return [column.title for column in shown], rows
+    if wide or whole:
+        return [column.title for column in shown], rows
+    return filled(shown, rows)
 
 
 def _hint(found: list[View], screen: Screen) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 
-from fleetctl.cli.get import Wanted, cells, matches, pick, print_table, select
+from fleetctl.cli.get import Wanted, cells, matches, pick, select
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
@@ -82,7 +82,8 @@ def _change_printer(wanted: Wanted, output: str, screen: Screen) -> Callable[[li
             for view in found:
                 screen.data(safe(view.key))
         elif found or not widths:
-            widths = print_table(found, wanted, screen, wide=output == "wide", widths=widths)
+            header, rows = cells(found, wanted, wide=output == "wide", whole=True)
+            widths = screen.table(header, rows, widths=widths)
         screen.flush()
 
     return show

@@ -24,7 +24,8 @@ OBJECT_CSV = (
     "total:.status.total,active:.status.active,succeeded:.status.succeeded,failed:.status.failed,"
     "cached:.status.cached,retries:.status.retries,usd:.status.cost.actual,"
     "created_at:.metadata.creationTimestamp,started_at:.status.startTime,"
-    "ended_at:.status.completionTime,labels:.metadata.labels"
+    "ended_at:.status.completionTime,labels:.metadata.labels,"
+    "estimated_usd:.status.cost.estimated"
 )
 TASK_CSV = (
     "owner:.metadata.owner,index:.metadata.index,attempt:.metadata.attempt,"

@@ -121,6 +121,7 @@ def _nightly(store: SqliteStore) -> None:
         "phase": "Succeeded", "reason": "Completed", "total": 3, "succeeded": 3, "retries": 1,
         "completedIndexes": "0-2", "startTime": NOW_S - 9 * HOUR_S,
         "completionTime": NOW_S - 9 * HOUR_S + 182.4, "isolation": "namespaces+landlock",
+        "where": {}, "placement": [{"provider": "local", "live": 0, "total": 4}],
         "conditions": [{"type": "Complete", "status": "True", "reason": "Completed",
                         "message": "3 of 3", "lastTransitionTime": NOW_S - 8 * HOUR_S}],
     })  # fmt: skip
@@ -206,6 +207,8 @@ def _budgeted(store: SqliteStore) -> None:
         "message": f"{said}; hint: fleetctl set budget/team-vision maxCost=510",
         "waitingOn": [said],
         "budget": {"maxCost": 60.0, "used": 0.0, "left": 60.0, "warned": 0},
+        "cost": {"actual": 0.0, "reserved": 0.0, "unpricedRuns": 0,
+                 "estimated": 81.0, "estimatedLow": 64.0, "estimatedHigh": 97.5},
         "conditions": [{
             "type": "BudgetOK", "status": "False", "reason": "BudgetExhausted", "message": said,
             "lastTransitionTime": NOW_S - 100,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.columns import columns, task_row
+from fleetctl.cli.columns import columns, filled, task_row
 from fleetctl.cli.tasks import attempt
 from fleetctl.cli.view import View, view
 from fleetctl.stores.reader import ResourceRow, RunRow
@@ -23,6 +23,12 @@ def cells(of: View, *, wide: bool = False) -> dict[str, str]:
     return {column.title: column.cell(of, NOW_S) for column in shown}
 
 
+def titles(*found: View) -> list[str]:
+    """The header of a plain table of them."""
+    shown = columns(KINDS[found[0].resource.kind], wide=False)
+    return filled(shown, [[column.cell(it, NOW_S) for column in shown] for it in found])[0]
+
+
 def test_a_provider_shows_its_slots_its_spend_and_why_it_is_full() -> None:
     spec = {"limits": {"createsPerMinute": 120}, "breaker": {"maxSpendPerHour": 2}}
     status = {
@@ -36,7 +42,7 @@ def test_a_provider_shows_its_slots_its_spend_and_why_it_is_full() -> None:
         "STATUS": "Ready",
         "SLOTS": "5/5",
         "CREATES": "120/min",
-        "$/H": "1.20+1?/2.00",
+        "$/H": "$1.20+1?/$2.00",
         "AGE": "60s",
         "FULL": "its limit of 5 sandboxes is reached",
     }
@@ -47,7 +53,7 @@ def test_a_provider_without_limits_shows_what_is_used() -> None:
     assert (shown["SLOTS"], shown["CREATES"], shown["$/H"], shown["FULL"]) == (
         "2",
         "-",
-        "0.00",
+        "$0.00",
         "-",
     )
 
@@ -62,6 +68,22 @@ def test_a_job_shows_where_it_runs_and_afterwards_where_it_ran() -> None:
     assert cells(live)["WHERE"] == "modal"
     over = seen("BatchJob", {"where": {}, "placement": placement})
     assert cells(over)["WHERE"] == "modal:36 local:8"
+    once = seen("BatchJob", {"where": {}, "placement": placement[:2]})
+    assert cells(once)["WHERE"] == "modal"
+
+
+def test_columns_of_which_nobody_has_anything_are_left_out_of_a_plain_table() -> None:
+    free = seen("BatchJob", {"cost": {"actual": 0.0}})
+    bound = seen("BatchJob", {"cost": {"actual": 0.0, "estimatedHigh": 16.0}})
+    paid = seen("BatchJob", {"cost": {"actual": 4.02, "estimated": 6.1, "estimatedHigh": 8.9}})
+    assert not {"COST", "EST"} & set(titles(free))
+    assert "EST" in titles(free, bound) and "COST" not in titles(free, bound)
+    assert {"COST", "EST"} < set(titles(free, paid))
+    assert [cells(it)["EST"] for it in (free, bound, paid)] == ["-", "<=$16.00", "$6.10"]
+    assert cells(paid)["COST"] == "$4.02"
+    limited = seen("Provider", {"message": "full"}, {"limits": {"createsPerMinute": 5}})
+    assert not {"CREATES", "FULL"} & set(titles(seen("Provider", {})))
+    assert {"CREATES", "FULL"} < set(titles(seen("Provider", {}), limited))
 
 
 def test_a_task_tells_why_it_is_where_it_is() -> None:
