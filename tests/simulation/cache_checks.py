@@ -15,22 +15,25 @@ from tests.simulation.snapshot import parsed, spec
 
 
 def reused_truthfully(scene: Scene) -> Iterator[str]:
-    """I2c: a cached unit has the result of equal work whose success was durable before, and which
-    was for others to use.
+    """I2c: a cached unit has the result of equal work whose success is durable no later than it,
+    and which was for others to use.
     """
-    known = dict(scene.successes)
+    # A success and what takes it over may come in one commit: a crash leaves both or neither.
     _remember(scene)
+    known = scene.successes
     for run in scene.changed():
         if run.reason != CACHED:
             continue
         if run.uid in scene.never:
             yield f"`{run.name}` is cached and its policy is Never"
-        sources = [name for name in known if _equal(scene, name, run)]
-        if not sources:
-            yield f"`{run.name}` is cached, and no equal work had succeeded"
-        elif all(known[name] != scene.now.results[run.name] for name in sources):
-            result = scene.now.results[run.name]
-            yield f"`{run.name}` has the result {result}; equal work had {known[sources[0]]}"
+        source = next((name for name in known if run.message.endswith(f"run {name}")), None)
+        result = scene.now.results[run.name]
+        if source is None:
+            yield f"`{run.name}` is cached, and what it names had not succeeded: {run.message}"
+        elif not _equal(scene, source, run):
+            yield f"`{run.name}` is cached, and `{source}` was no equal work"
+        elif known[source] != result:
+            yield f"`{run.name}` has the result {result}; equal work had {known[source]}"
 
 
 CACHE_CHECKS = (reused_truthfully,)

@@ -4,6 +4,7 @@ after any crash; and where that could be wrong, it is done again.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,41 @@ async def test_a_deleted_object_that_is_applied_again_has_its_results_at_once() 
         await fleet.apply("BatchJob", "job", job(*ITEMS))
         assert fleet.status("job")["phase"] == "Succeeded"
         assert results(fleet, "job") == {0: '{"x": 1}', 1: '{"x": 2}', 2: '{"x": 3}'}
+
+
+async def end_of_one_and_wish_for_its_equal(fleet: Fleet) -> None:
+    """Both come to the engine's next turn."""
+    await fleet.apply("BatchJob", "one", job(ITEMS[0]))
+    fleet.local.finish(0, result='{"x": 1}')
+    for _ in range(10):
+        await asyncio.sleep(0)
+    spec = KINDS["BatchJob"].spec.model_validate(job(ITEMS[0]))
+    wishes.apply(fleet.store, [manifest_of(spec, "two")], fleet.clock.now_s())
+
+
+async def test_a_success_may_be_taken_over_in_the_commit_that_records_it() -> None:
+    async with Fleet() as fleet:
+        await end_of_one_and_wish_for_its_equal(fleet)
+        assert [run.state.value for run in fleet.runs("one")] == ["Running"]
+        fleet.engine.turn()
+        assert [run.state.value for run in fleet.runs("one")] == ["Succeeded"]
+        assert [run.reason for run in fleet.runs("two")] == ["Cached"]
+        await fleet.crash()
+        assert results(fleet, "one") == results(fleet, "two") == {0: '{"x": 1}'}
+
+
+async def test_a_success_that_is_not_written_is_not_taken_over_either() -> None:
+    async with Fleet() as fleet:
+        await end_of_one_and_wish_for_its_equal(fleet)
+        fleet.fail_commits = 1
+        fleet.engine.turn()
+        assert [run.state.value for run in fleet.runs("one")] == ["Running"]
+        assert fleet.runs("two") == []
+        await fleet.crash()
+        await fleet.settle()
+        await finish_all(fleet)
+        assert [run.reason for run in fleet.runs("two")] == ["Completed"]
+        assert results(fleet, "one") == results(fleet, "two") == {0: '{"x": 1}'}
 
 
 async def test_a_success_without_a_result_counts() -> None:
@@ -239,5 +275,5 @@ async def test_a_directory_that_nobody_knows_is_not_compared(tmp_path: Path) -> 
         assert fleet.local.working() == [0, 1, 2]
 
 
-def manifest_of(spec: Any) -> Manifest:
-    return Manifest("BatchJob", "x", Metadata.model_validate({"name": "x"}), spec, "test.yaml", 1)
+def manifest_of(spec: Any, name: str = "x") -> Manifest:
+    return Manifest("BatchJob", name, Metadata.model_validate({"name": name}), spec, "test.yaml", 1)
