@@ -12,7 +12,7 @@ from contextlib import nullcontext
 
 from tests.simulation.planted import PLANTS
 from tests.simulation.runner import Options, simulate
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios import NAMED, SCENARIOS
 
 FAILURES_MAX = 5
 
@@ -21,7 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seeds", type=int, help="how many seeds to play")
     parser.add_argument("--first", type=int, default=0, help="the first seed; default 0")
-    parser.add_argument("--scenario", default="", choices=("", *SCENARIOS), help="only this one")
+    parser.add_argument(
+        "--scenario", default="", choices=("", *SCENARIOS, *NAMED), help="only this one"
+    )
     parser.add_argument("--planted", choices=PLANTS, help="with this bug planted")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)

@@ -38,8 +38,7 @@ def _job(rng: random.Random, provider: str, name: str = "job", **more: object) -
     wanted = objects.job_of(
         rng, tasks, provider=provider, name=name, backoff_limit=backoff_limit, template=TEMPLATE
     )
-    # What equal work did is not used again: it would cost nothing.
-    return wanted.changed(cache={"policy": "Never"}, **more)
+    return wanted.changed(**more)
 
 
 def _cap(rng: random.Random, provider: str, *, least: float = 1.0, most: float = 5.0) -> float:

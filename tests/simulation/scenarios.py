@@ -290,6 +290,24 @@ def _retry(rng: random.Random, name: str, provider: str) -> Scenario:
     return _make(name, provider, wishes, a)
 
 
+def _again(rng: random.Random, name: str, provider: str) -> Scenario:
+    """An object is deleted and applied again and again, in the middle of its work and after it,
+    beside another with some of its tasks: whatever has succeeded is taken over.
+    """
+    limit = rng.randint(0, 1)
+    tasks = [objects.task(rng, number=n, backoff_limit=limit, may_fail=True) for n in range(5)]
+    sandbox: Spec = {"reuse": rng.choice((1, 1, 3))}
+    a = objects.job_of(rng, tasks, provider=provider, backoff_limit=limit, sandbox=sandbox)
+    chosen = rng.sample(tasks, rng.randint(1, 3))
+    beside = objects.job_of(rng, chosen, provider=provider, name="beside", backoff_limit=limit)
+    wishes, at_s = [_apply(0.0, a), _apply(rng.choice((0.0, 5.0, 40.0)), beside)], 0.0
+    for _ in range(rng.randint(1, 3)):
+        gone_s = at_s + _later(rng)
+        at_s = gone_s + rng.choice((0.0, 0.1, 1.0, 20.0))
+        wishes += [_say(gone_s, "delete", a), _apply(at_s, a)]
+    return _make(name, provider, wishes, a, beside)
+
+
 # The richest in states, so drawn more often than the others.
 OFTEN = ("template", "template", "reuse", "reuse", "reuse")
 
@@ -320,4 +338,7 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
 }
 
 # Played by name alone: one more among the others would deal all seeds anew.
-NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {"retry": _retry}
+NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
+    "again": _again,
+    "retry": _retry,
+}

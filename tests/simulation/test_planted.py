@@ -29,6 +29,7 @@ SCENARIO = {
     "reservations-forgotten-in-a-crash": "budget-own",
     "spent-goes-with-its-object": "budget-shared",
     "stale-sandbox-end-believed": "reuse",
+    "stop-asked-once": "deadline",
     "unknown-price-is-free": "budget-unpriced",
     "volume-goes-before-its-users": "volumes",
 }

@@ -68,3 +68,9 @@ def test_what_is_asked_for_again_is_done_again_and_counted_once() -> None:
     for seed in range(60):
         outcome = simulate(seed, Options(scenario="retry"))
         assert not outcome.broken, told(outcome)
+
+
+def test_what_had_succeeded_before_a_deletion_is_taken_over_and_nothing_else() -> None:
+    for seed in range(60):
+        outcome = simulate(seed, Options(scenario="again"))
+        assert not outcome.broken, told(outcome)

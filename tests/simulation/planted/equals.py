@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from controllers import cache
 from controllers.cache import Content, Facts, Key
 from controllers.model import Run, RunState
 from fleetctl.engine import caching, passes
 from fleetctl.engine.absorb import Absorber
+from fleetctl.stores.base import Remembered
+from fleetctl.stores.sqlite_cache import SqliteCache
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -91,6 +95,23 @@ def never_is_not_heard() -> Context:
     return around(caching, "content", make)
 
 
+def cache_apart_from_the_records() -> Context:
+    """What is remembered stays so when the transaction that it came with does not."""
+    kept: dict[tuple[object, str], dict[str, Remembered]] = defaultdict(dict)
+
+    def remember(self: SqliteCache, successes: Sequence[Remembered]) -> None:
+        for it in successes:
+            kept[self._session.state, it.template_key][it.unit_key] = it
+
+    def recall(self: SqliteCache, template_key: str) -> Collection[str]:
+        return set(kept[self._session.state, template_key])
+
+    def get(self: SqliteCache, template_key: str, unit_key: str) -> Remembered | None:
+        return kept[self._session.state, template_key].get(unit_key)
+
+    return mock.patch.multiple(SqliteCache, remember=remember, recall=recall, get=get)
+
+
 PLANTS: tuple[Plant, ...] = (
     key_without_params,
     key_without_the_work,
@@ -98,4 +119,5 @@ PLANTS: tuple[Plant, ...] = (
     remembered_when_it_begins,
     result_not_taken_along,
     never_is_not_heard,
+    cache_apart_from_the_records,
 )
