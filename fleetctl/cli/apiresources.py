@@ -12,7 +12,18 @@ from fleetctl.cli.render import Screen
 from specs.kinds import API_VERSION, KINDS, Kind
 
 _ALL = ("apply", "delete", "describe", "events", "get", "set", "wait")
-_RUNNING = ("cp", "exec", "logs", "port-forward", "results", "resume", "retry", "scale", "suspend")
+_RUNNING = (
+    "cp",
+    "exec",
+    "logs",
+    "plot",
+    "port-forward",
+    "results",
+    "resume",
+    "retry",
+    "scale",
+    "suspend",
+)
 _FILES = ("cp", "ls", "rm")
 
 

@@ -40,6 +40,7 @@ VERBS = {
     "describe": Verb("describe", "show one object in full: why it stands where it stands"),
     "logs": Verb("logs", "show what tasks printed"),
     "results": Verb("results", "show what tasks submitted"),
+    "plot": Verb("plot", "draw a sweep, or what tasks reported over their steps"),
     "top": Verb("top", "show what runs now, and what it costs an hour"),
     "cost": Verb("cost", "show what was spent, by object, kind, provider or label"),
     "query": Verb("query", "ask with SQL what ran, where, and what it cost"),

@@ -15,7 +15,7 @@ from fleetctl.cli.pace import Deadline
 from fleetctl.cli.tasks import Task, attempt, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
-from fleetctl.stores.reader import EventLine, LivePrices, Reader, ResourceRow
+from fleetctl.stores.reader import EventLine, LivePrices, MetricRow, Reader, ResourceRow
 from specs.kinds import Kind
 
 # Asking whether the files changed takes microseconds; at this pace it is below 1 % of a core.
@@ -91,6 +91,10 @@ class Reading:
         """The newest value that a run reported under `name`."""
         values = [row.value for row in self._reader.metrics(run) if row.name == name]
         return values[-1] if values else None
+
+    def metrics(self, run: str) -> Iterator[MetricRow]:
+        """What a run reported, in its order; streams."""
+        return self._reader.metrics(run)
 
     def events(self, seen: View | None = None, *, since_s: float = 0.0) -> list[Event]:
         """Of one object, or of all, oldest first."""
