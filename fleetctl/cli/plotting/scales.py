@@ -15,10 +15,11 @@ LINEAR, LOG, WORDS = "linear", "log", "words"
 # Of values without a known distribution: over so many times from least to most, few of them high.
 SKEWED_RATIO = 100.0
 SKEWED_MIDDLE = 0.1
-# Of lists such as [16, 32, 64]: equal factors instead of equal steps, within so much of each other.
-SPACED_RATIO = 4.0
+# Of lists such as [16, 32, 64, 128]: equal factors, within so much of each other, not equal steps.
+SPACED_RATIO = 8.0
 SPACED_EVENLY = 2.5
 DIGITS = 4
+POWER_MAX = 308  # of ten, as a float
 WORD_CHARS_MAX = 40
 
 
@@ -54,7 +55,8 @@ class Scale(NamedTuple):
         if self.high <= self.low:
             return 0.5
         if self.kind == LOG:
-            return math.log(number / self.low) / math.log(self.high / self.low)
+            low = math.log(self.low)
+            return (math.log(number) - low) / (math.log(self.high) - low)
         # Halves, as the distance of the two largest floats is no float.
         return (number / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
 
@@ -98,7 +100,7 @@ def roomy(scale: Scale) -> Scale:
         spread = abs(low) / 20 or 1.0
         return scale._replace(kind=LINEAR, low=low - spread, high=_finite(high + spread))
     if scale.kind == LOG:
-        factor = (high / low) ** 0.05
+        factor = math.exp((math.log(high) - math.log(low)) / 20)
         return scale._replace(low=low / factor or low, high=_finite(high * factor))
     spread = high / 20 - low / 20
     return scale._replace(low=-_finite(spread - low), high=_finite(high + spread))
@@ -145,6 +147,7 @@ def _powers(scale: Scale, most: int) -> list[float]:
     and 5 times each.
     """
     first, last = math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high))
+    last = min(last, POWER_MAX)
     found: list[float] = []
     for factors in ((1,), (1, 2, 5)):
         values = [f * 10.0**n for n in range(first, last + 1) for f in factors]

@@ -20,6 +20,7 @@ ROWS = 12  # of the drawing, where nothing says how high the screen is
 AXIS_COLUMNS_MIN = 13  # between two axes: a name and a gap
 WORD_COLUMNS_MAX = 9  # of a value that is written beside its axis
 NAME_COLUMNS_MAX = 24
+BAR_COLUMNS_MIN = 8
 TICKS_Y, TICK_COLUMNS_X = 5, 14
 GOOD = 0.25  # the share of trials that stands out in parallel coordinates
 
@@ -92,7 +93,9 @@ def _wrapped(text: str, look: Look) -> list[str]:
     import textwrap
 
     plain = text if look.fine else text.encode("ascii", "replace").decode()
-    lines = textwrap.wrap(plain, look.columns - 2, break_on_hyphens=False)
+    # textwrap counts characters; where some take two cells, all are given two.
+    cells = 1 if width(plain) <= len(plain) else 2
+    lines = textwrap.wrap(plain, (look.columns - 2) // cells, break_on_hyphens=False)
     return [look.paint(f"  {line}", "2") for line in lines]
 
 
@@ -242,10 +245,11 @@ def _cell(canvas: Canvas, column: int, row: int) -> tuple[int, int]:
 
 
 def _bars(chart: Bars, look: Look) -> list[str]:
-    names = [look.cut(bar.name, NAME_COLUMNS_MAX) for bar in chart.bars]
+    names = [look.cut(bar.name, min(NAME_COLUMNS_MAX, look.columns // 4)) for bar in chart.bars]
     margin = max(map(len, names))
-    remarks = max(len(bar.remark) for bar in chart.bars)
-    room = max(8, look.columns - margin - remarks - len("    100 %    "))
+    left = look.columns - margin - len("   100%    ")
+    remarks = min(max(len(bar.remark) for bar in chart.bars), left - BAR_COLUMNS_MIN)
+    room = left - remarks
     lines = []
     for name, bar in zip(names, chart.bars, strict=True):
         share = bar.share or 0.0
@@ -253,7 +257,8 @@ def _bars(chart: Bars, look: Look) -> list[str]:
         code = "2" if bar.remark == "within chance" else "36"
         percent = f"{share:4.0%}" if bar.share is not None else "   ?"
         lines.append(
-            f"  {name:<{margin}}  {look.paint(filled, code)} {percent}  {bar.remark}".rstrip()
+            f"  {name:<{margin}}  {look.paint(filled, code)} {percent}  "
+            f"{look.cut(bar.remark, remarks)}".rstrip()
         )
     return lines
 

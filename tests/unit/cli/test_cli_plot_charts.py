@@ -1,0 +1,165 @@
+"""What a picture shows: the right trials in the right order, on axes that fit their values."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fleetctl.cli.plot import plain
+from fleetctl.cli.plotting.charts import (
+    Nothing,
+    Parallel,
+    Plane,
+    axis,
+    best_so_far,
+    importance,
+    parallel,
+)
+from fleetctl.cli.plotting.curves import POINTS_MAX, Curve, metric_chart, thinned
+from fleetctl.cli.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
+from fleetctl.cli.plotting.trials import Study, columns, constants, trial
+
+
+def study(*scores: float | None, goal: str = "minimize", **params: list[object]) -> Study:
+    """Trials that ended in the order of their indexes."""
+    trials = tuple(
+        trial(n, n, {name: values[n] for name, values in params.items()}, score)
+        for n, score in enumerate(scores)
+    )
+    return Study("loss", goal, trials)
+
+
+def test_the_best_so_far_only_gets_better_and_the_best_is_marked() -> None:
+    chart = best_so_far(study(3.0, 2.0, 4.0, 1.0, 1.0, None))
+    assert isinstance(chart, Plane)
+    assert [y for _, y in chart.lines[0].points] == [3.0, 2.0, 2.0, 1.0, 1.0]
+    assert [dot.trial for dot in chart.dots if dot.best] == [3]  # the earliest of equals
+    assert chart.note == "best loss 1 (trial 3); 1 finished trial without a score"
+
+
+def test_trials_come_in_the_order_in_which_they_ended() -> None:
+    ended = tuple(trial(n, -n, {}, float(n)) for n in range(3))
+    chart = best_so_far(Study("loss", "maximize", ended))
+    assert isinstance(chart, Plane) and [dot.trial for dot in chart.dots] == [2, 1, 0]
+
+
+def test_what_is_the_same_in_all_trials_has_no_axis_and_is_told() -> None:
+    found = study(2.0, 1.0, lr=[0.1, 0.2], batch=[64, 64], net=[{"d": 1}, {"d": 2}])
+    chart = parallel(found)
+    assert isinstance(chart, Parallel)
+    assert [scale.name for scale in chart.axes] == ["lr", "net.d", "loss"]
+    assert chart.note == "best loss 1 (trial 1); the same in all: batch=64"
+    assert constants(found.trials) == ["batch=64"]
+
+
+def test_a_trial_without_a_parameter_has_no_place_on_its_axis() -> None:
+    trials = (trial(0, 0, {"a": 1}, 1.0), trial(1, 1, {"a": 2, "b": 5}, 2.0),
+              trial(2, 2, {"a": 3, "b": 6}, 3.0))  # fmt: skip
+    chart = parallel(Study("loss", "minimize", trials))
+    assert isinstance(chart, Parallel)
+    assert [row.places for row in chart.rows] == [(0.0, None, 0.0), (0.5, 0.0, 0.5), (1, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([16, 32, 64, 128], LOG),
+        ([1e-4, 1e-3, 1e-2], LOG),
+        ([1, 2, 3, 4], LINEAR),
+        ([0.1, 0.2, 0.3, 0.5], LINEAR),
+        ([0, 1, 10, 100], LINEAR),
+        (["a", "b"], WORDS),
+        ([1, "auto"], WORDS),
+        ([True, False], WORDS),
+        ([[1, 2], [3]], WORDS),
+        ([None, "x"], WORDS),
+    ],
+)
+def test_an_axis_fits_the_values_that_a_search_lists(values: list[object], kind: str) -> None:
+    found = study(*map(float, range(len(values))), p=values)
+    assert axis(found, "p", columns(found.trials)["p"]).kind == kind
+
+
+def test_an_axis_is_as_the_search_draws_the_parameter() -> None:
+    numbers = [n / 10 for n in range(1, 9)]
+    found = study(*numbers, p=list(numbers))
+    values = columns(found.trials)["p"]
+    assert axis(found._replace(logs=frozenset({"p"})), "p", values).kind == LOG
+    skewed = study(*numbers, p=[1e-4 * 10 ** (n / 2) for n in range(8)])
+    assert axis(skewed, "p", columns(skewed.trials)["p"]).kind == LOG
+    evenly = skewed._replace(evens=frozenset({"p"}))
+    assert axis(evenly, "p", columns(skewed.trials)["p"]).kind == LINEAR
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log", "texts"),
+    [
+        (0.0, 30.0, False, ["0", "10", "20", "30"]),
+        (0.76, 0.97, False, ["0.8", "0.85", "0.9", "0.95"]),
+        (1e-5, 0.1, True, ["1e-05", "0.0001", "0.001", "0.01", "0.1"]),
+        (1e-9, 1.0, True, ["1e-09", "1e-07", "1e-05", "0.001", "0.1"]),
+        (1.5, 11.0, True, ["2", "5", "10"]),
+        (1e6 + 0.1, 1e6 + 0.4, False, ["1000000.1", "1000000.2", "1000000.3", "1000000.4"]),
+    ],
+)
+def test_ticks_are_round_and_told_apart(
+    low: float, high: float, log: bool, texts: list[str]
+) -> None:
+    assert [tick.text for tick in of_numbers("x", [low, high], log=log).ticks(5)] == texts
+
+
+def test_words_keep_equal_distances() -> None:
+    scale = of_words("kernel", ["rbf", "poly", "sigmoid", "rbf"])
+    assert [(tick.text, tick.place) for tick in scale.ticks(9)] == [
+        ("poly", 0.0), ("rbf", 0.5), ("sigmoid", 1.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (study(), "no trial has finished yet"),
+        (study(None), "no finished trial has a finite number as `loss`"),
+        (study(math.nan, math.inf), "no finished trial has a finite number as `loss`"),
+        (study(1.0)._replace(metric=""),
+         "the search names no `metric`, so no trial is better than another"),
+    ],
+)  # fmt: skip
+def test_where_nothing_can_be_drawn_it_says_why(found: Study, why: str) -> None:
+    for make in (best_so_far, parallel, importance):
+        assert make(found) == Nothing(make(found).title, why)
+
+
+def test_an_attempt_takes_over_from_the_step_at_which_it_goes_on() -> None:
+    curve = Curve()
+    curve.add([(0, 9.0), (10, 8.0), (20, 7.0)])
+    curve.add([(10, 5.0), (15, None), (20, 4.0)])
+    assert curve.points == [(0, 9.0), (10, 5.0), (20, 4.0)]
+    assert metric_chart("loss", {"train": curve}, "").note == (
+        "last loss 4 at step 20; 1 report without a finite number"
+    )
+
+
+def test_a_long_curve_keeps_its_spikes_and_its_ends() -> None:
+    points = [(float(n), 100.0 if n == 77_777 else 1.0) for n in range(100_000)]
+    few = thinned(points)
+    assert len(few) <= POINTS_MAX and (77_777.0, 100.0) in few
+    assert (few[0], few[-1]) == (points[0], points[-1])
+
+
+@pytest.mark.parametrize(
+    ("environ", "encoding", "colour", "ascii_only"),
+    [
+        ({"LANG": "en_US.UTF-8"}, "utf-8", True, False),
+        ({}, "utf-8", True, False),
+        ({"LANG": "en_US.UTF-8"}, "utf-8", False, True),
+        ({"LANG": "C"}, "utf-8", True, True),
+        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, "utf-8", True, True),
+        ({"LANG": "en_US.UTF-8"}, "latin-1", True, True),
+    ],
+)
+def test_ascii_where_braille_would_not_be_read(
+    environ: dict[str, str], encoding: str, colour: bool, ascii_only: bool
+) -> None:
+    assert plain(environ, encoding, colour=colour) is ascii_only
