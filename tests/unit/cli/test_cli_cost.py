@@ -48,6 +48,26 @@ def test_every_group_has_the_same_sum(home: Path, by: str, key: str | None) -> N
     assert (row["attempts"], row["usd"], row["failed_usd"], row["unpriced"]) == (5, 0.35, 0.1, 1)
 
 
+def test_an_estimate_is_held_against_what_was_paid_once_the_object_is_over(home: Path) -> None:
+    def stands(phase: str) -> dict[str, Any]:
+        status = {"phase": phase, "cost": {"actual": 0.35, "estimated": 0.28}}
+        with sqlite3.connect(home / STATE_DB) as database:
+            database.execute("update resources set status = ?", (json.dumps(status),))
+        database.close()
+        return only("cost")
+
+    running = stands("Running")
+    assert (running["estimate"], running["error"]) == (0.28, None)
+    assert stands("Succeeded")["error"] is None  # of one attempt nobody knows what it cost
+    with sqlite3.connect(home / STATE_DB) as database:
+        database.execute("update runs set usd_per_s = 0.0 where usd_per_s is null")
+    database.close()
+    over = stands("Succeeded")
+    assert (over["estimate"], over["usd"], over["error"]) == (0.28, 0.35, 0.25)
+    assert only("cost", "--by", "label=team")["error"] == 0.25
+    assert "error" not in only("cost", "--by", "provider")
+
+
 def test_attempts_without_a_price_are_said_and_not_added(home: Path) -> None:
     assert answer("cost")[1] == (
         "warning: 1 attempt without a known price: its cost is not in it\n"
