@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from controllers.budget import WITH_A_HINT, Account
 from controllers.history import History
 from controllers.model import RunState
-from controllers.plan import TERMINAL_PHASES, Phase, Plan
+from controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
 from controllers.wish import Prior, Wish, revived
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
@@ -122,7 +122,8 @@ def _conditions(
     plan: Plan, wish: Wish, before: Mapping[str, object], now_s: float
 ) -> list[dict[str, object]]:
     """Kubernetes Job's conditions, so that `wait --for=condition=Complete` means what people
-    expect; and whether money is left, where a budget limits it.
+    expect; whether money is left, where a budget limits it; and whether work ran over to another
+    place than the best.
     """
     old = {
         item["type"]: item
@@ -142,7 +143,25 @@ def _conditions(
     if wish.purse.accounts:
         over = _over(plan, wish)
         out.append(_condition("BudgetOK", not any(over), over, old, now_s))
+    spill = _spill(plan, same=before.get("observedGeneration") == wish.generation, old=old)
+    if any(spill) or SPILLED_OVER in old:
+        out.append(_condition(SPILLED_OVER, any(spill), spill, old, now_s))
     return out
+
+
+def _spill(
+    plan: Plan, *, same: bool, old: Mapping[object, Mapping[str, object]]
+) -> tuple[str, str]:
+    """Reason and sentence of the last start under this generation of the spec that had to go
+    elsewhere than to the best place; both empty when none had to.
+    """
+    starts = [it for it in plan.actions if isinstance(it, Start) and it.spilled]
+    if starts:
+        return "NoRoom", f"{starts[-1].provider}: {starts[-1].placed}"
+    known = old.get(SPILLED_OVER)
+    if known is None or not same:
+        return "", ""
+    return str(known["reason"]), str(known["message"])
 
 
 def _over(plan: Plan, wish: Wish) -> tuple[str, str]:

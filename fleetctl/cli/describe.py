@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from fleetctl.cli.figures import cost_line, timing_line, where_line
+from fleetctl.cli.figures import attempts_line, cost_line, timing_line, where_line
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
@@ -24,6 +24,7 @@ EVENTS_SHOWN_MAX = 10
 TRACEBACK_LINES_MAX = 12
 ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
+SPILLED_OVER = "SpilledOver"  # as controllers/status.py names the condition
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "Volume": {"provider": "local", "deletionPolicy": "Retain"},
@@ -132,10 +133,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
     if cached := _cached(seen):
         yield _label("Cache", safe(cached))
-    if seen.count("retries") or seen.count("infraFailures"):
-        infra = seen.count("infraFailures")
-        extra = f" ({infra} by the infrastructure, not counted)" if infra else ""
-        yield _label("Retries", f"{seen.count('retries')}{extra}")
+    if attempts := attempts_line(seen):
+        yield _label("Attempts", attempts)
     if where := where_line(seen):
         yield _label("Where", where)
     if cost := cost_line(seen, reading.live_prices(seen, now_s)):
@@ -234,9 +233,13 @@ def _conditions(seen: View, now_s: float) -> Iterator[str]:
 
 
 def _condition(condition: Mapping[str, object], now_s: float) -> str:
-    text = safe(f"{condition.get('type')}={condition.get('status')}")
+    text = f"{condition.get('type')}={condition.get('status')}"
     since = condition.get("lastTransitionTime")
-    return f"{text} {age(now_s - since)}" if isinstance(since, (int, float)) else text
+    if isinstance(since, (int, float)):
+        text += f" {age(now_s - since)}"
+    # What the others say stands in the first lines already.
+    told = condition.get("type") == SPILLED_OVER and condition.get("message")
+    return safe(f"{text} ({told})" if told else text)
 
 
 def _events(seen: View, reading: Reading, now_s: float) -> Iterator[str]:

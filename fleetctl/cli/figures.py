@@ -6,7 +6,7 @@ has the cost of, and how long tasks took. Pure but for reading; what nobody know
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.reading import Reading
@@ -22,7 +22,9 @@ QUEUED_S_MIN = 1.0  # less is how it should be
 
 
 def cost_line(seen: View, live: LivePrices) -> str:
-    """`$4.02 now, $25.00 cap, burn $5.10/h`; runs without a known price are told apart."""
+    """`$4.02 so far, $6.10 estimated, $25.00 cap, $20.98 left, burn $5.10/h`; runs without a known
+    price are told apart.
+    """
     cost, budget = seen.map("cost"), seen.map("budget")
     ended = _number(cost.get("actual"))
     unpriced = _whole(cost.get("unpricedRuns")) + live.unpriced
@@ -31,6 +33,8 @@ def cost_line(seen: View, live: LivePrices) -> str:
         said.append(
             f"{usd(ended + live.usd)} {'so far' if live.runs or not seen.over else 'spent'}"
         )
+    if estimate := _estimate(cost):
+        said.append(f"{estimate} estimated")
     if most := _number(budget.get("maxCost")):
         said.append(f"{usd(most)} cap, {usd(_number(budget.get('left')))} left")
     if live.usd_per_h:
@@ -41,6 +45,27 @@ def cost_line(seen: View, live: LivePrices) -> str:
     if unpriced:
         line.append(f"{plural(unpriced, 'run')} without a known price")
     return " and ".join(line)
+
+
+def _estimate(cost: Mapping[str, object]) -> str:
+    expected, high = cost.get("estimated"), cost.get("estimatedHigh")
+    if isinstance(expected, (int, float)):
+        return usd(expected)
+    return f"at most {usd(high)}" if isinstance(high, (int, float)) else ""
+
+
+def attempts_line(seen: View) -> str:
+    """`66: 4 failed, 3 ended by the infrastructure, not counted`; nothing where all went well."""
+    places = seen.status.get("placement")
+    totals = [_whole(mapping(it).get("total")) for it in places] if isinstance(places, list) else []
+    infra, lasting = seen.count("infraFailures"), seen.count("failed")
+    failed = seen.count("retries") + lasting - infra  # as History.retries is reckoned
+    said = [f"{failed} failed"] if failed > 0 else []
+    if infra:
+        said.append(f"{infra} ended by the infrastructure, not counted")
+    if not said:
+        return ""
+    return f"{sum(totals)}: {', '.join(said)}" if sum(totals) else ", ".join(said)
 
 
 def where_line(seen: View) -> str:

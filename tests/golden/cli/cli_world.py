@@ -119,7 +119,7 @@ def _run(
 def _nightly(store: SqliteStore) -> None:
     uid = _put(store, "BatchJob", "nightly-ev", age_s=9 * HOUR_S, labels={"team": "eval"}, status={
         "phase": "Succeeded", "reason": "Completed", "total": 3, "succeeded": 3, "retries": 1,
-        "completedIndexes": "0-2", "startTime": NOW_S - 9 * HOUR_S,
+        "infraFailures": 1, "completedIndexes": "0-2", "startTime": NOW_S - 9 * HOUR_S,
         "completionTime": NOW_S - 9 * HOUR_S + 182.4, "isolation": "namespaces+landlock",
         "where": {}, "placement": [{"provider": "local", "live": 0, "total": 4}],
         "conditions": [{"type": "Complete", "status": "True", "reason": "Completed",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleetctl.cli.figures import cost_line, eta_s, timing_line, where_line
+from fleetctl.cli.figures import attempts_line, cost_line, eta_s, timing_line, where_line
 from fleetctl.cli.view import View, view
 from fleetctl.stores.reader import LivePrices, ResourceRow
 
@@ -40,6 +40,10 @@ def job(**status: object) -> View:
          "$4.00 spent"),
         ({"cost": {"actual": 1.0, "reserved": 2.0}, "budget": {"maxCost": 25.0, "left": 22.0}},
          NOTHING_LIVE, "$1.00 so far, $25.00 cap, $22.00 left, $2.00 set aside for what runs"),
+        ({"cost": {"actual": 4.0, "estimated": 6.1, "estimatedHigh": 8.9}},
+         LivePrices(2, 0.02, 5.1, 0), "$4.02 so far, $6.10 estimated, burn $5.10/h"),
+        ({"cost": {"actual": 0.0, "estimatedHigh": 16.0}}, NOTHING_LIVE,
+         "at most $16.00 estimated"),
         ({"cost": {"actual": 1.0, "unpricedRuns": 1}}, LivePrices(1, 0.0, 0.0, 1),
          "$1.00 so far and 2 runs without a known price"),
         ({"cost": {"actual": 0.0, "unpricedRuns": 1, "reserved": None}}, NOTHING_LIVE,
@@ -50,6 +54,24 @@ def test_the_cost_is_of_what_ended_and_of_what_runs(
     status: dict[str, object], live: LivePrices, line: str
 ) -> None:
     assert cost_line(job(**status), live) == line
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        ({"placement": [{"provider": "modal", "total": 5}]}, ""),
+        ({"retries": 4, "failed": 2, "infraFailures": 3,
+          "placement": [{"provider": "modal", "total": 60}, {"provider": "local", "total": 6}]},
+         "66: 3 failed, 3 ended by the infrastructure, not counted"),
+        ({"retries": 0, "failed": 1, "placement": [{"provider": "local", "total": 3}]},
+         "3: 1 failed"),
+        ({"retries": 1, "infraFailures": 1}, "1 ended by the infrastructure, not counted"),
+    ],
+)  # fmt: skip
+def test_attempts_tell_failures_and_what_does_not_count_as_one(
+    status: dict[str, object], line: str
+) -> None:
+    assert attempts_line(job(**status)) == line
 
 
 def test_where_follows_the_placement_and_then_what_it_does_not_name() -> None:

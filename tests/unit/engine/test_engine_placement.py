@@ -52,6 +52,28 @@ async def test_work_runs_over_when_the_first_place_is_at_its_limit() -> None:
         )
 
 
+async def test_a_condition_tells_that_work_ran_over_and_why_until_the_spec_is_another() -> None:
+    def spill(world: Fleet) -> tuple[str, str] | None:
+        found = {it["type"]: it for it in world.status("a")["conditions"]}.get("SpilledOver")
+        return (found["status"], found["message"]) if found else None
+
+    async with fleet() as world:
+        wish = tasks(3, parallelism=1, placement=ORDERED)
+        await world.apply("BatchJob", "a", wish)
+        assert spill(world) is None
+        await limit(world, "daytona", limits={"maxConcurrent": 1})
+        await world.apply("BatchJob", "a", {**wish, "parallelism": 2})
+        because = "first in order with room; `daytona`: its limit of 1 sandboxes is reached"
+        assert spill(world) == ("True", f"modal: {because}")
+        world.providers["modal"].finish(1)
+        await world.settle()
+        await world.crash()
+        await world.settle()
+        assert spill(world) == ("True", f"modal: {because}")
+        await world.apply("BatchJob", "a", {**wish, "parallelism": 0})
+        assert spill(world) == ("False", "")
+
+
 async def test_a_place_that_has_room_again_is_filled_first() -> None:
     async with fleet() as world:
         await limit(world, "daytona", limits={"maxConcurrent": 1})
