@@ -33,6 +33,7 @@ WORK = (
     "job/factorials",
     "job/embed",
     "job/placed",
+    "job/thumbnails",
     "sweep/grid",
     "sweep/digits",
     "sweep/cartpole",
