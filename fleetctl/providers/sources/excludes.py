@@ -1,10 +1,12 @@
-"""Which files of a source stay out: the patterns of .gitignore, applied at every depth. Pure.
+"""Which files of a source stay out, by the patterns of .gitignore and by those of .dockerignore,
+which mean other things. Pure.
 
 Read by tree.py, which finds the ignore files of a project.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 
@@ -24,20 +26,14 @@ DEFAULTS = (
 
 
 class Excludes:
-    """Rules in order; the last one that fits decides, and `!` takes back in."""
+    """Rules in order; the last one that fits decides, and `!` takes back in.
+
+    As git has it, a rule speaks of a path alone: what lies in a directory that is out is out with
+    it, and no rule can take it back.
+    """
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._rules = [rule for pattern in patterns if (rule := _rule(pattern)) is not None]
-
-    @classmethod
-    def of_dockerignore(cls, lines: Sequence[str]) -> Excludes:
-        """Docker's patterns begin at the top; `**/` is how they say `at every depth`."""
-        return cls([_anchored(line) for line in lines])
-
-    @property
-    def takes_back(self) -> bool:
-        """Whether a rule begins with `!`, so that something below what stays out may come in."""
-        return any(back_in for _, _, back_in in self._rules)
 
     def match(self, path: str, *, is_directory: bool) -> bool:
         """Whether `path`, relative to the source and with `/` between its parts, stays out."""
@@ -52,12 +48,50 @@ class Excludes:
         return out
 
 
+class DockerExcludes:
+    """The rules of a .dockerignore; the last one that fits decides.
+
+    As Docker has it, a rule begins at the top of the source (`**/` is how it says `at every depth`)
+    and speaks of all that lies below what it names, which a later `!` takes back file by file.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._rules = [
+            (matcher, back_in, text)
+            for line in lines
+            if (text := _anchored(line)) and (rule := _rule(text)) is not None
+            for matcher, _, back_in in (rule,)
+        ]
+        self._back_in = [text.removeprefix("!/") for _, back_in, text in self._rules if back_in]
+
+    def decide(self, path: str, *, below: str = "") -> bool | None:
+        """Whether `path` stays out; None when no rule says anything of it. What rules say of the
+        directory `below` and of those that it lies in is not heard.
+        """
+        spoken_of = [path]
+        while len(path := posixpath.dirname(path)) > len(below):
+            spoken_of.append(path)
+        out: bool | None = None
+        for matcher, back_in, _ in self._rules:
+            if any(map(matcher.fullmatch, spoken_of)):
+                out = not back_in
+        return out
+
+    def takes_back_below(self, directory: str) -> bool:
+        """Whether a `!` may speak of something in this directory. With wildcards it always may."""
+        return any(
+            bool(_WILD.search(text)) or text.startswith(f"{directory}/") for text in self._back_in
+        )
+
+
+_WILD = re.compile(r"[*?\[\\]")
+
+
 def _anchored(line: str) -> str:
-    text = line.strip()
-    if not text or text.startswith("#"):
+    if line.startswith("#") or not (text := line.strip()):
         return ""
     back_in = text.startswith("!")
-    bare = text.removeprefix("!").strip().removeprefix("./").strip("/")
+    bare = posixpath.normpath(text.removeprefix("!").strip() or ".").lstrip("/")
     return f"{'!' if back_in else ''}/{bare}" if bare not in ("", ".") else ""
 
 

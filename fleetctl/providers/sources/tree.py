@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.errors import Refused
-from fleetctl.providers.sources.excludes import DEFAULTS, Excludes
+from fleetctl.providers.sources.excludes import DEFAULTS, DockerExcludes, Excludes
 
 FILES_MAX = 200_000
 BYTES_MAX = 20 * 1024**3  # beyond this a volume is the right place
@@ -73,57 +73,86 @@ def _parent(copy: Path) -> None:
         copy.parent.mkdir(mode=0o700, parents=True)
 
 
-Chain = tuple[tuple[str, Excludes], ...]  # (directory, its rules), the deepest last
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """What is known where the walk goes down.
+
+    git: (directory, its .gitignore), the deepest last. taken_back: the deepest directory above that
+    the manifest says is in, whatever .dockerignore says of it.
+    """
+
+    git: tuple[tuple[str, Excludes], ...] = ()
+    docker: DockerExcludes | None = None
+    taken_back: str = ""
+
+    def entered(self, origin: Path, directory: str) -> _Below:
+        """With the ignore files that lie in `directory`."""
+        docker = self.docker
+        if not directory and (lines := _lines(origin / ".dockerignore")):
+            docker = DockerExcludes(lines)
+        if lines := _lines(origin / directory / ".gitignore"):
+            return replace(self, git=(*self.git, (directory, Excludes(lines))), docker=docker)
+        return replace(self, docker=docker)
 
 
 def walk(origin: Path, rules: Rules) -> Iterator[tuple[Path, str]]:
     """(path, path relative to origin) from the top down, without what stays out."""
-    waiting: list[tuple[str, Chain]] = [("", ())]
+    waiting: list[tuple[str, _Below]] = [("", _Below())]
     while waiting:
-        below, chain = waiting.pop()
+        directory, below = waiting.pop()
         if rules.ignore_files:
-            chain = (*chain, *_ignore_files(origin, below))
-        with os.scandir(origin / below) as entries:
+            below = below.entered(origin, directory)
+        with os.scandir(origin / directory) as entries:
             for entry in sorted(entries, key=lambda one: one.name):
-                relative = os.path.join(below, entry.name)
+                relative = os.path.join(directory, entry.name)
                 is_directory = entry.is_dir(follow_symlinks=False)
-                out = _stays_out(relative, rules, chain, is_directory=is_directory)
-                if not out:
+                verdict = _verdict(relative, rules, below, is_directory=is_directory)
+                if verdict.is_in:
                     yield Path(entry.path), relative
-                if is_directory and (not out or _may_come_back(relative, rules, chain)):
-                    waiting.append((relative, chain))
+                if is_directory and (verdict.is_in or verdict.look_inside):
+                    inside = replace(below, taken_back=relative) if verdict.taken_back else below
+                    waiting.append((relative, inside))
 
 
-def _stays_out(relative: str, rules: Rules, chain: Chain, *, is_directory: bool) -> bool:
-    said = rules.own.decide(relative, is_directory=is_directory)
-    for base, ignored in reversed(chain):
-        if said is None:
-            below = relative[len(base) + 1 :] if base else relative
-            said = ignored.decide(below, is_directory=is_directory)
-    if said is None:
-        said = rules.always.decide(relative, is_directory=is_directory)
-    return bool(said)
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """look_inside: of a directory that stays out, something may come back in. taken_back: the
+    manifest says that it is in.
+    """
+
+    is_in: bool
+    look_inside: bool = False
+    taken_back: bool = False
 
 
-def _may_come_back(relative: str, rules: Rules, chain: Chain) -> bool:
-    """Whether to look into a directory that stays out. Git never does; Docker does."""
-    if rules.own.match(relative, is_directory=True) or rules.always.match(
-        relative, is_directory=True
-    ):
-        return False
-    return any(isinstance(one, _Docker) and one.takes_back for _, one in chain)
+def _verdict(relative: str, rules: Rules, below: _Below, *, is_directory: bool) -> _Verdict:
+    """The manifest decides; then what either of git and Docker leaves out is out; then defaults."""
+    own = rules.own.decide(relative, is_directory=is_directory)
+    if own is not None:
+        return _Verdict(is_in=not own, taken_back=not own)
+    git = _by_git(relative, below, is_directory=is_directory)
+    docker = below.docker.decide(relative, below=below.taken_back) if below.docker else None
+    if git is None and docker is None:
+        return _Verdict(is_in=not rules.always.match(relative, is_directory=is_directory))
+    # Git never looks into a directory that is out; Docker does, where a rule takes back.
+    look_inside = (
+        is_directory
+        and below.docker is not None
+        and not git
+        and not rules.always.match(relative, is_directory=True)
+        and below.docker.takes_back_below(relative)
+    )
+    return _Verdict(is_in=not (git or docker), look_inside=look_inside)
 
 
-class _Docker(Excludes):
-    """The rules of a .dockerignore."""
-
-
-def _ignore_files(origin: Path, below: str) -> Iterator[tuple[str, Excludes]]:
-    directory = origin / below
-    if not below and (lines := _lines(directory / ".dockerignore")):
-        yield below, _Docker.of_dockerignore(lines)
-    if lines := _lines(directory / ".gitignore"):
-        yield below, Excludes(lines)
+def _by_git(relative: str, below: _Below, *, is_directory: bool) -> bool | None:
+    """The deepest file that says anything decides."""
+    for base, ignored in reversed(below.git):
+        path = relative[len(base) + 1 :] if base else relative
+        said = ignored.decide(path, is_directory=is_directory)
+        if said is not None:
+            return said
+    return None
 
 
 def _lines(path: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.providers.sources.excludes import DEFAULTS, Excludes
+from fleetctl.providers.sources.excludes import DEFAULTS, DockerExcludes, Excludes
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,37 @@ def test_git_agrees(tmp_path: Path) -> None:
     for path in paths:
         done = subprocess.run(["git", "-C", str(tmp_path), "check-ignore", "-q", "--", path])
         assert excludes.match(path, is_directory=False) == (done.returncode == 0), path
+
+
+@pytest.mark.parametrize(
+    ("lines", "out", "kept"),
+    [
+        (["out"], ["out", "out/a", "out/b/c"], ["outer", "x/out"]),
+        (["out/"], ["out", "out/a"], ["x/out"]),
+        (["/out", "!out/keep"], ["out", "out/a"], ["out/keep"]),
+        (["out", "!out/b"], ["out/a"], ["out/b", "out/b/c"]),
+        (["out", "!out/b", "out/b/c"], ["out/b/c", "out/b/c/d"], ["out/b"]),
+        (["*", "!src"], ["a.py", "data/x"], ["src", "src/a.py"]),
+        (["**/*.tmp"], ["a.tmp", "x/y/a.tmp"], ["a.py"]),
+        (["*.md", "!README*.md", "README-secret.md"], ["a.md", "README-secret.md"], ["README.md"]),
+        (["*/temp*"], ["x/temporary.txt", "x/temp/a"], ["x/y/temp", "temp"]),
+        (["x/../out", "./a//b"], ["out/a", "a/b"], ["x", "a"]),
+        (["# comment", "", "!", "."], [], ["# comment", "a"]),
+    ],
+)
+def test_patterns_of_a_dockerignore_speak_of_all_below_what_they_name(
+    lines: list[str], out: list[str], kept: list[str]
+) -> None:
+    excludes = DockerExcludes(lines)
+    assert [path for path in out if not excludes.decide(path)] == []
+    assert [path for path in kept if excludes.decide(path)] == []
+
+
+def test_only_directories_that_a_rule_takes_back_from_are_looked_into() -> None:
+    excludes = DockerExcludes(["*", "!src/deep/a.py"])
+    assert excludes.takes_back_below("src")
+    assert excludes.takes_back_below("src/deep")
+    assert not excludes.takes_back_below("data")
+    assert not excludes.takes_back_below("src/de")
+    assert DockerExcludes(["*", "!**/a.py"]).takes_back_below("data")
+    assert not DockerExcludes(["*"]).takes_back_below("data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,39 @@ def test_a_dockerignore_may_take_back_what_lies_in_a_directory_that_is_out(tmp_p
     project = made(tmp_path, "src/a.py", "src/deep/b.py", "other/c.py", ".git/config")
     (project / ".dockerignore").write_text("**\n!src/**\n")
     assert taken(project) == ["src/a.py", "src/deep/b.py"]
+
+
+def test_docker_takes_back_file_by_file_and_the_rest_of_the_directory_stays_out(
+    tmp_path: Path,
+) -> None:
+    names = ("out/drop.txt", "out/keep.txt", "out/deep/drop.txt", "out/deep/keep.txt", "a.py")
+    project = made(tmp_path, *names)
+    (project / ".dockerignore").write_text("out\n!out/keep.txt\n!out/deep/keep.*\n")
+    assert taken(project) == [".dockerignore", "a.py", "out/deep/keep.txt", "out/keep.txt"]
+
+
+def test_git_takes_nothing_back_from_a_directory_that_is_out(tmp_path: Path) -> None:
+    names = ("out/drop.txt", "out/keep.txt", "logs/drop.txt", "logs/keep.txt", "a.py")
+    project = made(tmp_path, *names)
+    (project / ".gitignore").write_text("out\n!out/keep.txt\nlogs/*\n!logs/keep.txt\n")
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    listing = ["git", "-C", str(project), "ls-files", "--others", "--exclude-standard"]
+    said = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
+    assert taken(project) == said == [".gitignore", "a.py", "logs/keep.txt"]
+
+
+def test_what_docker_takes_back_does_not_open_what_git_leaves_out(tmp_path: Path) -> None:
+    project = made(tmp_path, "data/x", "data/keep.txt", "out/x", "out/keep.txt", "a.py")
+    (project / ".gitignore").write_text("data/\n")
+    (project / ".dockerignore").write_text("out\n!**/keep.txt\n")
+    (project / "out" / ".gitignore").write_text("*\n!.gitignore\n!keep.txt\n")
+    assert taken(project) == [".dockerignore", ".gitignore", "a.py", "out/keep.txt"]
+
+
+def test_a_directory_that_the_manifest_takes_back_comes_with_its_content(tmp_path: Path) -> None:
+    project = made(tmp_path, "out/x", "out/deep/y", "out/a.tmp", "other/z")
+    (project / ".dockerignore").write_text("*\n**/*.tmp\n")
+    assert taken(project, "!/out") == ["out/deep/y", "out/x"]
 
 
 def test_a_checkout_is_taken_whole_but_for_the_manifests_patterns(tmp_path: Path) -> None:
