@@ -16,7 +16,9 @@ SCENARIO = {
     "creates-not-counted-at-the-gate": "minutes",
     "limits-forgotten-at-restart": "limits",
     "lowered-limit-ignored-by-wished-starts": "limits",
-    "moved-before-it-is-confirmed-gone": "spill",
+    "deadline-ignored": "deadline",
+    "end-forgotten-after-restart": "ttl",
+    "moved-before-it-is-confirmed-gone": "cheapest",
     "older-failures-count": "template",
     "provider-limit-counts-running-alone": "limits",
     "retain-ignored": "volumes",
@@ -30,8 +32,10 @@ SCENARIO = {
     "spent-goes-with-its-object": "budget-shared",
     "stale-sandbox-end-believed": "reuse",
     "stop-asked-once": "deadline",
+    "sweep-never": "two-objects",
     "unknown-price-is-free": "budget-unpriced",
     "volume-goes-before-its-users": "volumes",
+    "wake-time-ignored": "ttl",
 }
 
 
