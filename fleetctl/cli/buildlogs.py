@@ -17,10 +17,10 @@ from fleetctl.providers.rundir.builds import is_building, logs_of
 
 def show(place: Path, seen: View, args: Namespace, reading: Reading, screen: Screen) -> int:
     """Raises UsageError for flags that speak of tasks."""
-    if args.failed or args.index is not None or args.attempt is not None:
+    if args.failed or args.previous or args.index is not None or args.attempt is not None:
         raise UsageError(
             "`--build` is about images, which all tasks share",
-            hint="leave out --index, --failed and --attempt",
+            hint="leave out --index, --failed, --attempt and --previous",
         )
     builds = _Builds(place, seen.resource.uid, screen, tail=args.tail)
     if not args.follow:

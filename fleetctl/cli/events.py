@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Collection
 
 from fleetctl.cli.flags import Parser, add_output, duration_s, one_of
 from fleetctl.cli.kinds import target
-from fleetctl.cli.reading import Event, must_find, open_reading
+from fleetctl.cli.reading import Event, Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import age, safe, timestamp
+from fleetctl.cli.view import View
 from fleetctl.clock import SystemClock
 from fleetctl.errors import UsageError
 from fleetctl.home import home
 
 TYPES = ("Normal", "Warning")
 HEADER = ("AGE", "TYPE", "REASON", "OBJECT", "MESSAGE")
+MARGIN_S = 5.0  # by which the writer's clock may go back between two events, as a guess
 CSV = ("lastTimestamp", "type", "reason", "object", "count", "message")
 
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="[KIND/NAME] [--since TIME] [--types TYPES] [-o table|json|csv]",
+        usage="[KIND/NAME] [--since TIME] [--types TYPES] [-w] [-o table|json|csv]",
         summary="Show what happened, oldest first. Quick repeats are one line with a count.",
         examples=(
             "fleetctl events",
             "fleetctl events job/chunks --since 1h",
             "fleetctl events --types Warning -o json",
+            "fleetctl events -w --since 10m",
         ),
-        codes="0 ok, 2 wrong usage, 4 no such object",
+        codes="0 ok, 2 wrong usage, 4 no such object, 130 interrupted",
     )
     made.add_argument("object", nargs="?", metavar="KIND/NAME", help="of this object only")
     made.add_argument("--for", dest="of", metavar="KIND/NAME", help="the same, as kubectl has it")
@@ -38,6 +42,9 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "--types", type=_types, default=(), metavar="TYPES", help="Normal, Warning or both"
+    )
+    made.add_argument(
+        "-w", "--watch", action="store_true", help="go on: a line for every event, until Ctrl-C"
     )
     add_output(made, "table", "json", "csv")
     return made
@@ -51,14 +58,16 @@ def _types(text: str) -> tuple[str, ...]:
 def run(args: Namespace, screen: Screen) -> int:
     if args.object and args.of:
         raise UsageError(f"`{args.object}` and `--for {args.of}` are two objects; name one")
+    if args.watch and args.output == "csv":
+        raise UsageError("--watch and -o csv do not go together", hint="`-o json` is a line each")
     now_s = SystemClock().now_s()
     since_s = 0.0 if args.since is None else now_s - args.since
     with open_reading(home()) as reading:
         name = args.object or args.of
         seen = must_find(target(name), reading) if name else None
-        found = reading.events(seen, since_s=since_s)
-    if args.types:
-        found = [event for event in found if event.line.kind in args.types]
+        if args.watch:
+            return _watch(seen, reading, since_s, args, screen)
+        found = _found(seen, reading, since_s, args.types)
     if args.output == "json":
         screen.data(json.dumps([_document(event) for event in found], indent=2))
     elif args.output == "csv":
@@ -68,6 +77,41 @@ def run(args: Namespace, screen: Screen) -> int:
     elif not screen.table(HEADER, (_cells(event, now_s) for event in found)):
         screen.talk("no events")
     return 0
+
+
+def _found(
+    seen: View | None, reading: Reading, since_s: float, types: Collection[str]
+) -> list[Event]:
+    found = reading.events(seen, since_s=since_s)
+    return [event for event in found if not types or event.line.kind in types]
+
+
+def _watch(
+    seen: View | None, reading: Reading, since_s: float, args: Namespace, screen: Screen
+) -> int:
+    """Those that there are, then each that is new or happened again, until the object is gone."""
+    told: dict[tuple[str, str, str], float] = {}
+    widths: list[int] = []
+    while True:
+        gone = seen is not None and reading.by_uid(seen.resource.uid) is None
+        fresh = []
+        for event in _found(seen, reading, since_s, args.types):
+            row = event.line
+            if told.get(mark := (row.uid, row.reason, row.message)) != row.at_s:
+                told[mark] = row.at_s
+                fresh.append(event)
+        if args.output == "json":
+            for event in fresh:
+                screen.data(json.dumps(_document(event)))
+        else:
+            now_s = SystemClock().now_s()
+            widths = screen.table(HEADER, [_cells(one, now_s) for one in fresh], widths=widths)
+        screen.flush()
+        if gone:
+            return 0
+        # What was told is not read again; events of one transaction have one time, hence a margin.
+        since_s = max(since_s, max(told.values(), default=0.0) - MARGIN_S)
+        reading.wait_for_change()
 
 
 def _cells(event: Event, now_s: float) -> list[str]:

@@ -11,7 +11,7 @@ from fleetctl.cli.flags import Indexes
 from fleetctl.cli.logstream import LogStream
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.render import Screen
-from fleetctl.cli.tasks import Task
+from fleetctl.cli.tasks import Task, attempt
 from fleetctl.cli.text import duration, safe
 from fleetctl.cli.view import View
 
@@ -26,6 +26,7 @@ class Pick(NamedTuple):
     attempt: int | None
     tail: int | None
     prefixed: bool
+    previous: bool = False
 
     @property
     def single(self) -> int | None:
@@ -35,7 +36,10 @@ class Pick(NamedTuple):
 
     def tasks(self, seen: View, reading: Reading, *, every: bool = False) -> Iterator[Task]:
         """By index: the newest attempt of each task, or with `every` all attempts."""
-        if self.attempt is None and not every:
+        if self.previous:
+            newest = reading.tasks(seen, index=self.single)
+            found = (attempt(task.older[-1]) for task in newest if task.older)
+        elif self.attempt is None and not every:
             found = reading.tasks(seen, index=self.single)
         else:
             found = reading.attempts(seen, index=self.single)
@@ -55,7 +59,7 @@ class Pick(NamedTuple):
 
 
 def pick_of(args: Namespace) -> Pick:
-    return Pick(args.index, args.failed, args.attempt, args.tail, not args.no_prefix)
+    return Pick(args.index, args.failed, args.attempt, args.tail, not args.no_prefix, args.previous)
 
 
 def ending(task: Task) -> str:

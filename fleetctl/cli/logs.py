@@ -40,6 +40,9 @@ def parser(verb: str) -> Parser:
     made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")
     made.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each task")
     made.add_argument("--attempt", type=count, metavar="N", help="this attempt, not the newest")
+    made.add_argument(
+        "-p", "--previous", action="store_true", help="the attempt before the newest of each task"
+    )
     made.add_argument("--no-prefix", action="store_true", help="lines as the tasks wrote them")
     made.add_argument(
         "--build", action="store_true", help="what was printed while its images were built"
@@ -48,6 +51,8 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
+    if args.previous and (args.follow or args.attempt is not None):
+        raise UsageError("--previous is one attempt that has ended; leave out -f and --attempt")
     wanted, pick, place = target(args.object), pick_of(args), home()
     with open_reading(place) as reading:
         seen = must_find(wanted, reading)
@@ -93,6 +98,8 @@ def _say_none(seen: View, pick: Pick, screen: Screen) -> None:
     unit = seen.kind.unit
     if pick.failed:
         screen.talk(f"no {unit} of {safe(seen.key)} has failed")
+    elif pick.previous:
+        screen.talk(f"no {unit} of {safe(seen.key)} had an attempt before its newest one")
     elif pick.indexes is not None or pick.attempt is not None:
         what = "attempt" if pick.attempt is not None else unit
         raise NotFound(

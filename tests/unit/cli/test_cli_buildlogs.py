@@ -18,7 +18,7 @@ from fleetctl.cli.render import Screen
 from fleetctl.providers.rundir.builds import BuildLog, link
 from fleetctl.stores.sqlite import SqliteStore, open_store
 
-FOLLOW = Namespace(follow=True, failed=False, index=None, attempt=None, tail=None)
+FOLLOW = Namespace(follow=True, failed=False, index=None, attempt=None, previous=False, tail=None)
 
 
 class FixedClock:
