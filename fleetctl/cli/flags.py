@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -12,6 +13,9 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # A year: longer is a slip of the pen, and larger numbers overflow select().
 DURATION_S_MAX = 366 * 86400.0
 INDEX_MAX = 2**31 - 1
+KIND_NAME = "KIND/NAME"  # the metavar of an object
+_COMMA = re.compile(r",(?![^()]*\))")  # not one between brackets
+_SET = re.compile(r"(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)")
 _SUCH_AS = {
     "jsonpath": "such as jsonpath={.metadata.name}",
     "custom-columns": "such as custom-columns=NAME:.metadata.name",
@@ -42,6 +46,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """The arguments; with `-h` anywhere only `args.help` is set and nothing is checked."""
+        for action in self._actions:
+            if action.metavar == KIND_NAME and not action.option_strings:
+                argv = joined(argv, many=action.nargs in ("*", "+"))
         before = argv[: argv.index("--")] if "--" in argv else argv
         if "-h" in before or "--help" in before:
             return argparse.Namespace(help=True, no_color="--no-color" in before)
@@ -71,6 +78,24 @@ class Parser(argparse.ArgumentParser):
             f"`fleetctl {self.verb}` knows no flag `{flag}`",
             hint=did_you_mean(flag, known) or f"`fleetctl {self.verb} --help` lists its flags",
         )
+
+
+def joined(argv: Sequence[str], *, many: bool) -> Sequence[str]:
+    """`job x y --flag` as `job/x job/y --flag`, because kubectl has both ways of writing it.
+
+    Without `many` only `x` is a name.
+    """
+    from specs.kinds import find_kind
+
+    kind = argv[0] if argv else ""
+    if not kind or "/" in kind or find_kind(kind) is None:
+        return argv
+    names: list[str] = []
+    for word in argv[1:]:
+        if word.startswith("-") or set("/=:") & set(word) or (names and not many):
+            break
+        names.append(word)
+    return [*(f"{kind}/{name}" for name in names), *argv[1 + len(names) :]] if names else argv
 
 
 def _in_our_words(message: str) -> str:
@@ -175,34 +200,34 @@ class Term(NamedTuple):
     """One part of a label selector."""
 
     key: str
-    op: str  # "=", "!=" or "exists"
-    value: str
+    op: str  # "in", "notin", "exists" or "absent"; `=` and `!=` are sets of one
+    values: tuple[str, ...] = ()
 
 
 def selector(text: str) -> tuple[Term, ...]:
-    """`team=rlm,stage!=test,gpu`: all parts must hold. Raises ArgumentTypeError."""
-    terms = []
-    for part in text.split(","):
-        key, op, value = _split_term(part.strip())
-        if not is_label(key) or (op != "exists" and not is_label(value)):
-            raise argparse.ArgumentTypeError(
-                f"`{text}` is not a label selector; write it as team=rlm,stage!=test"
-            )
-        terms.append(Term(key, op, value))
-    return tuple(terms)
+    """`team=rlm,stage!=test,gpu,!old,tier in (a,b)`: all must hold. Raises ArgumentTypeError."""
+    terms = tuple(_term(part.strip()) for part in _COMMA.split(text))
+    if not all(is_label(word) for term in terms for word in (term.key, *term.values)):
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is not a label selector; write it as team=rlm,stage!=test,tier in (a,b)"
+        )
+    return terms
 
 
 def is_label(text: str) -> bool:
-    """Whether a label can be called so. `in (a,b)` and `!team` are words of other languages."""
+    """Whether a label can be called so."""
     return bool(text) and all(char.isalnum() or char in "-_./" for char in text)
 
 
-def _split_term(part: str) -> tuple[str, str, str]:
-    for written, op in (("!=", "!="), ("==", "="), ("=", "=")):
-        key, found, value = part.partition(written)
-        if found:
-            return key.strip(), op, value.strip()
-    return part, "exists", ""
+def _term(part: str) -> Term:
+    if found := _SET.fullmatch(part):
+        values = tuple(value.strip() for value in found["values"].split(","))
+        return Term(found["key"], found["op"], values)
+    for written, op in (("!=", "notin"), ("==", "in"), ("=", "in")):
+        key, found_one, value = part.partition(written)
+        if found_one:
+            return Term(key.strip(), op, (value.strip(),))
+    return Term(part[1:].strip(), "absent") if part.startswith("!") else Term(part, "exists")
 
 
 def add_picking(parser: Parser) -> None:

@@ -137,9 +137,15 @@ def pick(found: list[View], args: Namespace) -> list[View]:
 
 
 def matches(labels: dict[str, str], terms: Sequence[Term]) -> bool:
+    """As kubectl has it: what lacks the label is also not one of a set."""
     for term in terms:
         value = labels.get(term.key)
-        holds = {"=": value == term.value, "!=": value != term.value, "exists": value is not None}
+        holds = {
+            "in": value in term.values,
+            "notin": value not in term.values,
+            "exists": value is not None,
+            "absent": value is None,
+        }
         if not holds[term.op]:
             return False
     return True

@@ -71,6 +71,26 @@ VERBS = {
     "version": Verb("version", "print the version"),
 }
 
+# What people who come from kubectl, terraform, docker or SkyPilot type, and what does that here.
+SAID_ELSEWHERE = {
+    "cancel": "`fleetctl suspend KIND/NAME` stops work and keeps it, `fleetctl delete` removes it",
+    "stop": "`fleetctl suspend KIND/NAME` stops work, `fleetctl down` stops the controller",
+    "create": "fleetctl apply -f FILE",
+    "run": "fleetctl apply -f FILE --wait",
+    "launch": "fleetctl apply -f FILE --wait",
+    "replace": "fleetctl apply -f FILE",
+    "edit": "`fleetctl set KIND/NAME FIELD=VALUE`, or change the file and apply it",
+    "patch": "fleetctl set KIND/NAME FIELD=VALUE",
+    "destroy": "fleetctl delete -f FILE",
+    "ps": "fleetctl top",
+    "list": "fleetctl get all",
+    "show": "fleetctl describe KIND/NAME",
+    "log": "fleetctl logs KIND/NAME",
+    "start": "`fleetctl resume KIND/NAME`; the controller starts with `fleetctl up`",
+    "restart": "fleetctl retry KIND/NAME --all",
+    "config": "the state is in $FLEETCTL_HOME; `fleetctl status` tells where that is",
+}
+
 COMPLETE = "__complete"  # what the scripts of `completion` ask; no verb of people
 
 EXIT_CODES = (
@@ -168,7 +188,7 @@ def _unknown_verb(word: str) -> UsageError:
     from fleetctl.cli.text import safe
 
     what = "flag" if word.startswith("-") else "verb"
-    near = did_you_mean(word, VERBS)
+    near = SAID_ELSEWHERE.get(word) or did_you_mean(word, VERBS)
     return UsageError(
         f"fleetctl has no {what} `{safe(word)}`", hint=near or "`fleetctl --help` lists the verbs"
     )

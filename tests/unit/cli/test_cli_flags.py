@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.flags import Parser, count, did_you_mean, duration_s, indexes, selector
+from fleetctl.cli.flags import Parser, count, did_you_mean, duration_s, indexes, joined, selector
+from fleetctl.cli.get import matches
+from fleetctl.cli.main import VERBS
 from fleetctl.errors import UsageError
 
 
@@ -67,16 +70,30 @@ def test_a_count_is_a_whole_number_from_zero() -> None:
         count("-1")
 
 
-def test_a_selector_knows_equal_unequal_and_present() -> None:
-    terms = selector("team=rlm, stage!=test,gpu,a==b")
-    assert [tuple(term) for term in terms] == [
-        ("team", "=", "rlm"), ("stage", "!=", "test"), ("gpu", "exists", ""), ("a", "=", "b"),
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "labels", "taken"),
+    [
+        ("team=rlm", {"team": "rlm"}, True), ("team==rlm", {"team": "rlm"}, True),
+        ("team=rlm", {}, False), ("team!=rlm", {}, True), ("team!=rlm", {"team": "rlm"}, False),
+        ("gpu", {"gpu": ""}, True), ("gpu", {}, False), ("!gpu", {}, True),
+        ("! gpu", {"gpu": "x"}, False), ("team in (rlm, eval)", {"team": "eval"}, True),
+        ("team in (rlm,eval)", {}, False), ("team notin (rlm,eval)", {}, True),
+        ("team notin(rlm)", {"team": "rlm"}, False),
+        ("a in (x,y), b=z,c", {"a": "y", "b": "z", "c": ""}, True),
+        ("a in (x,y),b=z", {"a": "y", "b": "q"}, False),
+    ],
+)  # fmt: skip
+def test_a_label_selector_means_what_kubectl_means(
+    text: str, labels: dict[str, str], taken: bool
+) -> None:
+    assert matches(labels, selector(text)) is taken
 
 
 @pytest.mark.parametrize(
-    "text", ["", "=x", "team=", "a=b,", "!=x", "team in (a,b)", "!team", "a>1"]
-)
+    "text",
+    ["", "=x", "team=", "a=b,", ",a", "a,,b", "!=x", "team in (a", "team in a", "in (a,b)", "a>1",
+     "team in ()", "!", "!team=a", "a in (b) c"],
+)  # fmt: skip
 def test_what_is_no_selector_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         selector(text)
@@ -121,3 +138,28 @@ def test_help_is_given_even_when_the_rest_is_wrong() -> None:
 
 def test_far_words_are_not_suggested() -> None:
     assert did_you_mean("xyzzy", ["apply", "get"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (["job", "x"], ["job/x"]), (["job", "x", "y", "-f"], ["job/x", "job/y", "-f"]),
+        (["job/x", "y"], ["job/x", "y"]), (["jobb", "x"], ["jobb", "x"]), (["job"], ["job"]),
+        (["BatchJobs", "x"], ["BatchJobs/x"]), (["job", "job/x"], ["job", "job/x"]), ([], []),
+    ],
+)  # fmt: skip
+def test_a_kind_and_names_are_objects(written: list[str], meant: list[str]) -> None:
+    assert list(joined(written, many=True)) == meant
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["describe job x", "logs job x", "results job x", "delete job x", "wait job x", "events job x",
+     "retry job x --all", "suspend job x", "resume job x", "scale job x --parallelism 2",
+     "set job x budget.maxCost=3", "exec job x -- ls", "port-forward job x 8080:80"],
+)  # fmt: skip
+def test_every_verb_takes_a_kind_and_a_name_as_two_words(words: str) -> None:
+    verb, *rest = words.split()
+    args = import_module(f"fleetctl.cli.{VERBS[verb].module}").parser(verb).parse(rest)
+    found = getattr(args, "object", None) or args.objects[0]
+    assert found == "job/x"

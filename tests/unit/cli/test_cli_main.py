@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.cli.version import VERSION
 from fleetctl.errors import Conflict, FleetctlError, NotFound, Refused, UsageError
+from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite import SqliteStore, open_store
 
 ROOT = Path(__file__).parents[3]
@@ -187,3 +190,29 @@ def test_the_version_is_that_of_the_package() -> None:
     assert declared == VERSION
     assert fleetctl("--version")[1] == fleetctl("version")[1]
     assert VERSION in fleetctl("version")[1]
+
+
+def test_words_of_other_tools_lead_to_verbs_that_there_are() -> None:
+    for word, hint in entry.SAID_ELSEWHERE.items():
+        assert word not in entry.VERBS
+        assert fleetctl(word) == (2, "", f"error: fleetctl has no verb `{word}`\nhint: {hint}\n")
+        named = re.findall(r"fleetctl ([a-z-]+)", hint)
+        assert named and set(named) <= set(entry.VERBS)
+
+
+def test_watched_events_come_as_they_happen_and_once_until_their_object_is_gone(
+    tmp_path: Path,
+) -> None:
+    store = filled(tmp_path, 1)
+    with store.transaction():
+        store.events.record([EventRow("job-0", 5.0, "Normal", "Created", "made")])
+    running = process(tmp_path, "events", "job/job-0", "-w", "-o", "json", stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    assert json.loads(running.stdout.readline())["message"] == "made"
+    with store.transaction():
+        store.events.record([EventRow("job-0", 6.0, "Warning", "Failed", "broken")])
+    assert json.loads(running.stdout.readline())["message"] == "broken"
+    with store.transaction():
+        store.resources.delete("job-0")
+    rest, told = running.communicate(timeout=60)
+    assert (running.returncode, rest, told) == (0, "", "")
