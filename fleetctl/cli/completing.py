@@ -116,7 +116,7 @@ def _values(action: Action, last: str, given: Sequence[str]) -> Iterator[str]:
         yield from _matching(last, ((shell, "") for shell in SHELLS))
     elif metavar == "KIND[.FIELD]":
         yield from _fields(last)
-    elif metavar == "KIND" and action.option_strings:
+    elif metavar == "KIND" and action.dest.startswith("kind"):  # not that of `get`
         yield from _matching(last, ((one.name, "") for one in KINDS.values()))
     elif metavar == "KIND":
         yield from _kinds_and_names(last, given)

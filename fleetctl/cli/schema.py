@@ -7,25 +7,29 @@ from argparse import Namespace
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.kinds import kind_of
 from fleetctl.cli.render import Screen
+from fleetctl.errors import UsageError
 from fleetctl.manifest.fields import schema_text
 
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="--kind KIND",
+        usage="KIND",
         summary="Print the JSON Schema (draft 2020-12) that manifests of a kind are held to.",
         examples=(
-            "fleetctl schema --kind Sweep",
-            "fleetctl schema --kind job > batchjob.schema.json",
+            "fleetctl schema Sweep",
+            "fleetctl schema job > batchjob.schema.json",
             "fleetctl schema --kind TrainingRun | jq '.\"$defs\" | keys'",
         ),
         codes="0 ok, 2 no such kind",
     )
-    made.add_argument("--kind", required=True, metavar="KIND", help="such as Sweep or job")
+    made.add_argument("kind_word", nargs="?", metavar="KIND", help="such as Sweep or job")
+    made.add_argument("--kind", metavar="KIND", help="the same")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    screen.data(schema_text(kind_of(args.kind).name).rstrip())
+    if bool(args.kind_word) == bool(args.kind):
+        raise UsageError("`fleetctl schema` takes one KIND", hint="fleetctl schema BatchJob")
+    screen.data(schema_text(kind_of(args.kind_word or args.kind).name).rstrip())
     return 0
