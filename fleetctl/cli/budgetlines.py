@@ -15,10 +15,9 @@ def budget_lines(seen: View) -> Iterator[tuple[str, str]]:
     if most is None or used is None or left is None:
         return
     reserved = _number(status.get("reserved"))
-    yield "State", seen.text("state")
     yield "Used", f"{usd(used)} of {usd(most)} by runs that are over"
     endless = "no limit: a live run has none of time; set template.timeoutSeconds"
-    yield "Set aside", endless if reserved is None else f"{usd(reserved)} at worst by live runs"
+    yield "Reserved", endless if reserved is None else f"{usd(reserved)} at worst by live runs"
     until_s = _number(status.get("until"))
     yield "Left", usd(left) + (f" until {timestamp(until_s)}" if until_s is not None else "")
     unpriced_s = _number(status.get("unpricedSeconds"))

@@ -103,7 +103,8 @@ def _head(seen: View, now_s: float) -> Iterator[str]:
     resource = seen.resource
     yield _label("Name", safe(seen.key))
     stale = "" if seen.current else f" (generation {resource.generation} not yet looked at)"
-    yield _label("Status", safe(seen.phase) + stale)
+    # A Budget has a word of its own, as in the column of `get`.
+    yield _label("Status", safe(seen.text("state") or seen.phase) + stale)
     if because := why(seen):
         yield _label("Why", safe(because))
     for also in _also(seen, because):

@@ -26,7 +26,7 @@ class Beside(NamedTuple):
 
     entering: Entering
     place: Place
-    name: str  # `job/x 3`, for people
+    name: str  # `task 3 of job/x`, for people
 
 
 def beside(key: str, index: int | None, home: Path) -> Beside:
@@ -51,7 +51,9 @@ def beside(key: str, index: int | None, home: Path) -> Beside:
     place = Place(
         run.name, run.sandbox, run.handle, _env(template, task), str(source.get("mountPath") or "")
     )
-    return Beside(entering(run.provider, home), place, f"{safe(seen.key)} {run.index}")
+    return Beside(
+        entering(run.provider, home), place, f"{seen.kind.unit} {run.index} of {safe(seen.key)}"
+    )
 
 
 def _task(seen: View, index: int | None, reading: Reading) -> Task:

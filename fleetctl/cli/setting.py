@@ -67,5 +67,5 @@ def run(args: Namespace, screen: Screen) -> int:
     for result in results_of(starting.demand(home(), request)):
         message = str(result.get("message") or "")
         said = f"{safe(str(result.get('key')))} {safe(str(result.get('outcome')))}"
-        screen.data(f"{said}: {safe(message)}" if message else said)
+        screen.data(f"{said}  {safe(message)}" if message else said)
     return 0

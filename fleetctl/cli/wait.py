@@ -85,7 +85,7 @@ def _wait(
                     seen = reading.by_uid(uid)
                     told = answer(wanted, seen)
                     if told.outcome is Outcome.IMPOSSIBLE:
-                        _give_up(one, wanted, told, screen)
+                        _give_up(one, wanted, told, screen, there=seen is not None)
                         return 1
                     if told.outcome is Outcome.MET:
                         _met(one, wanted, told, screen)
@@ -136,10 +136,13 @@ def _met(one: Target, wanted: Goal, told: Answer, screen: Screen) -> None:
     screen.data(f"{safe(one.key)} condition met: {safe(str(wanted))}{because}")
 
 
-def _give_up(one: Target, wanted: Goal, told: Answer, screen: Screen) -> None:
+def _give_up(one: Target, wanted: Goal, told: Answer, screen: Screen, *, there: bool) -> None:
     verb = {"failed": "fail", "complete": "succeed", "succeeded": "succeed", "finished": "finish"}
     sentence = verb.get(wanted.word, f"meet `{safe(str(wanted))}`")
-    screen.error(f"{safe(one.key)} can no longer {sentence}: {safe(told.because)}")
+    screen.error(
+        f"{safe(one.key)} can no longer {sentence}: {safe(told.because)}",
+        hint=f"fleetctl describe {safe(one.key)}" if there else "",
+    )
 
 
 def _timed_out(pending: Sequence[Target], wanted: Goal, timeout_s: float, screen: Screen) -> int:
