@@ -36,6 +36,7 @@ class Pick(NamedTuple):
 
     def tasks(self, seen: View, reading: Reading, *, every: bool = False) -> Iterator[Task]:
         """By index: the newest attempt of each task, or with `every` all attempts."""
+        found: Iterator[Task]
         if self.previous:
             newest = reading.tasks(seen, index=self.single)
             found = (attempt(task.older[-1]) for task in newest if task.older)
