@@ -7,9 +7,11 @@ from typing import Any
 
 from controllers.model import RunState
 from fleetctl.cli.forecasting import forecast
-from fleetctl.engine.applying import Order
-from fleetctl.engine.forecasts import Forecast
+from fleetctl.engine.applying import Order, propose
+from fleetctl.engine.forecasts import Forecast, noted
+from fleetctl.engine.orders import wished
 from fleetctl.manifest import Manifest
+from fleetctl.stores.readonly import open_readonly
 from fleetctl.wiring import build_providers
 from tests.unit.engine.test_engine_wishes import manifest
 from tests.unit.planning.test_planning_report import job, stored
@@ -62,6 +64,17 @@ def test_plain_local_work_and_an_update_say_nothing(tmp_path: Path) -> None:
     stored(home, [job(3)])
     changed = told(home, PRICED, job(5, timeout_s=100))["batchjob/job"]
     assert (changed.lines, changed.estimate.known) == ((), True)
+
+
+def test_another_estimate_does_not_move_the_world_under_a_saved_plan(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    stored(home, [job(3)])
+    with open_readonly(home) as seen:
+        changes = propose(seen, [job(5, timeout_s=100)], Order(), 0.0)
+    found = told(home, PRICED, job(5, timeout_s=100))
+    estimated = noted(changes, found)
+    assert estimated != changes
+    assert wished(estimated) == wished(changes)
 
 
 def test_work_that_nothing_bounds_says_so(tmp_path: Path) -> None:
