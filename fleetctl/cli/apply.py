@@ -39,7 +39,7 @@ def parser(verb: str) -> Parser:
         summary=(
             "Make the world look like these files. Applying them twice changes nothing.\n"
             "It asks before running work or data is lost; without a terminal it refuses, with 3,\n"
-            "and names the flag to add."
+            "and names the flag to add. A saved plan has told what it stops: it asks nothing."
         ),
         examples=(
             "fleetctl apply -f sweep.yaml",
@@ -56,7 +56,7 @@ def parser(verb: str) -> Parser:
         help="a manifest, a directory of manifests, or - for stdin; may be repeated",
     )  # fmt: skip
     made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
-    made.add_argument("--plan", metavar="FILE", help="the same")
+    made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
     made.add_argument("--wait", action="store_true", help="follow the objects until they end")
     made.add_argument(
         "--watch", action="store_true", help="apply again whenever a file is saved, until Ctrl-C"

@@ -67,6 +67,8 @@ def _path(field: FieldChange) -> str:
 
 def _values(field: FieldChange) -> str:
     old, new = value_text(field.before), value_text(field.after)
+    if not old and not new:
+        return "changed; `fleetctl diff` shows its lines"
     return f"{old or '(long)'} -> {new or '(long)'}"
 
 
