@@ -5,11 +5,11 @@ pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from controllers.history import History
-from controllers.kind import Unit, Verdict, limits_of, policy_of
+from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
 from controllers.verdicts import early_verdict
 from specs.hashing import canonical_json, params_hash, template_hash
 
@@ -28,8 +28,9 @@ class BatchJob:
         self.total = spec.count()
         self.template_hash = template_hash(spec.template, spec.placement)
         self._same_params = params_hash({}) if spec.tasks is None else None
+        self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
-    def unit(self, index: int) -> Unit | None:
+    def _unit(self, index: int) -> Unit | None:
         if not 0 <= index < self.total:
             return None
         params = self.spec.params(index)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from controllers.history import History
-from controllers.kind import Controller, Ordered, Unit
+from controllers.kind import Controller, Unit, ordered
 from specs.hashing import canonical_json
 from specs.template import WORK_FIELDS
 
@@ -65,7 +65,6 @@ class Content:
     by_index: bool = False
 
 
-@runtime_checkable
 class Comparable(Protocol):
     """An optional question: kinds whose units can equal those of other objects answer it."""
 
@@ -77,6 +76,11 @@ class Comparable(Protocol):
     def repeats(self) -> bool:
         """Whether units can have equal parameters and differ by their index alone."""
         ...
+
+
+def comparable(controller: Controller) -> Comparable | None:
+    """The same controller, if its kind answers that question."""
+    return cast(Comparable, controller) if hasattr(controller, "content") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +100,16 @@ Rule = Callable[[_Case], str]
 
 def content(spec: Execution, controller: Controller, index: int, facts: Facts) -> Content:
     """What a wanted unit's work is, its own parameters aside."""
-    if not isinstance(controller, Comparable):
+    asked = comparable(controller)
+    if asked is None:
         return Content()
-    own = controller.content(index)
-    case = _Case(spec, facts, facts.whole or own, isinstance(controller, Ordered))
+    own = asked.content(index)
+    case = _Case(spec, facts, facts.whole or own, ordered(controller) is not None)
     for rule in _RULES:
         if why := rule(case):
             return Content(why=why)
     named = any(INDEX_VARIABLE in str(getattr(own, work)) for work in WORK_FIELDS)
-    return Content(_digest(_told(case)), by_index=named or controller.repeats)
+    return Content(_digest(_told(case)), by_index=named or asked.repeats)
 
 
 def key_of(shared: Content, index: int, params_hash: str) -> Key | None:
@@ -130,7 +135,7 @@ def found(
         key = key_of(shared(unit), unit.index, unit.params_hash)
         if key is not None and key.unit in known(key.template):
             hits[unit.index] = key
-        elif isinstance(controller, Ordered):
+        elif ordered(controller) is not None:
             break  # what comes later builds upon what this one leaves
     return hits
 
@@ -138,7 +143,7 @@ def found(
 def _untried(controller: Controller, history: History) -> Iterator[Unit]:
     again = history.again()
     fresh: Iterable[Unit | None] = islice(controller.next(history), LOOKED_UP_MAX)
-    if isinstance(controller, Ordered):
+    if ordered(controller) is not None:
         # Its `next` tells of one alone, and what waits for its next attempt holds up the rest.
         end = controller.total or 0
         waiting = {*history.fresh(0, end), *again}

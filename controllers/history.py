@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from controllers.holding import Holding, Place
 from controllers.intervals import IntervalSet
 from controllers.model import CACHED, LIVE_STATES, Run, RunState
 from controllers.retry import FailureAction, Limits, due_at_s, failure_action, rolls_over, spent
@@ -76,6 +77,7 @@ class History:
         "failed_job",
         "failures",
         "first_result_at_s",
+        "held",
         "highest",
         "infra_failures",
         "last_failure",
@@ -110,6 +112,7 @@ class History:
             tuple[float, int]
         ] = []  # sorted; the units that wait for their next attempt
         self.sandboxes: dict[str, OpenSandbox] = {}
+        self.held = Holding()  # of `sandboxes`
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
         self.highest: tuple[float, int] | None = None  # (-score, index)
@@ -158,7 +161,10 @@ class History:
     def changed(self, run: Run) -> None:
         """A live run is still live, with a newer record."""
         assert run.name in self.live and run.state in LIVE_STATES, run
+        before = self.live[run.name]
         self.live[run.name] = run
+        if before.state is not run.state:
+            self._count_sandbox(run.sandbox)
 
     def ended(
         self,
@@ -219,15 +225,16 @@ class History:
 
     def sandbox_entered(self, run: Run) -> None:
         """The run is known to have begun in its sandbox."""
-        self.sandboxes[run.sandbox] = replace(self.sandboxes[run.sandbox], last=run)
+        self._set_sandbox(replace(self.sandboxes[run.sandbox], last=run))
 
     def sandbox_closing(self, sandbox: str) -> None:
         """An idle sandbox is being asked to end."""
-        self.sandboxes[sandbox] = replace(self.sandboxes[sandbox], closing=True)
+        self._set_sandbox(replace(self.sandboxes[sandbox], closing=True))
 
     def sandbox_closed(self, sandbox: str) -> None:
         """Confirmed gone."""
         self.sandboxes.pop(sandbox, None)
+        self._count_sandbox(sandbox)
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -376,22 +383,21 @@ class History:
     def _enter_sandbox(self, run: Run) -> None:
         known = self.sandboxes.get(run.sandbox)
         if known is not None:
-            self.sandboxes[run.sandbox] = replace(known, used=known.used + 1, busy=True)
+            self._set_sandbox(replace(known, used=known.used + 1, busy=True))
             return
-        self.sandboxes[run.sandbox] = OpenSandbox(
-            run.sandbox, run.provider, run.template_hash, 1, run, True
-        )
+        self._set_sandbox(OpenSandbox(run.sandbox, run.provider, run.template_hash, 1, run, True))
 
     def _leave_sandbox(self, run: Run, *, closing: bool) -> None:
         """closing: the run was being stopped, and a stop that is still on its way ends the sandbox
         with whatever it runs by then."""
         known = self.sandboxes.pop(run.sandbox)
-        left = replace(known, busy=False, closing=known.closing or closing)
-        if run.sandbox_open:
-            self.sandboxes[run.sandbox] = replace(left, last=run)
-        elif known.last.name != run.name:
-            # It never began there, so its end says nothing of the sandbox.
-            self.sandboxes[run.sandbox] = left
+        # One that never began there says nothing of the sandbox by its end.
+        last = run if run.sandbox_open else known.last
+        if run.sandbox_open or known.last.name != run.name:
+            closing = known.closing or closing
+            self._set_sandbox(replace(known, last=last, busy=False, closing=closing))
+        else:
+            self._count_sandbox(run.sandbox)
 
     def _replay_sandbox(self, run: Run, used: int) -> None:
         known = self.sandboxes.get(run.sandbox)
@@ -402,9 +408,25 @@ class History:
             waits = live and run.started_at_s is None
             last = known.last if waits else run
         # An idle one may have been asked to end before; that wish was in memory alone.
-        self.sandboxes[run.sandbox] = OpenSandbox(
-            run.sandbox, run.provider, run.template_hash, used, last, busy, closing=not busy
+        self._set_sandbox(
+            OpenSandbox(
+                run.sandbox, run.provider, run.template_hash, used, last, busy, closing=not busy
+            )
         )
+
+    def _set_sandbox(self, box: OpenSandbox) -> None:
+        self.sandboxes[box.name] = box
+        self._count_sandbox(box.name)
+
+    def _count_sandbox(self, name: str) -> None:
+        """Whatever changed about it, count it as what it is now."""
+        box = self.sandboxes.get(name)
+        if box is None:
+            self.held.set(name, None)
+            return
+        live = self.live.get(box.last.name)
+        stopping = box.closing or (live is not None and live.state is RunState.STOPPING)
+        self.held.set(name, Place(box.provider, box.last.usd_per_s, stopping))
 
 
 def _taken(run: Run) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast
 
 from controllers.history import History
 from controllers.model import Run
@@ -20,6 +20,11 @@ from controllers.retry import FailureAction, FailureRule, Limits
 if TYPE_CHECKING:
     from specs.common import Execution
     from specs.template import Template
+
+
+# Units that a controller remembers: more than are live at once, so that a pass over what is live
+# hashes no parameters again; a few hundred bytes each.
+UNITS_KEPT_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,6 @@ class Controller(Protocol):
         ...
 
 
-@runtime_checkable
 class Scoring(Protocol):
     """An optional question: kinds that compare their units by a number answer it."""
 
@@ -113,13 +117,23 @@ class Scoring(Protocol):
         ...
 
 
-@runtime_checkable
 class Ordered(Protocol):
     """An optional question: kinds whose units build upon each other answer it."""
 
     def ready(self, history: History, index: int) -> bool:
         """May this unit, which had attempts before, start now?"""
         ...
+
+
+# Asked several times a task, where `isinstance` of a Protocol takes longer than the answer.
+def scoring(controller: Controller) -> Scoring | None:
+    """The same controller, if its kind answers that question."""
+    return cast(Scoring, controller) if hasattr(controller, "score") else None
+
+
+def ordered(controller: Controller) -> Ordered | None:
+    """The same controller, if its kind answers that question."""
+    return cast(Ordered, controller) if hasattr(controller, "ready") else None
 
 
 def keep(controller: Controller, run: Run) -> Keep | StopNow:

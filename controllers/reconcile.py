@@ -234,7 +234,8 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
         closes += tuple(CloseSandbox(box.name, box.last.name, "no task to give it") for box in idle)
     wake_at_s = now_s if full else _wake_at_s(wish, history, now_s)
     plan = _running(wish, history, (*stops, *closes, *starts), wake_at_s, now_s)
-    plan = replace(plan, shortages=shortages)
+    if shortages:
+        plan = replace(plan, shortages=shortages)
     if denied is not None:
         return _denied(plan, wish, history, denied)
     return plan if crowded is None else _crowded(plan, wish, seats, crowded, now_s)

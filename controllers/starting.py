@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from controllers.history import History, OpenSandbox
-from controllers.kind import Controller, Ordered, Policy, Unit
+from controllers.kind import Controller, Policy, Unit, ordered
 from controllers.plan import CloseSandbox, Start
 from controllers.seats import Seats
 
@@ -36,10 +36,10 @@ def wanted_now(
     controller: Controller, history: History, now_s: float
 ) -> Iterator[tuple[Unit, str]]:
     """Units to start now: those due for another attempt, then fresh ones."""
-    ordered = controller if isinstance(controller, Ordered) else None
+    stages = ordered(controller)
     for index in history.due(now_s):
         unit = controller.unit(index)
-        if unit is not None and (ordered is None or ordered.ready(history, index)):
+        if unit is not None and (stages is None or stages.ready(history, index)):
             yield unit, "its next attempt is due"
     for unit in controller.next(history):
         yield unit, "it has not run yet"

@@ -42,7 +42,8 @@ def status_of(
     suspended = plan.phase is Phase.SUSPENDED
     since_s = None if revived(prior_of(before), wish.generation) else before.get("activeSince")
     same = before.get("observedGeneration") == wish.generation
-    states = Counter(run.state for run in history.live.values())
+    starting = sum(1 for run in history.live.values() if run.state is RunState.STARTING)
+    stopping = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
     where = Counter(run.provider for run in history.live.values())
     status: Status = {
         "phase": plan.phase.value,
@@ -51,8 +52,8 @@ def status_of(
         "observedGeneration": wish.generation,
         "total": wish.controller.total,
         "active": len(history.live),
-        "starting": states[RunState.STARTING],
-        "stopping": states[RunState.STOPPING],
+        "starting": starting,
+        "stopping": stopping,
         "succeeded": len(history.succeeded),
         "failed": len(history.failed),
         "cached": history.cached,

@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from controllers.command import DEFAULT_COMMAND
 from controllers.history import History
-from controllers.kind import Unit, Verdict, limits_of, policy_of
+from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
 from controllers.search import command_line, points, random_point
 from controllers.verdicts import early_verdict
 from specs.hashing import params_hash, template_hash
@@ -54,8 +55,9 @@ class Sweep:
         self._end = grid_end if self._grid else limit
         known = len(self._points)
         self.total: int | None = min(known, limit or known) if self._grid else limit
+        self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
-    def unit(self, index: int) -> Unit | None:
+    def _unit(self, index: int) -> Unit | None:
         if self._grid:
             params = self._points.get(index)
             if params is None:

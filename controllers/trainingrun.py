@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from controllers.history import History
-from controllers.kind import Unit, Verdict, limits_of, policy_of
+from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
 from controllers.verdicts import early_verdict
 from specs.hashing import params_hash, template_hash
 
@@ -33,8 +34,9 @@ class TrainingRun:
         self.repeats = False
         self._names = [stage.name for stage in spec.stages] or ["main"]
         self.total = len(self._templates)
+        self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
-    def unit(self, index: int) -> Unit | None:
+    def _unit(self, index: int) -> Unit | None:
         if not 0 <= index < self.total:
             return None
         params = {"stage": self._names[index]}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from controllers.budget import WITH_A_HINT
-from controllers.cache import Comparable
+from controllers.cache import Comparable, comparable
 from controllers.kind import superseded
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Metric, Observation, Run, RunState
 from controllers.outcome import outcome
@@ -366,17 +366,17 @@ class Absorber:
         """Keep a success for equal work. It becomes known with the run's record, or not at all."""
         begun_with = track.begun_with.pop(run.name, None)
         controller = track.controller
-        unit = controller.unit(run.index) if controller is not None else None
-        if run.state is not RunState.SUCCEEDED or unit is None:
+        if run.state is not RunState.SUCCEEDED or controller is None:
+            return
+        unit, asked = controller.unit(run.index), comparable(controller)
+        if unit is None or asked is None:
             return
         if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
             return
-        if not isinstance(controller, Comparable):
-            return
-        contents = contents_of(self._engine.store, track, revision=self._revision(run, controller))
+        contents = contents_of(self._engine.store, track, revision=self._revision(run, asked))
         if contents is None:
             return
-        if fixed(controller.content(run.index)):
+        if fixed(asked.content(run.index)):
             contents.memo = track.contents
         elif contents.of(unit).key != begun_with:
             return  # a volume or a Function became another while it ran

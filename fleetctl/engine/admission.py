@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controllers.model import Run, RunState
+from controllers.model import Run
 from controllers.placing import Vacancy, per_hour
 from controllers.wish import Room
 
@@ -194,14 +194,12 @@ def _openings(left: Vacancy) -> int:
 def _held(tracks: Iterable[Track]) -> dict[str, Held]:
     found: dict[str, Held] = {}
     for track in tracks:
-        history = track.history
-        if history is None:
+        if track.history is None:
             continue
-        for box in history.sandboxes.values():
-            held = found.setdefault(box.provider, Held())
-            held.sandboxes += 1
-            held.usd_per_s += box.last.usd_per_s or 0.0
-            held.unpriced += box.last.usd_per_s is None
-            live = history.live.get(box.last.name)
-            held.stopping += box.closing or (live is not None and live.state is RunState.STOPPING)
+        for place, count in track.history.held.counts.items():
+            held = found.setdefault(place.provider, Held())
+            held.sandboxes += count
+            held.usd_per_s += count * (place.usd_per_s or 0.0)
+            held.unpriced += count * (place.usd_per_s is None)
+            held.stopping += count * place.stopping
     return found

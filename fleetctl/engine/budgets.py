@@ -32,6 +32,7 @@ BUDGET = "Budget"
 class Budgets:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._uids: dict[str, None] = {}  # of the Budgets, and of some that are gone
         self._ledger: dict[tuple[int, str], Entry] = {}
         self._charges: list[Entry] = []  # of this turn, not written yet
         self._accounts: dict[str, Account] = {}  # uid of a Budget -> what counts against it
@@ -39,10 +40,14 @@ class Budgets:
         self._waiting: dict[str, None] = {}  # uids that wait for money, the longest waiting first
 
     def load(self) -> None:
-        """Read the ledger back; what was not written is forgotten with its turn."""
+        """Read the ledger back, once the tracks are there; what was not written is forgotten with
+        its turn.
+        """
         self._charges.clear()
         self._seen.clear()
         self._ledger = {_key(entry): entry for entry in self._engine.store.ledger.entries()}
+        tracks = self._engine.tracks.values()
+        self._uids = {it.resource.uid: None for it in tracks if it.resource.kind == BUDGET}
 
     def count(self, now_s: float) -> list[str]:
         """Begin a turn; the uids that waited for money and may find some now."""
@@ -142,10 +147,12 @@ class Budgets:
         passes = self._engine.passes
         for uid in [uid for uid, row in passes.wished.items() if row.kind == BUDGET]:
             passes.fresh_track(uid)
+            self._uids[uid] = None
 
     def _budgets(self) -> Iterator[tuple[Track, BudgetSpec]]:
-        for track in self._engine.tracks.values():
-            if track.resource.kind != BUDGET or track.resource.deleted_at_s is not None:
+        for uid in self._uids:
+            track = self._engine.tracks.get(uid)
+            if track is None or track.resource.deleted_at_s is not None:
                 continue
             if track.spec is None:
                 try:

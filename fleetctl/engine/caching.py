@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite, nan
 
-from controllers.cache import Comparable, Content, Facts, Key, content, found, key_of
+from controllers.cache import Content, Facts, Key, comparable, content, found, key_of
 from controllers.history import History
 from controllers.kind import Controller, Unit
 from controllers.model import CACHED, Metric, Run, RunState
@@ -44,8 +44,9 @@ class Contents:
     def of(self, unit: Unit) -> Content:
         at = (unit.template_hash, self.revision)
         if at not in self.memo:
-            assert isinstance(self.controller, Comparable)
-            facts = _facts(self.store, self.controller.content(unit.index), self.revision)
+            asked = comparable(self.controller)
+            assert asked is not None, "only comparable units are asked about"
+            facts = _facts(self.store, asked.content(unit.index), self.revision)
             self.memo[at] = content(self.spec, self.controller, unit.index, facts)
         return self.memo[at]
 
@@ -68,7 +69,7 @@ def fixed(template: Template) -> bool:
 
 def lookup(contents: Contents, history: History) -> tuple[dict[int, Key], str]:
     """(the units whose results are known, a sentence why none can be or nothing)."""
-    if not isinstance(contents.controller, Comparable):
+    if comparable(contents.controller) is None:
         return {}, ""
     first = contents.controller.unit(0)
     why = contents.of(first).why if first is not None else ""

@@ -84,6 +84,9 @@ class Effects:
                 if run.state is RunState.STARTING:
                     if above:
                         continue  # after a scale-down, until enough is confirmed gone
+                    call = track.calls.get(run.name)
+                    if call is not None and call.busy:
+                        continue  # its answer brings the next look
                     if self._makes_too_many(run):
                         # Another object's stop makes the room, and tells this one nothing.
                         self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)

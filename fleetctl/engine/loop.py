@@ -207,7 +207,6 @@ class Engine:
         self.owner_of.clear()
         self._inbox.clear()
         self.passes.wished.clear()
-        self.budgets.load()
         self._watched, _ = self.store.resources.watch(0)
         for resource in self.store.resources.list():
             track = self.tracks[resource.uid] = track_of(resource)
@@ -216,6 +215,7 @@ class Engine:
                 self.queue.add(resource.uid, free_at_s)
             if not track.dormant:
                 self._read(track)
+        self.budgets.load()
         self.provided()
 
     def _read(self, track: Track) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from controllers.assets import AssetWish, reconcile_asset
-from controllers.cache import Comparable
+from controllers.cache import comparable
 from controllers.estimate import estimate_of
 from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
@@ -180,9 +180,7 @@ class Passes:
                 name: provider.contract.default_parallelism
                 for name, provider in engine.providers.items()
             },
-            prior=replace(
-                track.prior, scratch_freed=track.prior.scratch_freed or track.asset.freed
-            ),
+            prior=replace(track.prior, scratch_freed=True) if track.asset.freed else track.prior,
             waits={
                 name: replace(wait, asking=name in track.calls and bool(track.calls[name].busy))
                 for name, wait in track.waits.items()
@@ -305,12 +303,13 @@ class Passes:
         alone: of a run that outlives this controller, nobody takes the result over.
         """
         controller = track.controller
+        asked = comparable(controller) if controller is not None else None
         contents = contents_of(self._engine.store, track)
-        if contents is None or controller is None or not isinstance(controller, Comparable):
+        if contents is None or controller is None or asked is None:
             return
         for run in starts:
             unit = controller.unit(run.index)
-            if unit is not None and not fixed(controller.content(run.index)):
+            if unit is not None and not fixed(asked.content(run.index)):
                 track.begun_with[run.name] = contents.of(unit).key
 
     def _reuse(self, track: Track, action: Reuse, now_s: float) -> None:

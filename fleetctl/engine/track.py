@@ -13,7 +13,7 @@ from functools import partial
 
 from controllers.cache import Content, Key
 from controllers.history import History, Replayed
-from controllers.kind import Controller, Scoring, superseded
+from controllers.kind import Controller, scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.leaving import Leaving
 from controllers.model import Metric, Resource, Run, RunState
@@ -57,10 +57,14 @@ class Track:
     begun_with: dict[str, str] = field(
         default_factory=dict
     )  # run -> content key, where other objects have a say in it
+    _read: tuple[dict[str, object], Prior] | None = None  # a status, and what it says
 
     @property
     def prior(self) -> Prior:
-        return prior_of(self.status)
+        """Read from the status once: a status is replaced and never changed."""
+        if self._read is None or self._read[0] is not self.status:
+            self._read = self.status, prior_of(self.status)
+        return self._read[1]
 
     @property
     def dormant(self) -> bool:
@@ -182,10 +186,11 @@ def score_of(
     """The unit's value, where its kind compares units. `latest` is asked only when the result has
     none.
     """
-    if run.state is not RunState.SUCCEEDED or not isinstance(controller, Scoring):
+    asked = scoring(controller)
+    if run.state is not RunState.SUCCEEDED or asked is None:
         return None
-    value = controller.score(result, {})
-    return value if value is not None else controller.score(result, latest())
+    value = asked.score(result, {})
+    return value if value is not None else asked.score(result, latest())
 
 
 def _replayed(

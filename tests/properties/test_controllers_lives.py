@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -141,6 +142,19 @@ def test_a_restart_at_any_moment_knows_what_was_known_before(
     before = facts(play.history)
     play.restart()
     assert facts(play.history) == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(fields, events)
+def test_what_is_held_is_what_counting_all_sandboxes_gives(
+    spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
+) -> None:
+    history = live_through(spec, lived).history
+    stopping = {run.name for run in history.live.values() if run.state is RunState.STOPPING}
+    assert history.held.counts == Counter(
+        (box.provider, box.last.usd_per_s, box.closing or box.last.name in stopping)
+        for box in history.sandboxes.values()
+    )
 
 
 @settings(max_examples=400, deadline=None)

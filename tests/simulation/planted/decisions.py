@@ -113,7 +113,7 @@ def open_sandboxes_forgotten_at_restart() -> Context:
             replay(self, rows)
             idle = [name for name, box in self.sandboxes.items() if not box.busy]
             for name in idle:
-                del self.sandboxes[name]
+                self.sandbox_closed(name)
 
         return patched
 

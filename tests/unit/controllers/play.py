@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from controllers.history import History, Replayed
-from controllers.kind import Controller, Scoring, superseded
+from controllers.kind import Controller, scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Run, RunState
@@ -243,9 +243,10 @@ class Play:
             )
 
     def _score(self, controller: Controller, run: Run, result: str | None) -> float | None:
-        if run.state is not RunState.SUCCEEDED or not isinstance(controller, Scoring):
+        asked = scoring(controller)
+        if run.state is not RunState.SUCCEEDED or asked is None:
             return None
-        return controller.score(result, {})
+        return asked.score(result, {})
 
 
 def job(**fields: Any) -> dict[str, Any]:
