@@ -212,9 +212,9 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
         if isinstance(paid, Denied):
             denied = paid
             break
-        start = replace(start_of(unit, history, reuse, policy, reason), usd=paid.usd)
+        start = start_of(unit, history, reuse, policy, reason)
         if reuse is not None:
-            starts.append(start)
+            starts.append(replace(start, usd=paid.usd))
             idle.pop()
             continue
         assert where is not None
@@ -222,6 +222,7 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
         starts.append(
             replace(
                 start,
+                usd=paid.usd,
                 provider=where.provider,
                 placed=placed(judged),
                 spilled=judged[0] is not where,

@@ -40,7 +40,7 @@ def status_of(
     """The whole status of a running kind. Times are seconds since the epoch, UTC."""
     over = plan.phase in TERMINAL_PHASES
     suspended = plan.phase is Phase.SUSPENDED
-    since_s = None if revived(prior_of(before), wish.generation) else before.get("activeSince")
+    since_s = None if revived(wish.prior, wish.generation) else before.get("activeSince")
     same = before.get("observedGeneration") == wish.generation
     starting = sum(1 for run in history.live.values() if run.state is RunState.STARTING)
     stopping = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
