@@ -2,23 +2,22 @@
 a pass O(live + changed).
 
 Built by replaying the run rows in (index, attempt) order, then fed by the engine as runs begin and
-end; both
-go through the same three verbs, so a restart is no second code path. Pure: holds no clock and no
-I/O.
+end; both go through the same three verbs, so a restart is no second code path. What stands open and
+what waits have files of their own. Pure: holds no clock and no I/O.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
-from controllers.holding import Holding, Place
 from controllers.intervals import IntervalSet
 from controllers.model import CACHED, LIVE_STATES, Run, RunState
 from controllers.retry import FailureAction, Limits, due_at_s, failure_action, rolls_over, spent
+from controllers.sandboxes import Sandboxes
+from controllers.waiting import Waiting
 
 
 @dataclass(slots=True)
@@ -31,23 +30,6 @@ class Unfinished:
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
     forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSandbox:
-    """A sandbox that exists.
-
-    last: the run that it executes or executed last. A run that is wished for in it and has not
-    begun makes it busy, no more: it may never begin, and only `last` can tell whether it is open.
-    """
-
-    name: str
-    provider: str
-    template_hash: str
-    used: int
-    last: Run
-    busy: bool
-    closing: bool = False  # it was asked to end, so it takes no task any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +52,12 @@ class History:
     """
 
     __slots__ = (
-        "_due",
         "cached",
         "charged_usd",
         "failed",
         "failed_job",
         "failures",
         "first_result_at_s",
-        "held",
         "highest",
         "infra_failures",
         "last_failure",
@@ -98,6 +78,7 @@ class History:
         "unfinished",
         "unpriced",
         "unpriced_s",
+        "waiting",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -108,11 +89,8 @@ class History:
         self.live: dict[str, Run] = {}
         self.live_by_index: dict[int, str] = {}
         self.unfinished: dict[int, Unfinished] = {}
-        self._due: list[
-            tuple[float, int]
-        ] = []  # sorted; the units that wait for their next attempt
-        self.sandboxes: dict[str, OpenSandbox] = {}
-        self.held = Holding()  # of `sandboxes`
+        self.waiting = Waiting()  # units for their next attempt
+        self.sandboxes = Sandboxes(self.live)
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
         self.highest: tuple[float, int] | None = None  # (-score, index)
@@ -139,7 +117,7 @@ class History:
         assert run.state in LIVE_STATES, run
         assert run.index not in self.live_by_index, f"two live runs of index {run.index}"
         unit = self.unfinished.setdefault(run.index, Unfinished())
-        self._forget_due(run.index, unit)
+        self.waiting.discard(run.index, unit.due_at_s)
         self.started += 1
         unit.attempts = max(unit.attempts, run.attempt)
         self.live[run.name] = run
@@ -147,13 +125,13 @@ class History:
         self.taken.add(run.index)
         self.providers.add(run.provider)
         self.placed[run.provider] += 1
-        self._enter_sandbox(run)
+        self.sandboxes.enter(run)
 
     def reused(self, run: Run, *, score: float | None = None) -> None:
         """A unit has the result of an equal one, and no attempt was made."""
         assert run.index not in self.live_by_index, f"index {run.index} is live"
         unit = self.unfinished.setdefault(run.index, Unfinished())
-        self._forget_due(run.index, unit)
+        self.waiting.discard(run.index, unit.due_at_s)
         self.started += 1
         self.taken.add(run.index)
         self._succeed(run, score)
@@ -164,7 +142,7 @@ class History:
         before = self.live[run.name]
         self.live[run.name] = run
         if before.state is not run.state:
-            self._count_sandbox(run.sandbox)
+            self.sandboxes.count(run.sandbox)
 
     def ended(
         self,
@@ -182,7 +160,7 @@ class History:
         del self.live_by_index[run.index]
         self._spend(run)
         self.placed[run.provider] -= not _taken(run)
-        self._leave_sandbox(run, closing=before.state is RunState.STOPPING)
+        self.sandboxes.leave(run, closing=before.state is RunState.STOPPING)
         unit = self.unfinished[run.index]
         if not wanted:
             self._forget_unit(run)
@@ -217,24 +195,11 @@ class History:
                 if row.run.sandbox_open or row.run.state in LIVE_STATES:
                     open_runs.append(row.run)
         for run in open_runs:
-            self._replay_sandbox(run, 1 + extra_uses[run.sandbox])
+            self.sandboxes.replay(run, used=1 + extra_uses[run.sandbox])
 
     def charged(self, usd: float) -> None:
         """An idle sandbox cost this much more, after the end of its last run."""
         self.charged_usd += usd
-
-    def sandbox_entered(self, run: Run) -> None:
-        """The run is known to have begun in its sandbox."""
-        self._set_sandbox(replace(self.sandboxes[run.sandbox], last=run))
-
-    def sandbox_closing(self, sandbox: str) -> None:
-        """An idle sandbox is being asked to end."""
-        self._set_sandbox(replace(self.sandboxes[sandbox], closing=True))
-
-    def sandbox_closed(self, sandbox: str) -> None:
-        """Confirmed gone."""
-        self.sandboxes.pop(sandbox, None)
-        self._count_sandbox(sandbox)
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -242,23 +207,6 @@ class History:
     def retries(self) -> int:
         """Failures that another attempt follows. What we stopped ourselves is not one."""
         return self.failures + self.infra_failures - len(self.failed)
-
-    def due(self, now_s: float) -> Iterator[int]:
-        """Units whose next attempt may start now, the longest due first."""
-        for due_s, index in self._due:
-            if due_s > now_s:
-                return
-            yield index
-
-    def next_due_at_s(self, now_s: float) -> float | None:
-        """When the next unit comes due after now_s; None when none waits."""
-        at = bisect_left(self._due, (now_s, 1 << 62))
-        return self._due[at][0] if at < len(self._due) else None
-
-    def backing_off(self, now_s: float) -> tuple[tuple[float, int], ...]:
-        """The first few units that wait for their next attempt, as (due_at_s, index)."""
-        at = bisect_left(self._due, (now_s, 1 << 62))
-        return tuple(self._due[at : at + 3])
 
     def fresh(self, start: int, end: int) -> Iterator[int]:
         """Indexes in [start, end) that never had an attempt, ascending, lazily."""
@@ -371,62 +319,9 @@ class History:
         self._requeue(run.index, unit, due_at_s(self.limits, run, app_failures=unit.app_failures))
 
     def _requeue(self, index: int, unit: Unfinished, at_s: float) -> None:
-        self._forget_due(index, unit)
+        self.waiting.discard(index, unit.due_at_s)
         unit.due_at_s = at_s
-        insort(self._due, (at_s, index))
-
-    def _forget_due(self, index: int, unit: Unfinished) -> None:
-        at = bisect_left(self._due, (unit.due_at_s, index))
-        if at < len(self._due) and self._due[at] == (unit.due_at_s, index):
-            del self._due[at]
-
-    def _enter_sandbox(self, run: Run) -> None:
-        known = self.sandboxes.get(run.sandbox)
-        if known is not None:
-            self._set_sandbox(replace(known, used=known.used + 1, busy=True))
-            return
-        self._set_sandbox(OpenSandbox(run.sandbox, run.provider, run.template_hash, 1, run, True))
-
-    def _leave_sandbox(self, run: Run, *, closing: bool) -> None:
-        """closing: the run was being stopped, and a stop that is still on its way ends the sandbox
-        with whatever it runs by then."""
-        known = self.sandboxes.pop(run.sandbox)
-        # One that never began there says nothing of the sandbox by its end.
-        last = run if run.sandbox_open else known.last
-        if run.sandbox_open or known.last.name != run.name:
-            closing = known.closing or closing
-            self._set_sandbox(replace(known, last=last, busy=False, closing=closing))
-        else:
-            self._count_sandbox(run.sandbox)
-
-    def _replay_sandbox(self, run: Run, used: int) -> None:
-        known = self.sandboxes.get(run.sandbox)
-        live = run.state in LIVE_STATES
-        last, busy = run, live
-        if known is not None:
-            busy = live or known.busy
-            waits = live and run.started_at_s is None
-            last = known.last if waits else run
-        # An idle one may have been asked to end before; that wish was in memory alone.
-        self._set_sandbox(
-            OpenSandbox(
-                run.sandbox, run.provider, run.template_hash, used, last, busy, closing=not busy
-            )
-        )
-
-    def _set_sandbox(self, box: OpenSandbox) -> None:
-        self.sandboxes[box.name] = box
-        self._count_sandbox(box.name)
-
-    def _count_sandbox(self, name: str) -> None:
-        """Whatever changed about it, count it as what it is now."""
-        box = self.sandboxes.get(name)
-        if box is None:
-            self.held.set(name, None)
-            return
-        live = self.live.get(box.last.name)
-        stopping = box.closing or (live is not None and live.state is RunState.STOPPING)
-        self.held.set(name, Place(box.provider, box.last.usd_per_s, stopping))
+        self.waiting.add(index, at_s)
 
 
 def _taken(run: Run) -> bool:

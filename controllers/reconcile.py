@@ -341,7 +341,7 @@ def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
         if run is not None and shown < WAITING_SHOWN_MAX:
             shown += 1
             yield f"task {run.index}: {wait.message}"
-    for due_s, index in history.backing_off(now_s):
+    for due_s, index in history.waiting.backing_off(now_s):
         unit = history.unfinished.get(index)
         why = unit.last.reason if unit and unit.last else "a failure"
         yield f"task {index}: backing off for {due_s - now_s:.0f} s after {why}"
@@ -352,7 +352,7 @@ def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
 
 def _wake_at_s(wish: Wish, history: History, now_s: float) -> float | None:
     times = (
-        history.next_due_at_s(now_s),
+        history.waiting.next_due_at_s(now_s),
         _deadline_at_s(wish, now_s),
         spills_at_s(wish, now_s),
         # A wait whose time has come is being acted on; waking for it again would spin.

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controllers.history import History, OpenSandbox
+from controllers.history import History
 from controllers.kind import Controller, Policy, Unit, ordered
 from controllers.plan import CloseSandbox, Start
+from controllers.sandboxes import OpenSandbox
 from controllers.seats import Seats
 
 
@@ -37,7 +38,7 @@ def wanted_now(
 ) -> Iterator[tuple[Unit, str]]:
     """Units to start now: those due for another attempt, then fresh ones."""
     stages = ordered(controller)
-    for index in history.due(now_s):
+    for index in history.waiting.due(now_s):
         unit = controller.unit(index)
         if unit is not None and (stages is None or stages.ready(history, index)):
             yield unit, "its next attempt is due"

@@ -297,7 +297,7 @@ class Absorber:
         """An idle sandbox is confirmed gone."""
         assert track.history is not None
         last = track.history.sandboxes[sandbox].last
-        track.history.sandbox_closed(sandbox)
+        track.history.sandboxes.closed(sandbox)
         track.calls.pop(last.name, None)
         self._let_go(track, last, self._engine.clock.now_s())
 
@@ -305,7 +305,7 @@ class Absorber:
         """The run has begun: from now on it speaks for its sandbox, and the one before no more."""
         assert track.history is not None
         last = track.history.sandboxes[run.sandbox].last
-        track.history.sandbox_entered(run)
+        track.history.sandboxes.entered(run)
         if last.name != run.name:
             until_s = run.started_at_s if run.started_at_s is not None else run.created_at_s
             self._let_go(track, last, until_s)

@@ -254,7 +254,7 @@ class Passes:
                     self._stop(track, action, now_s)
                 case CloseSandbox():
                     assert track.history is not None
-                    track.history.sandbox_closing(action.sandbox)
+                    track.history.sandboxes.closing(action.sandbox)
                 case EnsureVolume() | RemoveVolume() | EnsureFunction() | RemoveFunction():
                     pass
                 case FreeScratch():

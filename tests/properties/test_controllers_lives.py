@@ -118,8 +118,8 @@ def facts(history: History) -> dict[str, object]:
         "live_by_index": history.live_by_index,
         "units": units,
         "attempts": attempts,
-        "due": [list(history.due(at_s)) for at_s in (0.0, 1e12)],
-        "next_due": history.next_due_at_s(0.0),
+        "due": [list(history.waiting.due(at_s)) for at_s in (0.0, 1e12)],
+        "next_due": history.waiting.next_due_at_s(0.0),
         "sandboxes": {
             name: (box.provider, box.template_hash, box.used, box.last.name, box.busy)
             for name, box in history.sandboxes.items()
@@ -151,7 +151,7 @@ def test_what_is_held_is_what_counting_all_sandboxes_gives(
 ) -> None:
     history = live_through(spec, lived).history
     stopping = {run.name for run in history.live.values() if run.state is RunState.STOPPING}
-    assert history.held.counts == Counter(
+    assert history.sandboxes.held.counts == Counter(
         (box.provider, box.last.usd_per_s, box.closing or box.last.name in stopping)
         for box in history.sandboxes.values()
     )
@@ -174,7 +174,7 @@ def test_starts_never_exceed_parallelism_and_every_count_adds_up(
     assert total is not None
     unwanted = [i for i in history.live_by_index if play.controller.unit(i) is None]
     finished = len(history.succeeded) + len(history.failed)
-    waiting = len(list(history.due(1e12)))
+    waiting = len(list(history.waiting.due(1e12)))
     fresh = len(list(history.fresh(0, total)))
     assert finished + waiting + fresh + len(history.live) - len(unwanted) == total
     if not plan.final:
@@ -193,7 +193,7 @@ def test_an_object_that_waits_for_time_says_when_to_look_again(
         assert plan.wake_at_s >= play.now_s
     if play.active or play.history.sandboxes or plan.actions or plan.final:
         return  # a run, a sandbox or an action brings the next look
-    due_s = play.history.next_due_at_s(play.now_s)
+    due_s = play.history.waiting.next_due_at_s(play.now_s)
     if due_s is not None and plan.phase in (Phase.RUNNING, Phase.PENDING):
         assert plan.wake_at_s is not None and plan.wake_at_s <= due_s
 

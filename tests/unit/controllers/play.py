@@ -83,7 +83,7 @@ class Play:
                     run = self.history.live[action.run]
                     self._keep(replace(run, state=RunState.STOPPING, reason=action.reason))
                 case CloseSandbox():
-                    self.history.sandbox_closing(action.sandbox)
+                    self.history.sandboxes.closing(action.sandbox)
         if not plan.final:
             self.status = status_of(plan, self.wish(), self.history, self.status, self.now_s)
         return plan
@@ -218,13 +218,13 @@ class Play:
 
     def _entered(self, run: Run) -> None:
         last = self.history.sandboxes[run.sandbox].last
-        self.history.sandbox_entered(run)
+        self.history.sandboxes.entered(run)
         if last.name != run.name:
             self._let_go(last.name)
 
     def _close(self, sandbox: str) -> None:
         self._let_go(self.history.sandboxes[sandbox].last.name)
-        self.history.sandbox_closed(sandbox)
+        self.history.sandboxes.closed(sandbox)
 
     def _let_go(self, name: str) -> None:
         run, result = self.rows[name]

@@ -48,10 +48,14 @@ def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_n
         replace(ended(0, RunState.LOST, attempt), reason=MAX_LIFETIME) for attempt in range(1, 40)
     ]
     found.replay([Replayed(run) for run in old])
-    assert (list(found.due(100.0)), found.infra_failures, found.next_attempt(0)) == ([0], 0, 40)
+    assert (list(found.waiting.due(100.0)), found.infra_failures, found.next_attempt(0)) == (
+        [0],
+        0,
+        40,
+    )
     found.began(run(0, 40))
     found.ended(replace(ended(0, RunState.LOST, 40), reason=MAX_LIFETIME))
-    assert (list(found.due(100.0)), found.infra_failures) == ([0], 0)
+    assert (list(found.waiting.due(100.0)), found.infra_failures) == ([0], 0)
 
 
 def test_units_are_due_the_longest_waiting_first() -> None:
@@ -63,16 +67,16 @@ def test_units_are_due_the_longest_waiting_first() -> None:
             Replayed(ended(2, RunState.LOST, at_s=50.0)),
         ]
     )
-    assert list(found.due(40.0)) == [1, 0]
-    assert found.next_due_at_s(40.0) == 50.0
-    assert found.backing_off(40.0) == ((50.0, 2),)
+    assert list(found.waiting.due(40.0)) == [1, 0]
+    assert found.waiting.next_due_at_s(40.0) == 50.0
+    assert found.waiting.backing_off(40.0) == ((50.0, 2),)
 
 
 def test_a_unit_that_starts_again_is_due_no_more() -> None:
     found = history()
     found.replay([Replayed(ended(0, RunState.LOST))])
     found.began(run(0, 2))
-    assert list(found.due(1e9)) == []
+    assert list(found.waiting.due(1e9)) == []
     assert found.next_attempt(0) == 3
 
 
