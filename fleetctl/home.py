@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fleetctl.errors import UsageError
+
 STORE = "store"  # the directory that one controller locks
 STATE_DB = "store/state.db"
 EVENTS_DB = "store/events.db"
@@ -22,12 +24,26 @@ LOCAL = "local"  # sandboxes, volumes and environments of the provider `local`
 
 
 def home() -> Path:
-    """`$FLEETCTL_HOME`, `$XDG_STATE_HOME/fleetctl` or `~/.local/state/fleetctl`; absolute."""
-    if chosen := os.environ.get("FLEETCTL_HOME"):
-        return Path(chosen).expanduser().absolute()
-    state = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG rules say that a relative value is to be ignored.
-    base = Path(state)
-    if not base.is_absolute():
-        base = Path.home() / ".local" / "state"
-    return base / "fleetctl"
+    """`$FLEETCTL_HOME`, `$XDG_STATE_HOME/fleetctl` or `~/.local/state/fleetctl`; absolute.
+
+    Raises UsageError when the machine does not say where a home directory is.
+    """
+    try:
+        if chosen := os.environ.get("FLEETCTL_HOME"):
+            return Path(chosen).expanduser().absolute()
+        state = os.environ.get("XDG_STATE_HOME", "")
+        # The XDG rules say that a relative value is to be ignored.
+        base = Path(state)
+        if not base.is_absolute():
+            base = Path.home() / ".local" / "state"
+        return base / "fleetctl"
+    except RuntimeError as error:
+        raise UsageError(
+            "the state directory is not known: this user has no home directory",
+            hint="set FLEETCTL_HOME to a directory on a local disk",
+        ) from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            "FLEETCTL_HOME is a relative path, and the current directory is gone",
+            hint="set FLEETCTL_HOME to an absolute path",
+        ) from error

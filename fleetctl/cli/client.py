@@ -63,9 +63,15 @@ def ask(
             "the controller ended before it answered; the request may or may not have been stored",
             hint="run the same command again: it changes nothing that is done already",
         )
-    reply = json.loads(answer)
+    try:
+        reply = json.loads(answer)
+    except (ValueError, RecursionError):
+        reply = None
     if not isinstance(reply, dict):
-        raise FleetctlError("the controller answered something that is not a reply")
+        raise FleetctlError(
+            "the controller answered something that is not a reply",
+            hint="it may be of another version: `fleetctl down`, then run the command again",
+        )
     return reply
 
 

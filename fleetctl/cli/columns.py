@@ -5,13 +5,12 @@ Columns are for people and may grow; scripts read `-o json`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.cli.tasks import Task, task_usd
 from fleetctl.cli.text import age, assignments, duration, safe, scalar, shorten, usd
-from fleetctl.cli.view import View, mapping, why
+from fleetctl.cli.view import View, mapping, parsed, why
 from specs.kinds import Kind
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
@@ -291,7 +290,7 @@ def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[st
         row.append(NONE if spent is None else usd(spent))
         row.append(NONE if run.exit_code is None else str(run.exit_code))
         row.append(safe(run.name))
-        row.append(safe(assignments(mapping(json.loads(run.params or "{}")))) or NONE)
+        row.append(safe(assignments(parsed(run.params))) or NONE)
         row.append(safe(shorten(last_line(run.message), WHY_CHARS_MAX)) or NONE)
         row.append(safe(run.placed) or NONE)
     return row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -12,7 +11,7 @@ from fleetctl.cli.reading import Reading, must_find
 from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task, task_usd
 from fleetctl.cli.text import safe, timestamp
-from fleetctl.cli.view import View
+from fleetctl.cli.view import View, parsed
 from fleetctl.clock import SystemClock
 from fleetctl.errors import UsageError
 from specs.kinds import API_VERSION
@@ -125,7 +124,7 @@ def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
             "attempt": run.attempt,
             "creationTimestamp": timestamp(run.created_at_s),
         },
-        "spec": {"params": json.loads(run.params or "{}")},
+        "spec": {"params": parsed(run.params)},
         "status": status,
     }
 

@@ -5,7 +5,6 @@ Called by the console script. Imports nothing that a verb does not need: start-u
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import sys
@@ -13,11 +12,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from fleetctl.cli.render import Screen, silence_stdout, system_screen
+from fleetctl.cli.render import Screen, mend_streams, silence_stdout, system_screen
 from fleetctl.errors import FleetctlError, UsageError
 
-EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what a full or broken disk answers to a write
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 # Python looks for garbage every 700 objects, in all that there are: a quarter of the time of a list
 # of 10,000. A command makes little garbage and ends soon; the controller keeps Python's setting.
@@ -62,6 +60,7 @@ VERBS = {
     "status": Verb("control", "tell whether the controller runs, and how much there is"),
     "orphans": Verb("orphans", "find sandboxes that no object remembers, and end them"),
     "doctor": Verb("doctor", "tell what this machine can do, and what would mend the rest"),
+    "bundle": Verb("bundle", "pack what a report about a bug needs, without secrets"),
     "init": Verb("init", "write a first manifest that runs as it is"),
     "convert": Verb("convert", "write a file of another tool as a manifest"),
     "explain": Verb("explain", "tell what can stand in a manifest, field by field"),
@@ -101,6 +100,7 @@ EXIT_CODES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Never raises, save SystemExit from the interpreter itself."""
+    mend_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] != ["up"]:
         gc.set_threshold(GARBAGE_OBJECTS)
@@ -109,6 +109,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def guarded(words: list[str], screen: Screen) -> int:
     """`dispatch`, with every error told and turned into an exit code."""
+    try:
+        return _told(words, screen)
+    except OSError:  # the output broke while an error was told
+        silence_stdout()
+        return EXIT_FAILED
+
+
+def _told(words: list[str], screen: Screen) -> int:
     try:
         code = dispatch(words, screen)
         screen.flush()
@@ -119,21 +127,17 @@ def guarded(words: list[str], screen: Screen) -> int:
     except KeyboardInterrupt:
         screen.close_line()
         return EXIT_INTERRUPTED
+    except MemoryError:
+        screen.error("there is not enough memory for this", hint="ask for less at once")
+        return EXIT_FAILED
     except BrokenPipeError:
         silence_stdout()
         return EXIT_OK
     except Exception as error:  # noqa: BLE001 - ours to fix; a person gets a line, the log the rest
-        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
-            silence_stdout()
-            screen.error(f"the output cannot be written: {os.strerror(error.errno).lower()}")
-        elif isinstance(error, PermissionError) and error.filename is not None:
-            screen.error(f"`{error.filename}` cannot be used: it is not open to you")
-        else:
-            from fleetctl.cli.crash import keep_traceback
+        from fleetctl.cli.crash import tell
 
-            path = keep_traceback(error)
-            screen.error(f"fleetctl has a bug: {type(error).__name__}; the details are in `{path}`")
-        return EXIT_FAILED
+        tell(error, words, screen)
+        return EXIT_USAGE if isinstance(error, UnicodeEncodeError) else EXIT_FAILED
 
 
 def dispatch(words: list[str], screen: Screen) -> int:

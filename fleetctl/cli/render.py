@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, zip_longest
 from typing import TextIO
 
@@ -77,20 +78,25 @@ class Screen:
 
     def flush(self) -> None:
         self.out.flush()
-        self.talk_stream.flush()
+        self._say("")
 
     def talk(self, text: str) -> None:
         self.close_line()
-        self.out.flush()  # so that the two streams keep their order on one terminal
-        self.talk_stream.write(text + "\n")
-        self.talk_stream.flush()
+        self._say(text + "\n")
 
     def ask(self, question: str) -> None:
         """A question on the talk stream; the answer is typed on the same line."""
         self.close_line()
-        self.out.flush()
-        self.talk_stream.write(question)
-        self.talk_stream.flush()
+        self._say(question)
+
+    def _say(self, text: str) -> None:
+        """Talk that cannot be said changes nothing: what was asked for is on the other stream."""
+        self.out.flush()  # so that the two streams keep their order on one terminal
+        try:
+            self.talk_stream.write(text)
+            self.talk_stream.flush()
+        except OSError:
+            silence(self.talk_stream)
 
     def hint(self, text: str) -> None:
         self.talk(f"{self._paint('hint:', '36')} {text}")
@@ -210,8 +216,30 @@ def system_screen(environ: Mapping[str, str], *, no_color: bool = False) -> Scre
     )
 
 
+def mend_streams() -> None:
+    """Give each of the three streams that the caller closed the null device.
+
+    Else the next file that is opened, such as a database, would get its number and be written to.
+    Without a buffer (PYTHONUNBUFFERED) Python forgets the rest of a write that took only a part, as
+    a disk does that gets full: there stdout is given one.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+    if getattr(getattr(sys.stdout, "buffer", None), "raw", None) is None:
+        with suppress(OSError):  # a stream without a number, in a test, needs no buffer
+            number, encoding = sys.stdout.fileno(), sys.stdout.encoding
+            sys.stdout = os.fdopen(number, "w", encoding=encoding, closefd=False)
+
+
 def silence_stdout() -> None:
     """After a broken pipe: let the interpreter's last flush go nowhere instead of complaining."""
+    silence(sys.stdout)
+
+
+def silence(stream: TextIO) -> None:
+    """Let all that is written to the stream from now on go nowhere."""
     devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
+    os.dup2(devnull, stream.fileno())
     os.close(devnull)

@@ -12,7 +12,7 @@ from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task
 from fleetctl.cli.text import assignments, safe, scalar
-from fleetctl.cli.view import View, mapping
+from fleetctl.cli.view import View, mapping, parsed
 from fleetctl.errors import UsageError
 from fleetctl.home import home
 
@@ -92,7 +92,7 @@ def _score(result: object, name: str) -> float | None:
 def _row(one: Task) -> dict[str, object]:
     return {
         "index": one.run.index,
-        "params": json.loads(one.run.params or "{}"),
+        "params": parsed(one.run.params),
         "state": one.state,
         "attempts": one.attempts,
         "result": None if one.result is None else json.loads(one.result),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.text import and_more, safe
-from fleetctl.cli.view import View, mapping
+from fleetctl.cli.view import View, mapping, parsed
 from fleetctl.errors import NotFound, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _template(seen: View, index: int) -> Mapping[str, object]:
 
 def _env(template: Mapping[str, object], task: Task) -> dict[str, str]:
     """What the task's own variables are, save secrets: those never enter the store."""
-    params = mapping(json.loads(task.run.params))
+    params = parsed(task.run.params)
     return {
         **{name: str(value) for name, value in mapping(template.get("env")).items()},
         "FLEETCTL_RUN": task.run.name,

@@ -94,15 +94,23 @@ class View(NamedTuple):
         return mapping(self.status.get(key))
 
     def spec(self) -> Mapping[str, object]:
-        return mapping(json.loads(self.spec_text()))
+        return parsed(self.spec_text())
 
 
 def mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def parsed(text: str) -> Mapping[str, object]:
+    """A stored document; one that cannot be read is empty, so that its object alone is unwell."""
+    try:
+        return mapping(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}
+
+
 def view(resource: ResourceRow, spec_text: Callable[[], str]) -> View:
-    status = mapping(json.loads(resource.status or "{}"))
+    status = parsed(resource.status)
     return View(resource, kind_named(resource.kind), status, spec_text)
 
 

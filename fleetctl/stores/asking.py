@@ -19,6 +19,7 @@ from fleetctl.errors import UsageError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.reader import connect_readonly, readonly_uri
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain
 
 VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "objects")
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
@@ -62,6 +63,13 @@ class Asking:
         self._over = over
         self._db = sqlite3.connect(":memory:", uri=True, timeout=_WAIT_S, isolation_level=None)
         self._db.execute("PRAGMA temp_store = MEMORY")  # first: it drops all views that there are
+        try:
+            self._prepare(home, now_s, task_state)
+        except READ_FAILURES as error:
+            self._db.close()
+            raise explain(error, home / places.STATE_DB) from error
+
+    def _prepare(self, home: Path, now_s: float, task_state: TaskState) -> None:
         for name, file, schema in _SCHEMAS:
             self._attach(home / file, name, schema)
         self._db.create_function("now_s", 0, lambda: now_s)

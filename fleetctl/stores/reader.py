@@ -336,8 +336,14 @@ def _resource(row: tuple[Any, ...]) -> ResourceRow:
 
 
 def _texts(stored: str) -> dict[str, str]:
-    found: dict[str, str] = {} if stored == "{}" else json.loads(stored)
-    return found
+    """Labels or annotations; none where what is stored cannot be read."""
+    if stored == "{}":
+        return {}
+    try:
+        found = json.loads(stored)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:

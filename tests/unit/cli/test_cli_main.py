@@ -84,14 +84,14 @@ def test_every_sort_of_error_has_its_exit_code(
     assert fleetctl("get") == (code, "", "error: it failed\nhint: do this\n")
 
 
-def test_a_bug_of_ours_is_one_line_and_its_traceback_a_private_file(
+def test_a_bug_of_ours_is_a_line_and_a_hint_and_its_traceback_a_private_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(entry, "dispatch", failing(ZeroDivisionError("boom")))
     code, out, talk = fleetctl("get")
     assert (code, out) == (1, "")
-    assert talk.count("\n") == 1
+    assert talk.count("error: ") == 1 and talk.count("\n") == 2  # and how to report it
     assert "fleetctl has a bug: ZeroDivisionError" in talk
     (log,) = (tmp_path / "home" / "crashes").iterdir()
     assert str(log) in talk
