@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.providers.findings import Finding
 
 # What every command needs.
-ALWAYS = ("state", "controller")
+ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite")
 
 
 def parser(verb: str) -> Parser:
@@ -47,16 +47,22 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    place = home()
-    state, needed = _state(place)
-    found = [state, _controller(place), *asyncio.run(_providers(place))]
-    needed |= set(ALWAYS)
+    found, needed = asyncio.run(examine(home()))
     if args.output == "json":
         screen.data(json.dumps([{**one._asdict(), "needed": one.topic in needed} for one in found]))
     else:
         for one in found:
             _show(one, screen, needed=one.topic in needed)
     return int(any(not one.ok and one.topic in needed for one in found))
+
+
+async def examine(place: Path) -> tuple[list[Finding], set[str]]:
+    """Everything that was found, and the topics that something needs."""
+    from fleetctl.cli.machine import look
+
+    state, needed = _state(place)
+    found = [state, *look(place), _controller(place), *await _providers(place)]
+    return found, needed | set(ALWAYS)
 
 
 async def _providers(place: Path) -> list[Finding]:
@@ -96,14 +102,22 @@ def _state(place: Path) -> tuple[Finding, set[str]]:
 
 def _controller(place: Path) -> Finding:
     from fleetctl.providers.findings import Finding
+    from fleetctl.version import VERSION
 
     pid = holder(place)
     if pid is None:
         return Finding("controller", "process", True, "does not run; `apply` starts one")
-    if ping(place) is None:
+    told = ping(place)
+    if told is None:
         said = f"process {pid} holds the store and does not listen; it may be starting or ending"
         return Finding("controller", "process", False, said, f"tail {place / LOG}")
-    return Finding("controller", "process", True, f"runs, pid {pid}")
+    version = str(told.get("version") or "")
+    if version != VERSION:
+        said = f"runs, pid {pid}, and is version `{version or 'unknown'}`; this is `{VERSION}`"
+        return Finding(
+            "controller", "process", False, said, "fleetctl down && fleetctl up --detach"
+        )
+    return Finding("controller", "process", True, f"runs, pid {pid}, version {version}")
 
 
 def _needs(seen: View) -> Iterator[str]:

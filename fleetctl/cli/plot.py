@@ -164,7 +164,8 @@ def _write(args: Namespace, seen: View, reading: Reading, screen: Screen) -> Non
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise Refused(f"`{path}` cannot be written: {(error.strerror or '').lower()}") from error
+        why = (error.strerror or "").lower()
+        raise Refused(f"`{path}` cannot be written: {why}", hint="name another file") from error
     screen.talk(f"wrote {path}")
 
 

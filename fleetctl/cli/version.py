@@ -8,9 +8,10 @@ from argparse import Namespace
 
 from fleetctl.cli.flags import Parser, add_output
 from fleetctl.cli.render import Screen
+from fleetctl.version import VERSION
 from specs.kinds import API_VERSION
 
-VERSION = "0.1.0"  # pyproject.toml has it too; a test holds them equal
+__all__ = ["VERSION", "parser", "run"]
 
 
 def parser(verb: str) -> Parser:

@@ -30,6 +30,7 @@ from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.setting import manifest_with
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.version import VERSION
 from specs.kinds import KINDS, find_kind
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ class Api:
     # ---------------------------------------------------------------------------------------
 
     async def _ping(self, request: Request) -> Reply:  # noqa: ARG002
-        return {"ok": True, "pid": os.getpid(), "ready": True, "live": self._engine.live_runs()}
+        live = self._engine.live_runs()
+        return {"ok": True, "pid": os.getpid(), "ready": True, "live": live, "version": VERSION}
 
     async def _apply(self, request: Request) -> Reply:
         documents = [_document(item) for item in _list(request, "documents")]
