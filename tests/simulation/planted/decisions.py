@@ -113,7 +113,7 @@ def open_sandboxes_forgotten_at_restart() -> Context:
             replay(self, rows)
             idle = [name for name, box in self.sandboxes.items() if not box.busy]
             for name in idle:
-                self.sandbox_closed(name)
+                self.sandboxes.closed(name)
 
         return patched
 
