@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fleetctl.manifest.credentials import warnings
+from fleetctl.manifest import credentials, programs
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.includes import Included, include
 from fleetctl.manifest.limits import overlong
@@ -146,9 +146,14 @@ def _check(root: Root, document: Document) -> _Checked:
             spec=spec,
             path=document.path,
             line=root.position[0],
-            warnings=tuple(warnings(spec, f"{document.path}:{root.position[0]}")),
+            warnings=tuple(_warnings(spec, f"{document.path}:{root.position[0]}")),
         )
     return checked
+
+
+def _warnings(spec: Spec, where: str) -> Iterator[str]:
+    yield from credentials.warnings(spec, where)
+    yield from programs.warnings(spec, where)
 
 
 _WRAP_HINT = "write a Sweep whose spec says `searchFrom: {file: ...}` and name this file there"

@@ -144,6 +144,21 @@ def test_credentials_in_stages_and_images_are_warned_about_too() -> None:
     assert [it.split("`")[1] for it in found.warnings] == ["A_SECRET", "MY_PASSWORD"]
 
 
+def test_python_that_no_task_could_run_is_warned_about() -> None:
+    (found,) = loaded(manifest(spec='{template: {python: "x = 1\\nfor x in\\n"}}'))
+    (warning,) = found.warnings
+    assert warning.startswith("x.yaml:1: spec.template.python, line 2: invalid syntax; every")
+    stages = '{template: {}, stages: [{name: a, python: "x = 1"}, {name: b, python: "x ="}]}'
+    (found,) = loaded(manifest("TrainingRun", spec=stages))
+    assert [it.split(",")[0] for it in found.warnings] == ["x.yaml:1: spec.stages[1].python"]
+
+
+@pytest.mark.parametrize("code", ["assert (1, 2)", "-" * 100_000 + "1", "x = '\\\\d'"])
+def test_python_that_may_run_is_not_warned_about(code: str) -> None:
+    (found,) = loaded(manifest(spec=f'{{template: {{python: "{code}"}}}}'))
+    assert found.warnings == ()
+
+
 def test_more_manifests_than_the_limit_are_refused() -> None:
     half = [
         Document(
