@@ -1,6 +1,6 @@
-"""What comes from outside drives no terminal: names, labels, messages, logs, results, parameters and
-words with ANSI, C1, OSC-8, OSC-52 and bidirectional marks, through every verb that shows them, on a
-real terminal, byte by byte. Logs to a program stay as they were written.
+"""What comes from outside drives no terminal: names, labels, messages, logs, results, parameters
+and words with ANSI, C1, OSC-8, OSC-52 and bidirectional marks, through every verb that shows them,
+on a real terminal, byte by byte. Logs to a program stay as they were written.
 """
 
 from __future__ import annotations
