@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from controllers.history import History
 from controllers.kind import Controller, Unit, ordered
 from specs.hashing import canonical_json
+from specs.namespaces import DEFAULT_NAMESPACE
 from specs.template import WORK_FIELDS
 
 if TYPE_CHECKING:
@@ -47,11 +48,13 @@ class Facts:
 
     whole: the template with what its Function adds; None while that is not declared. volumes:
     name -> which object in which generation. revision: what `source.path` held, or empty.
+    namespace: where its secrets are.
     """
 
     whole: Template | None
     volumes: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
+    namespace: str = DEFAULT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,8 @@ def _told(case: _Case) -> object:
         # The revision tells what was in it; where it lay is told by its name alone.
         name = source.path.rstrip("/").rpartition("/")[2]
         told["source"] = {"name": name, "mount_path": source.mount_path}
+    # Equal names are other secrets there; nothing else differs by the namespace alone.
+    elsewhere = template.secrets and facts.namespace != DEFAULT_NAMESPACE
     places = [candidate.provider for candidate in case.spec.placement.candidates]
     return {
         "template": told,
@@ -169,6 +174,7 @@ def _told(case: _Case) -> object:
         "revision": facts.revision,
         # Without an image the software is what the places themselves bring.
         "places": places if template.image is None else [],
+        **({"namespace": facts.namespace} if elsewhere else {}),
     }
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specs.namespaces import DEFAULT_NAMESPACE, object_key
+
 
 class RunState(StrEnum):
     STARTING = "Starting"  # the intent is durable; the provider may or may not have been asked
@@ -47,10 +49,11 @@ class Resource:
     deleted_at_s: float | None = (
         None  # set = wanted gone; the row stays until all of it is confirmed gone
     )
+    namespace: str = DEFAULT_NAMESPACE
 
     @property
     def key(self) -> str:
-        return f"{self.kind.lower()}/{self.name}"
+        return object_key(self.kind, self.name, self.namespace)
 
 
 @dataclass(frozen=True, slots=True)

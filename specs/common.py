@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from specs.cache import CachePolicy
+from specs.namespaces import DEFAULT_NAMESPACE
 from specs.placement import DEFAULT_PROVIDER, Candidate, Placement
 from specs.policies import (
     Backoff,
@@ -72,14 +73,17 @@ LabelValue = Annotated[str, AfterValidator(_label_value)]
 class Metadata(Spec):
     """Who a resource is."""
 
-    name: Name = Field(description="Unique among the resources of its kind.")
+    name: Name = Field(description="Unique among the resources of its kind and namespace.")
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="For selecting with `-l`; default none."
     )
     annotations: Annotated[dict[LabelKey, Text], AfterValidator(_annotations)] = Field(
         default_factory=dict, description="Notes that nothing selects by; default none."
     )
-    namespace: Name = Field(default="default", description="Always `default` for now.")
+    namespace: Name = Field(
+        default=DEFAULT_NAMESPACE,
+        description="Keeps names of different teams apart; default: what `-n` says, or `default`.",
+    )
 
 
 class Execution(Spec):

@@ -22,6 +22,7 @@ class Kind(NamedTuple):
     short: tuple[str, ...]
     model: str  # module:class
     unit: str = ""  # what people call one piece of its work; empty: objects of it run nothing
+    namespaced: bool = True  # False: one of a name in the whole store
 
     @property
     def runs(self) -> bool:
@@ -48,7 +49,9 @@ KINDS: dict[str, Kind] = {
     "Function": Kind("Function", "functions", ("fn",), "specs.function:FunctionSpec"),
     "Budget": Kind("Budget", "budgets", ("bud",), "specs.budget:BudgetSpec"),
     "Secret": Kind("Secret", "secrets", (), "specs.secret:SecretSpec"),
-    "Provider": Kind("Provider", "providers", ("prov",), "specs.provider:ProviderSpec"),
+    "Provider": Kind(
+        "Provider", "providers", ("prov",), "specs.provider:ProviderSpec", namespaced=False
+    ),
 }
 
 

@@ -15,7 +15,7 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, duration_s, money, one_of
+from fleetctl.cli.flags import Parser, duration_s, money, one_of, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.cli.view import mapping
@@ -185,6 +185,8 @@ def _wish(args: Namespace, saved: str) -> tuple[list[Document], dict[str, object
         return documents_of(args.files), order
     from fleetctl.cli.savedplan import load
 
+    if not args.bound:
+        order.pop("namespace", None)  # of the environment: the plan has its own
     changed = sorted(order.keys() - {"yes", "dryRun"})
     if changed:
         raise UsageError(
@@ -206,7 +208,7 @@ def order_of(args: Namespace) -> dict[str, object]:
         "takeOver": args.take_over,
         "dryRun": args.dry_run == SERVER,
     }
-    return {name: value for name, value in said.items() if value}
+    return {**{name: value for name, value in said.items() if value}, **said_namespace(args)}
 
 
 def apply(

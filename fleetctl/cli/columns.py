@@ -12,6 +12,7 @@ from fleetctl.cli.tasks import Task, task_usd
 from fleetctl.cli.text import age, assignments, duration, safe, scalar, shorten, usd
 from fleetctl.cli.view import View, mapping, parsed, why
 from specs.kinds import Kind
+from specs.namespaces import object_key
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
 WHY_CHARS_MAX = 80
@@ -190,7 +191,10 @@ def _labels(seen: View, _now_s: float) -> str:
 
 
 NAME = Column("NAME", lambda seen, _: safe(seen.resource.name))
-KEY = Column("NAME", lambda seen, _: safe(seen.key))
+KEY = Column("NAME", lambda seen, _: safe(object_key(seen.kind.name, seen.resource.name)))
+NAMESPACE = Column(
+    "NAMESPACE", lambda seen, _: safe(seen.resource.namespace) if seen.kind.namespaced else NONE
+)
 STATUS = Column("STATUS", lambda seen, _: safe(seen.phase))
 ACTIVE = Column("ACTIVE", lambda seen, _: str(seen.count("active")))
 FAILED = Column("FAILED", lambda seen, _: str(seen.count("failed")))

@@ -6,14 +6,16 @@ What a verb takes is read off its own parser: the metavar of an argument says wh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.main import EXIT_OK, VERBS
 from fleetctl.cli.render import Screen
 from fleetctl.home import home
 from specs.kinds import KINDS, Kind, find_kind
+from specs.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from argparse import Action
@@ -24,6 +26,13 @@ NAMES_MAX = 500  # of objects; nobody reads more
 FILES = ":files"  # the shell completes files itself
 FILE_METAVARS = ("FILE", "DIR", "PATH", "FROM", "TO")
 VOLUME_METAVARS = ("FROM", "TO")
+
+
+class Before(NamedTuple):
+    """The positional words before the one in question, and the namespace that is meant."""
+
+    given: Sequence[str]
+    namespace: str
 
 
 def run(words: Sequence[str], screen: Screen) -> int:
@@ -41,7 +50,8 @@ def candidates(words: Sequence[str]) -> Iterator[str]:
     elif before[0] in VERBS:
         named = None if before[-1].startswith("-") else find_kind(last.partition("/")[0])
         if "/" in last and named is not None and named.runs:
-            yield from _objects(last, (named,))  # the common case, which needs no parser
+            # The common case, which needs no parser.
+            yield from _objects(last, (named,), _namespace(before))
         else:
             yield from _of_verb(before[0], before[1:], last)
 
@@ -69,18 +79,20 @@ def _of_verb(verb: str, before: Sequence[str], last: str) -> Iterator[str]:
         yield FILES
         return
     flags = {name: action for action in parser.arguments() for name in action.option_strings}
+    within = Before((), _namespace(before))
     flag, has_value, value = last.partition("=")
     if last.startswith("--") and has_value and flag in flags:
-        yield from (f"{flag}={line}" for line in _values(flags[flag], value, ()))
+        yield from (f"{flag}={line}" for line in _values(flags[flag], value, within))
     elif before and (action := flags.get(before[-1])) is not None and _takes_value(action):
-        yield from _values(action, last, ())
+        yield from _values(action, last, within)
     elif last.startswith("-"):
         yield from _matching(last, ((name, one.help or "") for name, one in flags.items()))
     else:
         given = list(_positionals(before, flags))
         free = [one for one in parser.arguments() if not one.option_strings]
         if free:
-            yield from _values(free[min(len(given), len(free) - 1)], last, given)
+            words = within._replace(given=given)
+            yield from _values(free[min(len(given), len(free) - 1)], last, words)
 
 
 def _takes_value(action: Action) -> bool:
@@ -99,11 +111,12 @@ def _positionals(before: Sequence[str], flags: dict[str, Action]) -> Iterator[st
             yield word
 
 
-def _values(action: Action, last: str, given: Sequence[str]) -> Iterator[str]:
-    """What an argument can be. given: the positional words before it."""
+def _values(action: Action, last: str, before: Before) -> Iterator[str]:
+    """What an argument can be."""
+    given, within = before
     metavar = str(action.metavar or action.dest)
     if metavar in VOLUME_METAVARS or metavar.startswith("volume/"):
-        yield from _objects(last, (KINDS["Volume"],))
+        yield from _objects(last, (KINDS["Volume"],), within)
     if metavar in FILE_METAVARS:
         yield FILES
     elif metavar == "GOAL":
@@ -119,39 +132,43 @@ def _values(action: Action, last: str, given: Sequence[str]) -> Iterator[str]:
     elif metavar == "KIND" and action.dest.startswith("kind"):  # not that of `get`
         yield from _matching(last, ((one.name, "") for one in KINDS.values()))
     elif metavar == "KIND":
-        yield from _kinds_and_names(last, given)
+        yield from _kinds_and_names(last, before)
+    elif metavar == "NS":
+        yield from _matching(last, ((name, "") for name in _namespaces()))
     elif metavar == "KIND/NAME":
-        yield from _objects(last, tuple(KINDS.values()))
+        yield from _objects(last, tuple(KINDS.values()), within)
     elif metavar == "name" and given and (kind := find_kind(given[0])) is not None:
-        yield from _matching(last, ((name, "") for name in _names(kind, last)))
+        yield from _matching(last, ((name, "") for name in _names(kind, last, within)))
     elif "|" in metavar:
         yield from _matching(last, ((word, "") for word in metavar.split("|")))
 
 
-def _kinds_and_names(last: str, given: Sequence[str]) -> Iterator[str]:
+def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
     """`jobs`, `job/x`, `jobs x`, `all`, `tasks job/x`."""
-    from fleetctl.cli.kinds import ATTEMPTS, TASKS
+    from fleetctl.cli.kinds import ATTEMPTS, NAMESPACES, TASKS
 
+    given, within = before
     kind = find_kind(given[0]) if given else None
     if kind is not None:
-        yield from _matching(last, ((name, "") for name in _names(kind, last)))
+        yield from _matching(last, ((name, "") for name in _names(kind, last, within)))
     elif "/" in last or given:
-        yield from _objects(last, tuple(KINDS.values()))
+        yield from _objects(last, tuple(KINDS.values()), within)
     else:
         others = (TASKS[0], "tasks of KIND/NAME"), (ATTEMPTS[0], "attempts of KIND/NAME")
+        spaces = (NAMESPACES[0], "those in use")
         kinds = ((one.plural, one.name) for one in KINDS.values())
         words = ((short, one.name) for one in KINDS.values() for short in one.short)
-        shown = list(_matching(last, (*kinds, *others, ("all", "objects of every kind"))))
+        shown = list(_matching(last, (*kinds, *others, spaces, ("all", "objects of every kind"))))
         yield from shown or _matching(last, words)
 
 
-def _objects(last: str, kinds: Sequence[Kind]) -> Iterator[str]:
+def _objects(last: str, kinds: Sequence[Kind], namespace: str) -> Iterator[str]:
     """`job/` while the kind is being written, then `job/x`: in the words that were chosen."""
     word, slash, begun = last.partition("/")
     if slash:
         kind = find_kind(word)
         if kind in kinds and kind is not None:
-            yield from (f"{word}/{name}" for name in _names(kind, begun))
+            yield from (f"{word}/{name}" for name in _names(kind, begun, namespace))
         return
     for kind in kinds:
         words = (kind.name.lower(), *kind.short, kind.plural)
@@ -176,11 +193,28 @@ def _fields(last: str) -> Iterator[str]:
         yield from _matching(last, ((f"{above}.{one.name}", one.description) for one in below))
 
 
-def _names(kind: Kind, begun: str) -> Sequence[str]:
+def _names(kind: Kind, begun: str, namespace: str) -> Sequence[str]:
+    from fleetctl.stores.reader import Reader
+
+    within = namespace if kind.namespaced else DEFAULT_NAMESPACE
+    with Reader(home()) as reader:
+        return reader.names(kind.name, begun, limit=NAMES_MAX, namespace=within)
+
+
+def _namespaces() -> Sequence[str]:
     from fleetctl.stores.reader import Reader
 
     with Reader(home()) as reader:
-        return reader.names(kind.name, begun, limit=NAMES_MAX)
+        return list(dict.fromkeys(name for name, _, _ in reader.namespaces()))
+
+
+def _namespace(before: Sequence[str]) -> str:
+    """What `-n` says before the word, or the environment."""
+    for at, word in enumerate(before):
+        flag, _, value = word.partition("=")
+        if flag in ("-n", "--namespace"):
+            return value or "".join(before[at + 1 : at + 2])
+    return os.environ.get("FLEETCTL_NAMESPACE") or DEFAULT_NAMESPACE
 
 
 def _matching(begun: str, known: Iterable[tuple[str, str]]) -> Iterator[str]:

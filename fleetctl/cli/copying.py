@@ -56,14 +56,14 @@ async def downloads(files: VolumeFiles, source: VolumePlace, target: str) -> Cop
     sort, found = await _look(files, source.name, wanted, recursive=True)
     if sort == "missing":
         raise NotFound(
-            f"volume/{source.name} has no `/{wanted}`", hint=f"fleetctl ls volume/{source.name}"
+            f"{source.target.key} has no `/{wanted}`", hint=f"fleetctl ls {source.target.key}"
         )
     if sort == "file":
         return CopyPlan((_one_file(found[0], target),))
     if place.exists() and not place.is_dir():
         raise _in_the_way(source.shown, target)
     if place.is_dir() and not _means_contents(source.path):
-        place = place / (wanted.rpartition("/")[2] or source.name)
+        place = place / (wanted.rpartition("/")[2] or source.target.name)
     elif not place.exists():
         _parent_of(place)
     copies = (

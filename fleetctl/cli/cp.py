@@ -53,7 +53,7 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     if (code := _of_a_task(args, screen)) is not None:
         return code
-    source, target = volume_place(args.source), volume_place(args.target)
+    source, target = (volume_place(it, args.namespace) for it in (args.source, args.target))
     if (source is None) == (target is None):
         raise UsageError(
             "`fleetctl cp` copies between this machine and a volume or a task",
@@ -69,7 +69,7 @@ def _of_a_task(args: Namespace, screen: Screen) -> int | None:
     """The exit code when one side is in a task; None when none is."""
     from fleetctl.cli.runcp import download, run_place, upload
 
-    source, target = run_place(args.source), run_place(args.target)
+    source, target = (run_place(it, args.namespace) for it in (args.source, args.target))
     if target is not None and source is None and volume_place(args.source) is None:
         return asyncio.run(upload(args.source, target, screen))
     if source is not None and target is None and volume_place(args.target) is None:

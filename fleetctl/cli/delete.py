@@ -82,10 +82,10 @@ def _targets(args: Namespace) -> list[Target]:
             "`fleetctl delete` takes either objects or -f FILE", hint="fleetctl delete job/NAME"
         )
     if not args.files:
-        return list(dict.fromkeys(target(text) for text in args.objects))
-    from fleetctl.cli.loading import named_objects
+        return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
+    from fleetctl.cli.loading import chosen_of, named_objects
 
-    return named_objects(args.files)
+    return named_objects(args.files, chosen_of(args))
 
 
 def _found(targets: Sequence[Target], reading: Reading, *, ignore: bool) -> dict[str, Target]:

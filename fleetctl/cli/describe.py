@@ -60,7 +60,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(f"{args.object}/{args.name}" if args.name else args.object)
+    wanted = target(f"{args.object}/{args.name}" if args.name else args.object, args.namespace)
     place = home()
     with open_reading(place) as reading:
         seen = must_find(wanted, reading)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.flags import Parser, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -67,6 +67,7 @@ def _lines(args: Namespace) -> list[str]:
 
     documents = documents_of(args.files)
     order = {"applyset": args.applyset, "prune": args.prune, "maxPrune": args.max_prune}
+    order |= said_namespace(args)
     place = home()
     with open_readonly(place) as stored:
         found = proposed(place, stored, documents, order)
@@ -78,7 +79,7 @@ def difference(change: Change) -> Iterator[str]:
     if change.outcome == "unchanged":
         return
     gone = change.after.deleted_at_s is not None
-    name = safe(f"{change.after.kind.lower()}.default.{change.after.name}")
+    name = safe(f"{change.after.kind.lower()}.{change.after.namespace}.{change.after.name}")
     before = _text(change.before) if change.before is not None else []
     after = [] if gone else _text(change.after)
     made = difflib.unified_diff(

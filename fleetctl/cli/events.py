@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Collection
 
-from fleetctl.cli.flags import Parser, add_output, duration_s, one_of
+from fleetctl.cli.flags import Parser, add_all_namespaces, add_output, duration_s, one_of
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Event, Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
@@ -46,6 +45,7 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "-w", "--watch", action="store_true", help="go on: a line for every event, until Ctrl-C"
     )
+    add_all_namespaces(made)
     add_output(made, "table", "json", "csv")
     return made
 
@@ -64,10 +64,10 @@ def run(args: Namespace, screen: Screen) -> int:
     since_s = 0.0 if args.since is None else now_s - args.since
     with open_reading(home()) as reading:
         name = args.object or args.of
-        seen = must_find(target(name), reading) if name else None
+        seen = must_find(target(name, args.namespace), reading) if name else None
         if args.watch:
             return _watch(seen, reading, since_s, args, screen)
-        found = _found(seen, reading, since_s, args.types)
+        found = _found(seen, reading, since_s, args)
     if args.output == "json":
         screen.data(json.dumps([_document(event) for event in found], indent=2))
     elif args.output == "csv":
@@ -79,11 +79,10 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
-def _found(
-    seen: View | None, reading: Reading, since_s: float, types: Collection[str]
-) -> list[Event]:
-    found = reading.events(seen, since_s=since_s)
-    return [event for event in found if not types or event.line.kind in types]
+def _found(seen: View | None, reading: Reading, since_s: float, args: Namespace) -> list[Event]:
+    within = None if args.everywhere else args.namespace
+    found = reading.events(seen, since_s=since_s, namespace=within)
+    return [event for event in found if not args.types or event.line.kind in args.types]
 
 
 def _watch(
@@ -95,7 +94,7 @@ def _watch(
     while True:
         gone = seen is not None and reading.by_uid(seen.resource.uid) is None
         fresh = []
-        for event in _found(seen, reading, since_s, args.types):
+        for event in _found(seen, reading, since_s, args):
             row = event.line
             if told.get(mark := (row.uid, row.reason, row.message)) != row.at_s:
                 told[mark] = row.at_s

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 from fleetctl.cli.flags import Parser, count
+from fleetctl.cli.kinds import target
 from fleetctl.cli.render import Screen
 from fleetctl.cli.runplace import Beside, beside
 from fleetctl.errors import Refused, UsageError
@@ -65,7 +66,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 async def _run(args: Namespace, screen: Screen) -> int:
-    found = beside(args.object, args.index, home())
+    found = beside(target(args.object, args.namespace), args.index, home())
     tty = args.tty and _has_terminal(screen)
     if args.tty and not tty:
         screen.warn("there is no terminal here to give to the command")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
 from fleetctl.errors import UsageError
+from specs.namespaces import DEFAULT_NAMESPACE
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # A year: longer is a slip of the pen, and larger numbers overflow select().
@@ -20,6 +22,18 @@ _SUCH_AS = {
     "jsonpath": "such as jsonpath={.metadata.name}",
     "custom-columns": "such as custom-columns=NAME:.metadata.name",
 }
+
+
+# Verbs that name objects or list them. What is asked with SQL, and what is of the whole store or
+# machine, spans all namespaces.
+NAMESPACED = frozenset(
+    (
+        "apply", "plan", "diff", "validate", "get", "describe", "logs", "results", "exec",
+        "port-forward", "ls", "cp", "rm", "wait", "events", "delete", "suspend", "resume", "retry",
+        "set", "scale", "plot",
+    )
+)  # fmt: skip
+NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,6 +53,14 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
         )
         self.verb = verb
+        if verb in NAMESPACED:
+            self.add_argument(
+                "-n",
+                "--namespace",
+                type=namespace,
+                metavar="NS",
+                help="where the objects are (default: $FLEETCTL_NAMESPACE, or `default`)",
+            )
         self.add_argument("-h", "--help", action="store_true", help="show this text")
         self.add_argument(
             "--no-color", action="store_true", help="no colour (NO_COLOR does the same)"
@@ -55,6 +77,9 @@ class Parser(argparse.ArgumentParser):
         args, unknown = self.parse_known_args(argv)
         if unknown:
             self._refuse(unknown[0])
+        if self.verb in NAMESPACED:
+            args.bound = args.namespace is not None
+            args.namespace = args.namespace or own_namespace()
         return args
 
     def arguments(self) -> Sequence[argparse.Action]:
@@ -246,6 +271,48 @@ def add_picking(parser: Parser) -> None:
         metavar="PATH",
         help="least first, such as .status.cost.actual",
     )
+
+
+def namespace(text: str) -> str:
+    """The name of one. Raises ArgumentTypeError."""
+    if not is_namespace(text):
+        raise argparse.ArgumentTypeError(
+            f"`{text}` cannot name a namespace; write at most 63 lower case letters, digits and `-`"
+        )
+    return text
+
+
+def is_namespace(text: str) -> bool:
+    plain = all(char.islower() or char.isdigit() or char == "-" for char in text)
+    return 0 < len(text) <= 63 and text.isascii() and plain and text.strip("-") == text
+
+
+def said_namespace(args: argparse.Namespace) -> dict[str, object]:
+    """What a request tells of it: nothing where it is `default` without a word."""
+    if args.bound:
+        return {"namespace": args.namespace, "namespaceBinds": True}
+    return {"namespace": args.namespace} if args.namespace != DEFAULT_NAMESPACE else {}
+
+
+def add_all_namespaces(parser: Parser) -> None:
+    parser.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        dest="everywhere",
+        help="of every namespace, and say which",
+    )
+
+
+def own_namespace() -> str:
+    """What holds where no `-n` is said. Raises UsageError."""
+    found = os.environ.get(NAMESPACE_VARIABLE) or DEFAULT_NAMESPACE
+    if not is_namespace(found):
+        raise UsageError(
+            f"${NAMESPACE_VARIABLE} is `{found[:63]}`, which cannot name a namespace",
+            hint="write at most 63 lower case letters, digits and `-`",
+        )
+    return found
 
 
 def one_of(*words: str) -> Callable[[str], str]:

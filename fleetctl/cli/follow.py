@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fleetctl.cli.goals import tally
-from fleetctl.cli.kinds import Target, kind_of
+from fleetctl.cli.kinds import Target, commands, target_with
 from fleetctl.cli.pace import Deadline, Every
 from fleetctl.cli.reading import Reading, open_reading
 from fleetctl.cli.render import Screen
@@ -38,7 +38,7 @@ def follow_to_end(
     place: Path, keys: Sequence[str], screen: Screen, *, timeout_s: float | None
 ) -> int:
     """0 when every object that does work succeeded, 1 when one did not, 124 when time ran out."""
-    targets = [_target(key) for key in keys]
+    targets = [target_with(key) for key in keys]
     working = [one for one in targets if one.kind.runs]
     if not working:
         return 0
@@ -50,12 +50,7 @@ def follow_to_end(
             return _conclude(working, uids, ended, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
-        return detached(names, f"fleetctl wait {' '.join(names)}", screen)
-
-
-def _target(key: str) -> Target:
-    kind, _, name = key.partition("/")
-    return Target(kind_of(kind), name)
+        return detached(names, commands("wait", names), screen)
 
 
 def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
@@ -102,8 +97,8 @@ def _conclude(
         else:
             screen.data(f"{safe(one.key)} {seen.phase}: {tally(seen)}")
     if not ended:
-        names = " ".join(safe(one.key) for one in working)
-        screen.error("timed out; work goes on", hint=f"fleetctl wait {names}")
+        hint = safe(commands("wait", [one.key for one in working]))
+        screen.error("timed out; work goes on", hint=hint)
         return TIMED_OUT
     return code
 

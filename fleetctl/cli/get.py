@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.columns import columns, filled
-from fleetctl.cli.flags import Parser, Term, add_output, add_picking, selector
-from fleetctl.cli.kinds import ATTEMPTS, TASKS, Target, kind_of, target
+from fleetctl.cli.columns import NAMESPACE, columns, filled
+from fleetctl.cli.flags import Parser, Term, add_all_namespaces, add_output, add_picking, selector
+from fleetctl.cli.kinds import ATTEMPTS, NAMESPACES, TASKS, Target, kind_of, target, target_of
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe, shorten
@@ -16,6 +16,7 @@ from fleetctl.clock import SystemClock
 from fleetctl.errors import UsageError
 from fleetctl.home import home
 from specs.kinds import Kind
+from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
 HINT_CHARS_MAX = 100
@@ -24,7 +25,7 @@ HINT_CHARS_MAX = 100
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND [NAME ...] | KIND/NAME ... | all | tasks|attempts KIND/NAME",
+        usage="KIND [NAME ...] | KIND/NAME ... | all | namespaces | tasks|attempts KIND/NAME",
         summary="List objects, newest last; or the tasks and attempts of one object.",
         examples=(
             "fleetctl get jobs",
@@ -32,6 +33,7 @@ def parser(verb: str) -> Parser:
             "fleetctl get tasks job/chunks -o wide",
             "fleetctl get all -l team=rlm -w",
             "fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual",
+            "fleetctl get all -A",
             "fleetctl get jobs -o jsonpath='{.items[*].metadata.name}'",
         ),
         codes="0 ok, 2 wrong usage, 4 no such object",
@@ -52,6 +54,7 @@ def parser(verb: str) -> Parser:
         metavar="LABELS",
         help="such as team=rlm,stage!=test",
     )
+    add_all_namespaces(made)
     add_picking(made)
     return made
 
@@ -63,7 +66,11 @@ def run(args: Namespace, screen: Screen) -> int:
             from fleetctl.cli.gettasks import get_tasks
 
             return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
-        wanted = _wanted(args.words)
+        if first in NAMESPACES:
+            from fleetctl.cli.getnamespaces import get_namespaces
+
+            return get_namespaces(args, reading, screen)
+        wanted = _wanted(args.words, None if args.everywhere else args.namespace)
         if args.watch:
             from fleetctl.cli.getwatch import watch
 
@@ -75,32 +82,43 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 class Wanted:
-    """What the words ask for: every object of `kind` (None = of all kinds), or the `targets`."""
+    """What the words ask for: every object of `kind` (None = of all kinds) in `namespace` (None =
+    in all), or the `targets`.
+    """
 
-    __slots__ = ("kind", "targets")
+    __slots__ = ("kind", "namespace", "targets")
 
-    def __init__(self, kind: Kind | None, targets: Sequence[Target]) -> None:
+    def __init__(
+        self,
+        kind: Kind | None,
+        targets: Sequence[Target],
+        namespace: str | None = DEFAULT_NAMESPACE,
+    ) -> None:
         self.kind = kind
         self.targets = targets
+        self.namespace = namespace
 
     @property
     def one(self) -> bool:
         return len(self.targets) == 1
 
 
-def _wanted(words: Sequence[str]) -> Wanted:
+def _wanted(words: Sequence[str], namespace: str | None) -> Wanted:
+    if namespace is None and ("/" in words[0] or len(words) > 1):
+        raise UsageError("a name is looked for in one namespace", hint="say which with -n")
+    within = namespace or DEFAULT_NAMESPACE
     if "/" in words[0]:
-        targets = [target(word) for word in words]
+        targets = [target(word, within) for word in words]
         kinds = {found.kind for found in targets}
-        return Wanted(kinds.pop() if len(kinds) == 1 else None, targets)
+        return Wanted(kinds.pop() if len(kinds) == 1 else None, targets, within)
     if words[0].lower() == "all":
         if len(words) > 1:
             raise UsageError(
                 f"`all` takes no names, `{words[1]}` is one", hint="`fleetctl get KIND NAME`"
             )
-        return Wanted(None, ())
+        return Wanted(None, (), namespace)
     kind = kind_of(words[0])
-    return Wanted(kind, [Target(kind, name) for name in words[1:]])
+    return Wanted(kind, [target_of(kind, name, within) for name in words[1:]], namespace)
 
 
 def select(
@@ -111,7 +129,7 @@ def select(
     specs: all of them will be asked for, and are read at once.
     """
     if not wanted.targets:
-        seen = reading.views(wanted.kind, specs=specs)
+        seen = reading.views(wanted.kind, specs=specs, namespace=wanted.namespace)
     else:
         seen = []
         for one in wanted.targets:
@@ -154,7 +172,7 @@ def matches(labels: dict[str, str], terms: Sequence[Term]) -> bool:
 def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> None:
     if output == "name":
         for view in found:
-            screen.data(safe(view.key))
+            screen.data(named(view))
     elif output in ("json", "yaml"):
         from fleetctl.cli.documents import write, write_all
 
@@ -171,11 +189,18 @@ def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> Non
         shown = (document(view, parts=parts) for view in found)
         write_them(shown, one=wanted.one and bool(found))
     elif not found:
-        screen.talk(f"no {wanted.kind.plural if wanted.kind else 'objects'}")
+        what = wanted.kind.plural if wanted.kind else "objects"
+        where = "" if wanted.namespace in (None, DEFAULT_NAMESPACE) else f" in {wanted.namespace}"
+        screen.talk(f"no {what}{where}")
     else:
         screen.table(*cells(found, wanted, wide=output == "wide"))
         if screen.talk_is_terminal:
             _hint(found, screen)
+
+
+def named(view: View) -> str:
+    """`batchjob/x`, which is no more than kubectl says: scripts put `-n` behind it."""
+    return safe(object_key(view.kind.name, view.resource.name))
 
 
 def cells(
@@ -189,6 +214,8 @@ def cells(
         from fleetctl.cli.volumesize import with_size
 
         shown = with_size(shown)
+    if wanted.namespace is None and (wanted.kind is None or wanted.kind.namespaced):
+        shown = (NAMESPACE, *shown)
     now_s = SystemClock().now_s()
     rows = [[column.cell(view, now_s) for column in shown] for view in found]
     if wide or whole:

@@ -40,7 +40,7 @@ def _target(args: Namespace) -> Target:
         raise UsageError(f"`get {what}` takes one object", hint=f"fleetctl get {what} job/NAME")
     if args.selector:
         raise UsageError("tasks have no labels to select by", hint="labels belong to their object")
-    return target(objects[0])
+    return target(objects[0], args.namespace)
 
 
 def _read(seen: View, reading: Reading, args: Namespace, *, attempts: bool) -> Iterable[Task]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 
-from fleetctl.cli.get import Wanted, cells, matches, pick, select
+from fleetctl.cli.get import Wanted, cells, matches, named, pick, select
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.render import Screen
-from fleetctl.cli.text import safe
 from fleetctl.cli.view import View, document
 
 
@@ -52,7 +51,7 @@ def _lines(wanted: Wanted, args: Namespace, reading: Reading, screen: Screen) ->
 def _now(wanted: Wanted, args: Namespace, reading: Reading) -> list[View]:
     found = [
         view
-        for view in reading.views(wanted.kind)
+        for view in reading.views(wanted.kind, namespace=wanted.namespace)
         if matches(view.resource.labels, args.selector) and _named(view, wanted)
     ]
     return pick(found, args)
@@ -80,7 +79,7 @@ def _change_printer(wanted: Wanted, output: str, screen: Screen) -> Callable[[li
             write_stream([document(view) for view in found], output, screen)
         elif output == "name":
             for view in found:
-                screen.data(safe(view.key))
+                screen.data(named(view))
         elif found or not widths:
             header, rows = cells(found, wanted, wide=output == "wide", whole=True)
             widths = screen.table(header, rows, widths=widths)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fleetctl.errors import UsageError
 from specs.kinds import KINDS, Kind, find_kind
+from specs.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 
 # What hangs on an object and is read through it.
 TASKS = ("tasks", "task", "t")
+NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
 
 
@@ -17,10 +20,11 @@ class Target(NamedTuple):
 
     kind: Kind
     name: str
+    namespace: str = DEFAULT_NAMESPACE
 
     @property
     def key(self) -> str:
-        return f"{self.kind.name.lower()}/{self.name}"
+        return object_key(self.kind.name, self.name, self.namespace)
 
 
 def kind_of(word: str) -> Kind:
@@ -36,15 +40,39 @@ def kind_named(name: str) -> Kind:
     return KINDS.get(name) or Kind(name, f"{name.lower()}s", (), "", "task")
 
 
-def target(text: str) -> Target:
-    """`job/x` as a kind and a name. Raises UsageError when either half is missing."""
+def target(text: str, namespace: str = DEFAULT_NAMESPACE) -> Target:
+    """`job/x` in a namespace. Raises UsageError when either half of it is missing."""
     word, slash, name = text.partition("/")
     if not slash or not name or not word or "/" in name:
         raise UsageError(
             f"`{text}` does not name one object; write KIND/NAME",
             hint=_slash_hint(text),
         )
-    return Target(kind_of(word), name)
+    return target_of(kind_of(word), name, namespace)
+
+
+def target_of(kind: Kind, name: str, namespace: str) -> Target:
+    """Of a kind without namespaces there is one object of the name, whatever `-n` says."""
+    return Target(kind, name, namespace if kind.namespaced else DEFAULT_NAMESPACE)
+
+
+def target_with(key: str) -> Target:
+    """What `Target.key` wrote."""
+    word, name, namespace = split_key(key)
+    return target_of(kind_of(word), name, namespace)
+
+
+def commands(verb: str, keys: Sequence[str]) -> str:
+    """`fleetctl wait job/x job/y -n team`; one command a namespace."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        word, name, namespace = split_key(key)
+        found.setdefault(namespace, []).append(f"{word}/{name}")
+    parts = [
+        f"fleetctl {verb} {' '.join(names)}{'' if within == DEFAULT_NAMESPACE else f' -n {within}'}"
+        for within, names in found.items()
+    ]
+    return " && ".join(parts)
 
 
 def _slash_hint(text: str) -> str:
@@ -59,5 +87,5 @@ def _nearest_kind(word: str) -> str:
 
     kinds = KINDS.values()
     known = [w for kind in kinds for w in (kind.name.lower(), kind.plural, *kind.short)]
-    near = did_you_mean(word, [*known, *TASKS, *ATTEMPTS, "all"])
+    near = did_you_mean(word, [*known, *TASKS, *ATTEMPTS, NAMESPACES[0], "all"])
     return near or "the kinds are " + ", ".join(kind.plural for kind in kinds)

@@ -5,18 +5,26 @@ Loads the models, which costs a fifth of a second; apply leaves that to the cont
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.kinds import Target, kind_of
 from fleetctl.manifest.loader import Manifest, load
+from fleetctl.manifest.namespaces import Chosen
 
 
-def load_files(names: Sequence[str]) -> list[Manifest]:
+def chosen_of(args: Namespace) -> Chosen:
+    """Where documents go that name no namespace."""
+    return Chosen(args.namespace, binding=args.bound)
+
+
+def load_files(names: Sequence[str], namespace: Chosen) -> list[Manifest]:
     """Raises ManifestErrors with everything that is wrong in any file."""
-    return load(documents_of(names))
+    return load(documents_of(names), namespace)
 
 
-def named_objects(names: Sequence[str]) -> list[Target]:
+def named_objects(names: Sequence[str], namespace: Chosen) -> list[Target]:
     """The objects that manifests name, the last first: what others use goes after its users."""
-    return [Target(kind_of(it.kind), it.name) for it in reversed(load_files(names))]
+    found = reversed(load_files(names, namespace))
+    return [Target(kind_of(it.kind), it.name, it.namespace) for it in found]

@@ -53,7 +53,7 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     if args.previous and (args.follow or args.attempt is not None):
         raise UsageError("--previous is one attempt that has ended; leave out -f and --attempt")
-    wanted, pick, place = target(args.object), pick_of(args), home()
+    wanted, pick, place = target(args.object, args.namespace), pick_of(args), home()
     with open_reading(place) as reading:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:

@@ -39,7 +39,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    place = must_be_a_place(args.place)
+    place = must_be_a_place(args.place, args.namespace)
     files = files_of(place, home())
     found = asyncio.run(files.entries(place.name, place.path, recursive=args.recursive))
     if args.output == "json":

@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, add_output, money
+from fleetctl.cli.flags import Parser, add_output, money, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -84,7 +84,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         "maxPrune": args.max_prune,
         "takeOver": args.take_over,
     }
-    order = {name: value for name, value in order.items() if value}
+    order = {name: value for name, value in order.items() if value} | said_namespace(args)
     with open_readonly(place) as stored:
         proposal, found = reported(place, stored, documents, order)
         if args.out is not None:

@@ -74,7 +74,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object)
+    wanted = target(args.object, args.namespace)
     if args.watch and (args.output or not screen.out_is_terminal):
         raise UsageError(
             "`-w` redraws on a terminal", hint="leave out `-w`, or `-o` and what reads stdout"

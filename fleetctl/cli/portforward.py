@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fleetctl.cli.flags import Parser, count
+from fleetctl.cli.kinds import target
 from fleetctl.cli.render import Screen
 from fleetctl.cli.runplace import Beside, beside
 from fleetctl.cli.text import safe
@@ -94,7 +95,8 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 async def _run(args: Namespace, screen: Screen) -> int:
-    found, ports = beside(args.object, args.index, home()), args.ports
+    wanted, ports = target(args.object, args.namespace), args.ports
+    found = beside(wanted, args.index, home())
     try:
         link = await found.entering.link(found.place, ports.theirs)
         if "://" in link or link == f"{HOST}:{ports.ours}":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.clock import SystemClock
 from fleetctl.engine.applying import Change, propose, revisions_of
-from fleetctl.engine.orders import order_of, parallelism_of
+from fleetctl.engine.orders import namespace_of, order_of, parallelism_of
 from fleetctl.errors import Refused
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
@@ -37,7 +37,7 @@ def proposed(
     place: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
 ) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
-    manifests = load(documents)
+    manifests = load(documents, namespace_of(order))
     providers = build_providers(place, store_id=stored.store_id, notify=_nobody)
     whole = replace(
         order_of(order),

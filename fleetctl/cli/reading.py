@@ -17,6 +17,7 @@ from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
 from fleetctl.stores.reader import EventLine, LivePrices, MetricRow, Reader, ResourceRow
 from specs.kinds import Kind
+from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
 # Asking whether the files changed takes microseconds; at this pace it is below 1 % of a core.
 POLL_S = 0.025
@@ -50,14 +51,20 @@ class Reading:
     ) -> None:
         self._reader.close()
 
-    def views(self, kind: Kind | None = None, *, specs: bool = False) -> list[View]:
-        """Every object of a kind, or of all, oldest first; with their specs, or these later."""
-        rows = self._reader.resources(kind.name if kind else None, specs=specs)
+    def views(
+        self, kind: Kind | None = None, *, specs: bool = False, namespace: str | None = None
+    ) -> list[View]:
+        """Every object of a kind and a namespace, or of all, oldest first; with their specs, or
+        these later.
+        """
+        within = None if kind is not None and not kind.namespaced else namespace
+        name = kind.name if kind else None
+        rows = self._reader.resources(name, specs=specs, namespace=within)
         return [self._view(row) for row in rows]
 
     def find(self, wanted: Target) -> View | None:
         """The living object of that name, else one that is being deleted."""
-        row = self._reader.resource(wanted.kind.name, wanted.name)
+        row = self._reader.resource(wanted.kind.name, wanted.name, wanted.namespace)
         return None if row is None else self._view(row)
 
     def by_uid(self, uid: str) -> View | None:
@@ -96,14 +103,28 @@ class Reading:
         """What a run reported, in its order; streams."""
         return self._reader.metrics(run)
 
-    def events(self, seen: View | None = None, *, since_s: float = 0.0) -> list[Event]:
-        """Of one object, or of all, oldest first."""
+    def events(
+        self, seen: View | None = None, *, since_s: float = 0.0, namespace: str | None = None
+    ) -> list[Event]:
+        """Of one object, of a namespace, or of all, oldest first."""
         if seen is not None:
             lines = self._reader.events(seen.resource.uid, since_s=since_s)
             return [Event(seen.key, line) for line in lines]
         lines = self._reader.events(since_s=since_s)
-        keys = {uid: f"{kind.lower()}/{name}" for uid, kind, name in self._reader.object_keys()}
-        return [Event(keys.get(line.uid, ""), line) for line in lines]
+        found = {uid: key for uid, *key in self._reader.object_keys()}
+        keys = {uid: object_key(*key) for uid, key in found.items()}
+        return [
+            Event(keys.get(line.uid, ""), line)
+            for line in lines
+            if namespace is None or line.uid not in found or found[line.uid][2] == namespace
+        ]
+
+    def namespaces(self) -> dict[str, dict[str, int]]:
+        """How many objects of each kind there are in those that are in use."""
+        found: dict[str, dict[str, int]] = {}
+        for name, kind, many in self._reader.namespaces():
+            found.setdefault(name, {})[kind] = many
+        return found
 
     def live_prices(self, seen: View, now_s: float) -> LivePrices:
         return self._reader.live_prices(seen.resource.uid, now_s)
@@ -154,9 +175,13 @@ def missing(wanted: Target, reading: Reading) -> NotFound:
     from fleetctl.cli.flags import did_you_mean
     from fleetctl.cli.text import safe
 
-    names = [seen.resource.name for seen in reading.views(wanted.kind)[-NEAR_NAMES_MAX:]]
+    near_views = reading.views(wanted.kind, namespace=wanted.namespace)
+    names = [seen.resource.name for seen in near_views[-NEAR_NAMES_MAX:]]
     near = did_you_mean(wanted.name, names)
+    elsewhere = wanted.namespace != DEFAULT_NAMESPACE
+    where = f" in namespace `{safe(wanted.namespace)}`" if elsewhere else ""
+    flag = f" -n {safe(wanted.namespace)}" if elsewhere else ""
     return NotFound(
-        f"there is no {wanted.kind.name} `{safe(wanted.name)}`",
-        hint=near or f"`fleetctl get {wanted.kind.plural}` lists what there is",
+        f"there is no {wanted.kind.name} `{safe(wanted.name)}`{where}",
+        hint=near or f"`fleetctl get {wanted.kind.plural}{flag}` lists what there is",
     )

@@ -36,7 +36,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object)
+    wanted = target(args.object, args.namespace)
     with open_reading(home()) as reading:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:

@@ -38,7 +38,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object)
+    wanted = target(args.object, args.namespace)
     if not wanted.kind.runs:
         raise UsageError(f"{wanted.key} does no work that one could retry")
     if sum((args.failed, args.all, args.index is not None)) != 1:

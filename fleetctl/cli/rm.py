@@ -31,11 +31,11 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    place = must_be_a_place(args.place)
+    place = must_be_a_place(args.place, args.namespace)
     if not place.path.strip("/."):
         raise UsageError(
             f"`{args.place}` names no file in the volume",
-            hint=f"`fleetctl delete volume/{place.name}` is for the volume itself",
+            hint=f"`fleetctl delete {place.target.key}` is for the volume itself",
         )
     files = files_of(place, home())
     asyncio.run(files.remove(place.name, place.path, recursive=args.recursive))

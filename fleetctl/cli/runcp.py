@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from fleetctl.cli.kinds import Target, target
 from fleetctl.cli.render import Screen
 from fleetctl.cli.runplace import Beside, beside
 from fleetctl.cli.runtar import PIECE_BYTES, Moved, means_contents, pack, unpack, upload_place
@@ -19,6 +20,7 @@ from fleetctl.cli.text import byte_size, plural, safe
 from fleetctl.errors import FleetctlError, NotFound, Refused
 from fleetctl.home import home
 from specs.kinds import find_kind
+from specs.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from fleetctl.providers.entering import Streams
@@ -42,6 +44,11 @@ class RunPlace(NamedTuple):
     key: str
     index: int | None  # type: ignore[assignment]  # hides tuple.index
     path: str
+    namespace: str = DEFAULT_NAMESPACE
+
+    @property
+    def target(self) -> Target:
+        return target(self.key, self.namespace)
 
     @property
     def shown(self) -> str:
@@ -49,7 +56,7 @@ class RunPlace(NamedTuple):
         return f"{self.key}:{index}{self.path}"
 
 
-def run_place(text: str) -> RunPlace | None:
+def run_place(text: str, namespace: str = DEFAULT_NAMESPACE) -> RunPlace | None:
     """`job/x:3/path`, `job/x:3//absolute`, `job/x:path`; None for what names no task."""
     key, colon, rest = text.partition(":")
     word, slash, name = key.partition("/")
@@ -58,12 +65,12 @@ def run_place(text: str) -> RunPlace | None:
         return None
     indexed = _INDEXED.fullmatch(rest)
     if indexed is None:
-        return RunPlace(key, None, rest or ".")
-    return RunPlace(key, int(indexed[1]), indexed[2] or ".")
+        return RunPlace(key, None, rest or ".", namespace)
+    return RunPlace(key, int(indexed[1]), indexed[2] or ".", namespace)
 
 
 async def download(source: RunPlace, target: str, screen: Screen) -> int:
-    found = beside(source.key, source.index, home())
+    found = beside(source.target, source.index, home())
     try:
         with tempfile.TemporaryFile() as file:
             await _receive(found, source, file)
@@ -78,7 +85,7 @@ async def upload(source: str, target: RunPlace, screen: Screen) -> int:
     origin = Path(source)
     if not origin.exists():
         raise NotFound(f"there is no file or directory `{source}`")
-    found = beside(target.key, target.index, home())
+    found = beside(target.target, target.index, home())
     try:
         with tempfile.TemporaryFile() as said:
             await _run(found, _LOOK, target.path, said, target.shown)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.kinds import target
+from fleetctl.cli.kinds import Target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.text import and_more, safe
 from fleetctl.cli.view import View, mapping, parsed
@@ -29,10 +29,10 @@ class Beside(NamedTuple):
     name: str  # `task 3 of job/x`, for people
 
 
-def beside(key: str, index: int | None, home: Path) -> Beside:
+def beside(wanted: Target, index: int | None, home: Path) -> Beside:
     """Raises NotFound, UsageError when it must be said which task, and Refused when none runs."""
     with open_reading(home) as reading:
-        seen = must_find(target(key), reading)
+        seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
         task = _task(seen, index, reading)

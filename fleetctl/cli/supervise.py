@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fleetctl.cli import starting
+from fleetctl.cli.kinds import commands
 from fleetctl.cli.pace import Every
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
@@ -64,8 +65,8 @@ class Supervisor:
 def detached(keys: Sequence[str], come_back: str, screen: Screen, *, cancel: str = "") -> int:
     """Say that only the watching ended, how to come back, how to cancel; the exit code."""
     screen.close_line()
-    names = " ".join(safe(key) for key in keys)
+    names = ", ".join(safe(key) for key in keys)
     screen.talk(f"detached; {names} goes on" if len(keys) == 1 else f"detached; {names} go on")
     screen.hint(f"come back: {safe(come_back)}")
-    screen.hint(f"cancel: {cancel or f'fleetctl delete {names}'}")
+    screen.hint(f"cancel: {cancel or safe(commands('delete', keys))}")
     return INTERRUPTED

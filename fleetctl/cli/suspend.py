@@ -37,7 +37,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    targets = [target(text) for text in args.objects]
+    targets = [target(text, args.namespace) for text in args.objects]
     for wanted in targets:
         if not wanted.kind.runs:
             raise UsageError(f"{wanted.key} does no work that one could {args.verb}")

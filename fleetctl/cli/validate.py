@@ -29,11 +29,11 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    from fleetctl.cli.loading import load_files
+    from fleetctl.cli.loading import chosen_of, load_files
 
-    manifests = load_files(args.files)
+    manifests = load_files(args.files, chosen_of(args))
     for manifest in manifests:
-        screen.data(f"{safe(f'{manifest.kind.lower()}/{manifest.name}')} valid")
+        screen.data(f"{safe(manifest.key)} valid")
         for warning in manifest.warnings:
             screen.warn(safe(warning))
     return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleetctl.cli.kinds import kind_named
 from fleetctl.cli.text import timestamp
 from specs.kinds import API_VERSION, Kind
+from specs.namespaces import object_key
 
 if TYPE_CHECKING:
     from fleetctl.stores.reader import ResourceRow
@@ -46,7 +47,7 @@ class View(NamedTuple):
 
     @property
     def key(self) -> str:
-        return f"{self.resource.kind.lower()}/{self.resource.name}"
+        return object_key(self.resource.kind, self.resource.name, self.resource.namespace)
 
     @property
     def phase(self) -> str:
@@ -133,8 +134,11 @@ def document(seen: View, *, parts: Collection[str] = PARTS) -> dict[str, object]
 
 
 def _metadata(resource: ResourceRow) -> dict[str, object]:
+    # A cluster-wide object has none; the others always show theirs, as kubectl's do.
+    named = {"namespace": resource.namespace} if kind_named(resource.kind).namespaced else {}
     metadata: dict[str, object] = {
         "name": resource.name,
+        **named,
         "labels": resource.labels,
         "annotations": resource.annotations,
         "uid": resource.uid,

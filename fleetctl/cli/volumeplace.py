@@ -9,6 +9,7 @@ from fleetctl.cli.kinds import Target
 from fleetctl.cli.reading import must_find, open_reading
 from fleetctl.errors import UsageError
 from specs.kinds import find_kind
+from specs.namespaces import DEFAULT_NAMESPACE, asset_name
 
 if TYPE_CHECKING:
     from fleetctl.providers.volumefiles import VolumeFiles
@@ -24,26 +25,27 @@ class VolumePlace(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.target.name
+        """What it is called at its provider."""
+        return asset_name(self.target.name, self.target.namespace)
 
     @property
     def shown(self) -> str:
-        return f"volume/{self.name}:/{self.path.lstrip('/')}"
+        return f"volume/{self.target.name}:/{self.path.lstrip('/')}"
 
 
-def volume_place(text: str) -> VolumePlace | None:
+def volume_place(text: str, namespace: str = DEFAULT_NAMESPACE) -> VolumePlace | None:
     """`volume/NAME` or `volume/NAME:/path`; None for what names no volume, such as a local path."""
     word, slash, rest = text.partition("/")
     kind = find_kind(word) if slash else None
     name, _, path = rest.partition(":")
     if kind is None or kind.name != "Volume" or not name or "/" in name:
         return None
-    return VolumePlace(Target(kind, name), path)
+    return VolumePlace(Target(kind, name, namespace), path)
 
 
-def must_be_a_place(text: str) -> VolumePlace:
+def must_be_a_place(text: str, namespace: str) -> VolumePlace:
     """Raises UsageError for what names no volume."""
-    place = volume_place(text)
+    place = volume_place(text, namespace)
     if place is None:
         raise UsageError(f"`{text}` is no place in a volume", hint="write it as volume/NAME:/path")
     return place

@@ -9,6 +9,7 @@ from fleetctl.cli.text import byte_size
 from fleetctl.cli.view import READY, View
 from fleetctl.errors import Refused
 from fleetctl.home import home
+from specs.namespaces import asset_name
 
 # A list must stay quick: 10,000 files take some 20 ms.
 LISTED_FILES_MAX = 10_000
@@ -27,7 +28,7 @@ def _listed(seen: View, _now_s: float) -> str:
     from fleetctl.providers.local.paths import Layout
     from fleetctl.providers.local.sizes import total_bytes
 
-    directory = Layout(home()).volume(seen.resource.name)
+    directory = Layout(home()).volume(_at_provider(seen))
     return _shown(total_bytes(directory, LISTED_FILES_MAX))
 
 
@@ -43,7 +44,11 @@ def asked(seen: View) -> str:
         files = volume_files(str(seen.spec().get("provider") or "local"), home())
     except Refused:
         return NONE  # a provider whose volumes show no files
-    return _shown(asyncio.run(files.size(seen.resource.name)))
+    return _shown(asyncio.run(files.size(_at_provider(seen))))
+
+
+def _at_provider(seen: View) -> str:
+    return asset_name(seen.resource.name, seen.resource.namespace)
 
 
 def _shown(size: int | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fleetctl.cli.flags import Parser, duration_s
 from fleetctl.cli.goals import Answer, Goal, Outcome, answer, goal, tally
-from fleetctl.cli.kinds import Target, target
+from fleetctl.cli.kinds import Target, commands, target
 from fleetctl.cli.pace import Deadline, Every
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
@@ -58,7 +58,7 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     wanted = goal(args.goal)
-    targets = [target(text) for text in args.objects]
+    targets = [target(text, args.namespace) for text in args.objects]
     for one in targets:
         if not one.kind.runs and wanted.word not in ("delete", "condition"):
             raise UsageError(
@@ -68,7 +68,7 @@ def run(args: Namespace, screen: Screen) -> int:
     try:
         return _wait(targets, wanted, screen, timeout_s=args.timeout)
     except KeyboardInterrupt:
-        return detached([one.key for one in targets], f"fleetctl wait {targets[0].key}", screen)
+        return detached([one.key for one in targets], commands("wait", [targets[0].key]), screen)
 
 
 def _wait(

@@ -24,7 +24,7 @@ from fleetctl.engine.consent import NeedsConsent
 from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.loop import Engine
-from fleetctl.engine.orders import approved_in, expect, order_of, parallelism_of
+from fleetctl.engine.orders import approved_in, expect, namespace_of, order_of, parallelism_of
 from fleetctl.engine.retrying import Choice, retry
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.setting import manifest_with
@@ -32,6 +32,7 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.version import VERSION
 from specs.kinds import KINDS, find_kind
+from specs.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -132,7 +133,7 @@ class Api:
     async def _apply(self, request: Request) -> Reply:
         documents = [_document(item) for item in _list(request, "documents")]
         environment = request.get("env")
-        manifests = await asyncio.to_thread(load, documents)
+        manifests = await asyncio.to_thread(load, documents, namespace_of(request))
         self._check_providers(manifests)
         wanted = tuple(
             name
@@ -199,14 +200,15 @@ class Api:
     async def _delete(self, request: Request) -> Reply:
         results = []
         keys = _keys(request)
-        for kind, name in keys:
-            wishes.find(self._engine.store, kind, name)  # all are there, or none is deleted
-        for kind, name in keys:
-            uid = wishes.delete(self._engine.store, kind, name, self._engine.clock.now_s())
+        store = self._engine.store
+        for wanted in keys:
+            wishes.find(store, *wanted)  # all are there, or none is deleted
+        for kind, name, namespace in keys:
+            now_s = self._engine.clock.now_s()
+            uid = wishes.delete(store, kind, name, now_s, namespace=namespace)
             self._engine.poke(uid)
-            results.append(
-                {"key": f"{kind.lower()}/{name}", "outcome": "deleted", "message": "", "uid": uid}
-            )
+            key = object_key(kind, name, namespace)
+            results.append({"key": key, "outcome": "deleted", "message": "", "uid": uid})
         return {"ok": True, "results": results}
 
     async def _suspend(self, request: Request) -> Reply:
@@ -219,10 +221,18 @@ class Api:
         engine = self._engine
         results = []
         word = "suspended" if wanted else "resumed"
-        for kind, name in _keys(request):
-            changed = wishes.suspend(engine.store, kind, name, engine.clock.now_s(), wanted=wanted)
+        for kind, name, namespace in _keys(request):
+            changed = wishes.suspend(
+                engine.store,
+                kind,
+                name,
+                engine.clock.now_s(),
+                wanted=wanted,
+                namespace=namespace,
+            )
             outcome = word if changed else "unchanged"
-            results.append({"key": f"{kind.lower()}/{name}", "outcome": outcome, "message": ""})
+            key = object_key(kind, name, namespace)
+            results.append({"key": key, "outcome": outcome, "message": ""})
         engine.poke_wishes()
         return {"ok": True, "results": results}
 
@@ -233,8 +243,9 @@ class Api:
         chosen = _ranges(_list(request, "indexes")) if which == "index" else ()
         choice = Choice(which, chosen, str(request.get("request") or ""))
         results = []
-        for kind, name in _keys(request):
-            done = retry(self._engine.store, kind, name, choice, self._engine.clock.now_s())
+        for kind, name, namespace in _keys(request):
+            now_s = self._engine.clock.now_s()
+            done = retry(self._engine.store, kind, name, choice, now_s, namespace=namespace)
             results.append(
                 {"key": done.key, "units": done.units, "live": done.live, "unit": KINDS[kind].unit}
             )
@@ -242,13 +253,14 @@ class Api:
         return {"ok": True, "results": results}
 
     async def _set(self, request: Request) -> Reply:
-        (key,) = _keys({"keys": [request.get("key")]})
+        ((kind, name, namespace),) = _keys({"keys": [request.get("key")]})
+        store = self._engine.store
         fields = [str(field) for field in _list(request, "fields")]
-        draft = manifest_with(self._engine.store, *key, fields)
+        draft = manifest_with(store, kind, name, fields, namespace=namespace)
         self._check_providers([draft])
         order, forecasts = await self._prepared(request, [draft])
         # Read again: somebody else may have changed the object meanwhile.
-        manifest = manifest_with(self._engine.store, *key, fields)
+        manifest = manifest_with(store, kind, name, fields, namespace=namespace)
         results = self._carry_out(request, [manifest], {}, order, forecasts)
         return {"ok": True, "results": results}
 
@@ -265,7 +277,7 @@ class Api:
             if names and not any(name in known for name in names):
                 wrong = ", ".join(f"`{name}`" for name in names)
                 raise UsageError(
-                    f"{manifest.path}:{manifest.line}: {manifest.kind.lower()}/{manifest.name}: "
+                    f"{manifest.path}:{manifest.line}: {manifest.key}: "
                     f"no provider of its placement is built in: {wrong}",
                     hint=f"providers here: {', '.join(sorted(known))}",
                 )
@@ -302,15 +314,15 @@ def _ranges(pairs: list[object]) -> tuple[range, ...]:
     return tuple(range(first, last + 1) for first, last in found)
 
 
-def _keys(request: Request) -> list[tuple[str, str]]:
-    """(kind, name) of each key; kinds by any of their names."""
+def _keys(request: Request) -> list[tuple[str, str, str]]:
+    """(kind, name, namespace) of each key; kinds by any of their names."""
     out = []
     for key in _list(request, "keys"):
-        word, _, name = str(key).partition("/")
+        word, name, namespace = split_key(str(key))
         kind = find_kind(word)
         if kind is None or not name:
             raise UsageError(f"`{key}` is not KIND/NAME")
-        out.append((kind.name, name))
+        out.append((kind.name, name, namespace if kind.namespaced else DEFAULT_NAMESPACE))
     return out
 
 

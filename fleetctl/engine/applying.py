@@ -28,6 +28,7 @@ from specs.changes import FieldChange, field_changes, same
 from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.kinds import KINDS, dump_spec
+from specs.namespaces import DEFAULT_NAMESPACE
 from specs.scalars import Spec
 from specs.volume import VolumeSpec
 
@@ -51,7 +52,8 @@ class Order:
     pruning: Pruning | None = None
     # provider -> what an object runs there at once that names no parallelism
     parallelism: Mapping[str, int] = field(default_factory=dict)
-    revisions: Mapping[str, str] = field(default_factory=dict)  # kind/name -> of its source.path
+    revisions: Mapping[str, str] = field(default_factory=dict)  # key -> of its source.path
+    namespace: str = DEFAULT_NAMESPACE  # where documents go that name none
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +113,16 @@ def propose(
     Modal's create_if_missing does, so that no data sits where `get volumes` does not show it.
     """
     changes: list[Change] = []
-    volumes = {manifest.name for manifest in manifests if manifest.kind == "Volume"}
+    volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
     for manifest in manifests:
         for volume in _named_volumes(stored, manifest, volumes, now_s):
-            volumes.add(volume.name)
+            volumes.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
         changes.append(_proposed(stored, manifest, order, now_s))
     if order.pruning is not None:
-        kept = {(manifest.kind, manifest.name) for manifest in manifests}
-        for doomed in pruned(stored, order.applyset, kept, order.pruning):
+        kept = {manifest.key for manifest in manifests}
+        within = {order.namespace, *(it.namespace for it in manifests if KINDS[it.kind].namespaced)}
+        for doomed in pruned(stored, order.applyset, kept, order.pruning, within):
             gone = replace(doomed, deleted_at_s=now_s)
             # As the pass of a deleted object reads it: one that nobody can read goes too.
             changes.append(Change(PRUNED, doomed, gone, impact=_impact(stored, gone, order)))
@@ -150,7 +153,7 @@ def _said(change: Change) -> str:
 
 
 def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) -> Change:
-    known = stored.resources.get(manifest.kind, manifest.name)
+    known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     wish = _wish(manifest, order, known, now_s)
     if known is None:
         return Change(CREATED, None, wish, impact=_fresh_impact(stored, manifest, wish, order))
@@ -202,6 +205,7 @@ def _wish(manifest: Manifest, order: Order, known: Resource | None, now_s: float
         labels=_labels(manifest, order, known),
         annotations=_annotations(manifest, order, known),
         created_at_s=now_s,
+        namespace=manifest.namespace,
     )
 
 
@@ -212,7 +216,7 @@ def _annotations(manifest: Manifest, order: Order, known: Resource | None) -> di
     # Runs of the same template go on with the copy of its source that was taken for it.
     if known is None or not _same_template(known.spec, manifest):
         noted.pop(REVISION, "")
-        if revision := order.revisions.get(f"{manifest.kind}/{manifest.name}"):
+        if revision := order.revisions.get(manifest.key):
             noted[REVISION] = revision
     return {**manifest.metadata.annotations, **noted}
 
@@ -229,7 +233,7 @@ def revisions_of(manifests: Sequence[Manifest]) -> dict[str, str]:
         template = getattr(manifest.spec, "template", None)
         source = template.source if template is not None else None
         if source is not None and source.path is not None:
-            found[f"{manifest.kind}/{manifest.name}"] = of_source(source)
+            found[manifest.key] = of_source(source)
     return found
 
 
@@ -240,7 +244,7 @@ def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[st
     if order.applyset:
         if owner not in (None, order.applyset) and not order.take_over:
             raise Conflict(
-                f"{manifest.kind.lower()}/{manifest.name} belongs to the apply set `{owner}`",
+                f"{manifest.key} belongs to the apply set `{owner}`",
                 hint="--take-over makes it part of this one",
             )
         labels[APPLYSET] = order.applyset
@@ -296,12 +300,14 @@ def _forget_refusals(store: Store, refused: Resource) -> None:
 
 
 def _named_volumes(
-    stored: Stored, manifest: Manifest, known: set[str], now_s: float
+    stored: Stored, manifest: Manifest, known: set[tuple[str, str]], now_s: float
 ) -> Iterator[Resource]:
     spec = manifest.spec
     names_volumes = spec if isinstance(spec, FunctionSpec) else getattr(spec, "template", None)
+    namespace = manifest.namespace
     for mount in names_volumes.volumes if names_volumes is not None else ():
-        if mount.name in known or stored.resources.get("Volume", mount.name) is not None:
+        there = stored.resources.get("Volume", mount.name, namespace) is not None
+        if there or (mount.name, namespace) in known:
             continue
         yield Resource(
             uid=secrets.token_hex(8),
@@ -312,8 +318,9 @@ def _named_volumes(
             spec=dump_spec(VolumeSpec(provider=_provider(spec))),
             status="",
             labels={},
-            annotations={NAMED_BY: f"{manifest.kind.lower()}/{manifest.name}"},
+            annotations={NAMED_BY: manifest.key},
             created_at_s=now_s,
+            namespace=namespace,
         )
 
 

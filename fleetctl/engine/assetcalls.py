@@ -16,18 +16,19 @@ from controllers.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.engine.functions import order_of
+from fleetctl.engine.functions import order_of, placed
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.track import Track
 from fleetctl.errors import Refused
 from fleetctl.providers.base import Backend, FunctionAsset
 from specs.function import FunctionSpec
+from specs.namespaces import asset_name
 from specs.template import Template
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
 
-Resolve = Callable[[tuple[str, ...]], Found]
+Resolve = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
 Call = Callable[[], Awaitable[None]]
 
 
@@ -41,7 +42,7 @@ def _calls(
     engine: Engine, track: Track, action: AssetAction, secrets: Resolve
 ) -> list[tuple[str, Call]]:
     """(provider, call) pairs."""
-    providers = engine.providers
+    providers, namespace = engine.providers, track.resource.namespace
     if isinstance(action, FreeScratch):
         # Only where it ran: a provider that is away must not hold up the others' objects.
         used = track.history.providers if track.history is not None else set(providers)
@@ -52,19 +53,21 @@ def _calls(
         ]
     if isinstance(action, RemoveFunction):
         # Jobs may have called it elsewhere than where it was kept ready.
+        called = asset_name(action.name, namespace)
         having = [name for name, it in sorted(providers.items()) if it.contract.functions]
-        return [(name, partial(providers[name].remove_function, action.name)) for name in having]
+        return [(name, partial(providers[name].remove_function, called)) for name in having]
     if action.provider not in providers:
         known = ", ".join(f"`{name}`" for name in sorted(providers))
         raise Refused(
             f"provider `{action.provider}` is not built in", hint=f"there is {known or 'none'}"
         )
     backend = providers[action.provider]
+    called = asset_name(action.name, namespace)
     match action:
         case EnsureVolume():
-            return [(action.provider, partial(backend.ensure_volume, action.name))]
+            return [(action.provider, partial(backend.ensure_volume, called))]
         case RemoveVolume():
-            return [(action.provider, partial(backend.remove_volume, action.name))]
+            return [(action.provider, partial(backend.remove_volume, called))]
         case EnsureFunction():
             asset = _function(track, backend, secrets)
             return [(action.provider, partial(backend.ensure_function, asset))]
@@ -76,7 +79,8 @@ def _function(track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset
     assert isinstance(spec, FunctionSpec)
     if not backend.contract.functions:
         raise Refused(f"provider `{spec.provider}` has no functions", hint="name one that has them")
-    template = spec.applied_to(Template())
-    found = secrets(template.secrets) if template.secrets else Found()
-    order = order_of(track.resource.name, spec)
+    name, namespace = track.resource.name, track.resource.namespace
+    template = placed(spec.applied_to(Template()), namespace)
+    found = secrets(template.secrets, namespace) if template.secrets else Found()
+    order = order_of(name, namespace, spec)
     return FunctionAsset(order, template, found.values, tuple(found.refs))

@@ -33,7 +33,7 @@ class Budgets:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._uids: dict[str, None] = {}  # of the Budgets, and of some that are gone
-        self._ledger: dict[tuple[int, str], Entry] = {}
+        self._ledger: dict[tuple[int, str, str], Entry] = {}
         self._charges: list[Entry] = []  # of this turn, not written yet
         self._accounts: dict[str, Account] = {}  # uid of a Budget -> what counts against it
         self._seen: dict[str, tuple[object, ...]] = {}  # how each stood when it was counted last
@@ -77,6 +77,7 @@ class Budgets:
             self._accounts[budget_.resource.uid]
             for budget_, spec in self._budgets()
             if budget_.resource.uid in self._accounts
+            and budget_.resource.namespace == track.resource.namespace
             and budget.selects(spec.selector, track.resource.labels)
         ]
         own = self._own(track, now_s)
@@ -124,12 +125,11 @@ class Budgets:
         charges, self._charges = self._charges, []
         self._engine.store.ledger.add(charges)
         for entry in charges:
-            known = self._ledger.get(_key(entry), Entry(entry.day, entry.labels, 0.0))
-            self._ledger[_key(entry)] = Entry(
-                entry.day,
-                entry.labels,
-                known.usd + entry.usd,
-                known.unpriced_s + entry.unpriced_s,
+            known = self._ledger.get(_key(entry), replace(entry, usd=0.0, unpriced_s=0.0))
+            self._ledger[_key(entry)] = replace(
+                entry,
+                usd=known.usd + entry.usd,
+                unpriced_s=known.unpriced_s + entry.unpriced_s,
             )
 
     def forget(self) -> None:
@@ -138,7 +138,8 @@ class Budgets:
     def _charge(self, track: Track, usd: float, unpriced_s: float) -> None:
         if usd or unpriced_s:
             day = budget.day_of(self._engine.clock.now_s())
-            self._charges.append(Entry(day, track.resource.labels, usd, unpriced_s))
+            about = track.resource
+            self._charges.append(Entry(day, about.labels, usd, unpriced_s, about.namespace))
 
     # -- counting ----------------------------------------------------------------------------------
 
@@ -173,15 +174,18 @@ class Budgets:
             until_s=until_s,
         )
         account = Account(cap)
-        first_day = budget.day_of(start_s)
+        first_day, namespace = budget.day_of(start_s), track.resource.namespace
         for entry in self._ledger.values():
-            if entry.day >= first_day and budget.selects(spec.selector, entry.labels):
+            if entry.day < first_day or entry.namespace != namespace:
+                continue
+            if budget.selects(spec.selector, entry.labels):
                 account.charged_usd += entry.usd
                 account.unpriced_s += entry.unpriced_s
         for other in self._engine.tracks.values():
-            if KINDS[other.resource.kind].runs and budget.selects(
-                spec.selector, other.resource.labels
-            ):
+            about = other.resource
+            if about.namespace != namespace or not KINDS[about.kind].runs:
+                continue
+            if budget.selects(spec.selector, about.labels):
                 self._reserve(account, other, now_s)
         return account
 
@@ -236,7 +240,9 @@ class Budgets:
 
     def _tariff(self, track: Track, now_s: float, provider: str, index: int) -> Tariff:
         assert track.controller is not None
-        price = self._engine.market.price(provider, track.controller.template(index))
+        price = self._engine.market.price(
+            provider, track.controller.template(index), track.resource.namespace
+        )
         return Tariff(price, self._lasts_s(track, provider, index, now_s, now_s))
 
     def _lasts_s(
@@ -334,8 +340,8 @@ def _stand(account: Account) -> tuple[object, ...]:
     return account.cap, round(account.committed_usd, 6), account.unpriced_live, account.unpriced_s
 
 
-def _key(entry: Entry) -> tuple[int, str]:
-    return entry.day, json.dumps(entry.labels, sort_keys=True)
+def _key(entry: Entry) -> tuple[int, str, str]:
+    return entry.day, entry.namespace, json.dumps(entry.labels, sort_keys=True)
 
 
 def _seconds(run: Run) -> float:

@@ -39,6 +39,7 @@ class Contents:
     spec: Execution
     controller: Controller
     revision: str
+    namespace: str
     memo: dict[tuple[str, str], Content] = field(default_factory=dict)
 
     def of(self, unit: Unit) -> Content:
@@ -46,7 +47,7 @@ class Contents:
         if at not in self.memo:
             asked = comparable(self.controller)
             assert asked is not None, "only comparable units are asked about"
-            facts = _facts(self.store, asked.content(unit.index), self.revision)
+            facts = _facts(self, asked.content(unit.index))
             self.memo[at] = content(self.spec, self.controller, unit.index, facts)
         return self.memo[at]
 
@@ -59,7 +60,7 @@ def contents_of(store: Stored, track: Track, *, revision: str | None = None) -> 
         return None
     if revision is None:
         revision = track.resource.annotations.get(REVISION, "")
-    return Contents(store, track.spec, track.controller, revision)
+    return Contents(store, track.spec, track.controller, revision, track.resource.namespace)
 
 
 def fixed(template: Template) -> bool:
@@ -145,19 +146,21 @@ def success(
     )
 
 
-def _facts(store: Stored, own: Template, revision: str) -> Facts:
-    whole = _whole(store, own)
+def _facts(of: Contents, own: Template) -> Facts:
+    store, namespace = of.store, of.namespace
+    whole = _whole(store, own, namespace)
     mounts = whole.volumes if whole is not None else ()
-    rows = {mount.name: store.resources.get("Volume", mount.name) for mount in mounts}
+    rows = {it.name: store.resources.get("Volume", it.name, namespace) for it in mounts}
     volumes = {name: f"{row.uid}.{row.generation}" for name, row in rows.items() if row is not None}
-    return Facts(whole, volumes, revision if own.source is not None else "")
+    revision = of.revision if own.source is not None else ""
+    return Facts(whole, volumes, revision, namespace)
 
 
-def _whole(store: Stored, own: Template) -> Template | None:
+def _whole(store: Stored, own: Template, namespace: str) -> Template | None:
     """The template with all that its Function says; None when that is not declared."""
     if own.function is None:
         return own
-    row = store.resources.get("Function", own.function)
+    row = store.resources.get("Function", own.function, namespace)
     if row is None:
         return None
     spec = parse_spec("Function", row.spec)

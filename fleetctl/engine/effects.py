@@ -54,7 +54,7 @@ ROOM_LOOK_S = 1.0  # while a lowered limit is exceeded, which is rare and short
 
 
 class Effects:
-    def __init__(self, engine: Engine, secrets: Callable[[tuple[str, ...]], Found]) -> None:
+    def __init__(self, engine: Engine, secrets: Callable[[tuple[str, ...], str], Found]) -> None:
         self._engine = engine
         self._secrets = secrets
         self._tasks: dict[
@@ -229,7 +229,11 @@ class Effects:
         """Everything that the provider needs; secrets are resolved here and kept nowhere."""
         controller = track.controller
         assert controller is not None
-        template, function = functions.resolved(self._engine, controller.template(run.index))
+        namespace = track.resource.namespace
+        whole, function = functions.resolved(
+            self._engine, controller.template(run.index), namespace
+        )
+        template = functions.placed(whole, namespace)
         if function is not None and not self._engine.providers[run.provider].contract.functions:
             raise Refused(
                 f"provider `{run.provider}` has no functions",
@@ -239,7 +243,7 @@ class Effects:
         box = track.history.sandboxes.get(run.sandbox) if track.history else None
         used = box.used if box else 1
         shared = run.sandbox != run.name and box is not None
-        found = self._secrets(template.secrets) if template.secrets else Found()
+        found = self._secrets(template.secrets, namespace) if template.secrets else Found()
         return RunOrder(
             run=run.name,
             sandbox=run.sandbox,
@@ -249,7 +253,7 @@ class Effects:
             index=run.index,
             attempt=run.attempt,
             template=template,
-            template_hash=_hash(run, template),
+            template_hash=_hash(run, whole),
             params=json.loads(run.params),
             reusable=policy.reuse is None or used < policy.reuse,
             secrets=found.values,

@@ -8,6 +8,7 @@ from fleetctl.errors import Unavailable
 from fleetctl.providers.base import FunctionOrder
 from specs.function import SCALEDOWN_S, FunctionSpec
 from specs.kinds import parse_spec
+from specs.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
 from specs.template import Template
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 REASON_MISSING = "FunctionMissing"  # why a start waits
 
 
-def resolved(engine: Engine, template: Template) -> tuple[Template, FunctionOrder | None]:
+def resolved(
+    engine: Engine, template: Template, namespace: str
+) -> tuple[Template, FunctionOrder | None]:
     """The template with all that its Function says, and the Function's settings.
 
     Raises Unavailable when the Function is not there; a run waits until it is.
@@ -25,23 +28,36 @@ def resolved(engine: Engine, template: Template) -> tuple[Template, FunctionOrde
         if not template.is_function:
             return template, None
         return template, FunctionOrder("", 0, None, SCALEDOWN_S)
-    spec = _spec(engine, template.function)
-    return spec.applied_to(template), order_of(template.function, spec)
+    spec = _spec(engine, template.function, namespace)
+    return spec.applied_to(template), order_of(template.function, namespace, spec)
 
 
-def order_of(name: str, spec: FunctionSpec) -> FunctionOrder:
-    return FunctionOrder(name, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
+def placed(template: Template, namespace: str) -> Template:
+    """With the names that its volumes have at a provider."""
+    if namespace == DEFAULT_NAMESPACE or not template.volumes:
+        return template
+    volumes = [
+        mount.model_copy(update={"name": asset_name(mount.name, namespace)})
+        for mount in template.volumes
+    ]
+    return template.model_copy(update={"volumes": type(template.volumes)(volumes)})
 
 
-def _spec(engine: Engine, name: str) -> FunctionSpec:
-    resource = engine.store.resources.get("Function", name)
+def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionOrder:
+    called = asset_name(name, namespace)
+    return FunctionOrder(called, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
+
+
+def _spec(engine: Engine, name: str, namespace: str) -> FunctionSpec:
+    key = object_key("Function", name, namespace)
+    resource = engine.store.resources.get("Function", name, namespace)
     if resource is None:
         # A deleted one serves its users to their end.
         rows = (track.resource for track in engine.tracks.values())
-        resource = next((row for row in rows if (row.kind, row.name) == ("Function", name)), None)
+        resource = next((row for row in rows if row.key == key), None)
     if resource is None:
         raise Unavailable(
-            f"function/{name} is not declared",
+            f"{key} is not declared",
             reason=REASON_MISSING,
             hint=f"apply a manifest of kind Function with the name `{name}`",
         )

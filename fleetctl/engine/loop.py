@@ -41,7 +41,7 @@ from fleetctl.stores.base import DiskFull, EventRow, Store
 log = logging.getLogger("fleetctl.engine")
 
 T = TypeVar("T")
-Secrets = Callable[[tuple[str, ...]], Found]
+Secrets = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
 
 
 class Engine:
@@ -392,5 +392,5 @@ class Engine:
         return counts
 
 
-def _no_secrets(names: tuple[str, ...]) -> Found:
+def _no_secrets(names: tuple[str, ...], _namespace: str) -> Found:
     raise Unavailable(f"this engine has no secrets: {', '.join(names)}", reason="SecretMissing")

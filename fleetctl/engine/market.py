@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from controllers.kind import Controller
@@ -70,10 +71,10 @@ class Market:
             for digest, template in _templates(controller)
         }
 
-    def price(self, provider: str, template: Template) -> float | None:
+    def price(self, provider: str, template: Template, namespace: str) -> float | None:
         """USD a second of one sandbox; None when nobody knows."""
         try:
-            whole, _ = functions.resolved(self._engine, template)
+            whole, _ = functions.resolved(self._engine, template, namespace)
         except Unavailable:
             return None  # the start waits for its Function
         return self._usd_per_s(provider, whole)
@@ -82,7 +83,7 @@ class Market:
         self, track: Track, provider: str, digest: str, template: Template, *, only: bool
     ) -> Offer:
         try:
-            whole, _ = functions.resolved(self._engine, template)
+            whole, _ = functions.resolved(self._engine, template, track.resource.namespace)
         except Unavailable:
             return Offer()
         price = self._usd_per_s(provider, whole)
@@ -91,13 +92,14 @@ class Market:
             return Offer(price)
         backend = self._engine.providers[provider]
         refused = track.refusals.get((digest, provider))
-        return Offer(price, refused or lacks(provider, backend, whole, self._volume))
+        volume = partial(self._volume, namespace=track.resource.namespace)
+        return Offer(price, refused or lacks(provider, backend, whole, volume))
 
     def _usd_per_s(self, provider: str, template: Template) -> float | None:
         return charged(self._engine.providers[provider], self.said.get(provider), template)
 
-    def _volume(self, name: str) -> Resource | None:
-        return self._engine.store.resources.get("Volume", name)
+    def _volume(self, name: str, *, namespace: str) -> Resource | None:
+        return self._engine.store.resources.get("Volume", name, namespace)
 
     def _spec(self, resource: Resource) -> ProviderSpec | None:
         key = (resource.uid, resource.generation)

@@ -12,9 +12,11 @@ from fleetctl.engine.applying import Change, Order
 from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.pruning import Pruning
 from fleetctl.errors import Conflict, UsageError
+from fleetctl.manifest.namespaces import Chosen
 from fleetctl.providers.base import Backend
 from fleetctl.stores.base import Stored
 from specs.hashing import canonical_json
+from specs.namespaces import DEFAULT_NAMESPACE
 
 ROLLOUTS = ("Replace", "FinishRunning")
 
@@ -40,7 +42,14 @@ def order_of(request: Request) -> Order:
         if not applyset:
             raise UsageError("pruning needs the name of an apply set")
         pruning = pruning_of(_text(request, "maxPrune"))
-    return Order(rollout, applyset, bool(request.get("takeOver")), pruning)
+    take_over, within = bool(request.get("takeOver")), namespace_of(request).name
+    return Order(rollout, applyset, take_over, pruning, namespace=within)
+
+
+def namespace_of(request: Request) -> Chosen:
+    """What `-n` said, or where documents without a word of it go."""
+    name = _text(request, "namespace")
+    return Chosen(name or DEFAULT_NAMESPACE, binding=bool(request.get("namespaceBinds")))
 
 
 def pruning_of(limit: str) -> Pruning:

@@ -224,6 +224,7 @@ class Passes:
             for track in self._engine.tracks.values()
             if (track.resource.kind in CONTROLLERS or track.resource.kind == "Function")
             and not track.over
+            and track.resource.namespace == used.namespace
             and (used.kind, used.name) in _named(track.resource)
         ]
 
@@ -235,6 +236,7 @@ class Passes:
             if track.resource.kind == resource.kind
             and resource.kind in ASSET_KINDS
             and track.resource.name == resource.name
+            and track.resource.namespace == resource.namespace
             and track.resource.uid != resource.uid
             and _provider(track.resource) == _provider(resource)
         ]
@@ -293,7 +295,7 @@ class Passes:
             params=canonical_json(dict(start.params)),
             params_hash=start.params_hash,
             created_at_s=now_s,
-            usd_per_s=self._engine.market.price(start.provider, template),
+            usd_per_s=self._engine.market.price(start.provider, template, track.resource.namespace),
             placed=start.placed,
             usd=start.usd,
         )

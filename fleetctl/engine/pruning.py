@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from controllers.model import Resource
 from fleetctl.errors import Refused
 from fleetctl.stores.base import Stored
+from specs.namespaces import DEFAULT_NAMESPACE
 
 # The label that ties an object to the files that it came from, as kubectl's part-of label does.
 APPLYSET = "fleetctl.dev/applyset"
@@ -36,19 +37,25 @@ class Pruning:
 
 
 def pruned(
-    stored: Stored, applyset: str, kept: Collection[tuple[str, str]], pruning: Pruning
+    stored: Stored,
+    applyset: str,
+    kept: Collection[str],
+    pruning: Pruning,
+    namespaces: Collection[str] = (DEFAULT_NAMESPACE,),
 ) -> list[Resource]:
-    """Objects of the set that no manifest names, what was made last first: users before what they
-    use.
+    """Objects of the set in these namespaces that no manifest names, what was made last first:
+    users before what they use. kept: the keys that manifests name.
 
     Raises Refused when more would go than the guard lets.
     """
     members = [
         it
         for it in stored.resources.list()
-        if it.deleted_at_s is None and it.labels.get(APPLYSET) == applyset
+        if it.deleted_at_s is None
+        and it.labels.get(APPLYSET) == applyset
+        and it.namespace in namespaces
     ]
-    doomed = [it for it in reversed(members) if (it.kind, it.name) not in kept]
+    doomed = [it for it in reversed(members) if it.key not in kept]
     allowed = pruning.allowed(len(members))
     if len(doomed) > allowed:
         raise Refused(

@@ -21,6 +21,7 @@ from fleetctl.engine.wishes import find
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.stores.base import EventRow, Store
 from specs.kinds import KINDS
+from specs.namespaces import DEFAULT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,17 @@ class Requeued:
     repeated: bool = False
 
 
-def retry(store: Store, kind: str, name: str, choice: Choice, now_s: float) -> Requeued:
+def retry(
+    store: Store,
+    kind: str,
+    name: str,
+    choice: Choice,
+    now_s: float,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> Requeued:
     """Requeue the chosen units of a living object. Raises NotFound and UsageError."""
-    resource = find(store, kind, name)
+    resource = find(store, kind, name, namespace)
     if not KINDS[kind].runs:
         raise UsageError(f"a {kind} runs nothing that one could retry")
     if choice.request and resource.annotations.get(RETRIED) == choice.request:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import Unavailable
 from fleetctl.stores.base import Store
 from specs.kinds import parse_spec
+from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
 if TYPE_CHECKING:
     from specs.secret import SecretSpec
@@ -53,7 +54,7 @@ class SecretValues:
         """Which of these variables are not known here."""
         return [name for name in names if self._value(name) is None]
 
-    def resolve(self, names: tuple[str, ...]) -> Found:
+    def resolve(self, names: tuple[str, ...], namespace: str = DEFAULT_NAMESPACE) -> Found:
         """What all these Secret objects stand for.
 
         Raises Unavailable with the sentence that tells what to do; a run waits until it is done.
@@ -61,10 +62,10 @@ class SecretValues:
         values: dict[str, str] = {}
         refs: list[str] = []
         for name in names:
-            resource = self._store.resources.get("Secret", name)
+            resource = self._store.resources.get("Secret", name, namespace)
             if resource is None:
                 raise Unavailable(
-                    f"secret/{name} is not declared",
+                    f"{object_key('Secret', name, namespace)} is not declared",
                     reason=REASON_MISSING,
                     hint=f"apply a manifest of kind Secret with the name `{name}`",
                 )

@@ -20,16 +20,24 @@ from fleetctl.manifest.problems import path_text
 from fleetctl.stores.base import Store
 from specs.common import Metadata
 from specs.kinds import KINDS
+from specs.namespaces import DEFAULT_NAMESPACE
 
 FIELDS_MAX = 20
 
 
-def manifest_with(store: Store, kind: str, name: str, changes: Sequence[str]) -> Manifest:
+def manifest_with(
+    store: Store,
+    kind: str,
+    name: str,
+    changes: Sequence[str],
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> Manifest:
     """The stored object as a manifest with these fields changed, each `field.path=value`.
 
     Raises NotFound, and UsageError for what no such object can say.
     """
-    resource = find(store, kind, name)
+    resource = find(store, kind, name, namespace)
     if not 0 < len(changes) <= FIELDS_MAX:
         raise UsageError(f"between 1 and {FIELDS_MAX} fields are set at once, not {len(changes)}")
     data: dict[str, Any] = json.loads(resource.spec)
@@ -49,7 +57,12 @@ def manifest_with(store: Store, kind: str, name: str, changes: Sequence[str]) ->
         said = f"{resource.key}: {path_text(wrong.subject)}{wrong.said}"
         raise UsageError(said, hint=wrong.hint) from error
     written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
-    about = Metadata(name=name, labels=resource.labels, annotations=written)
+    about = Metadata(
+        name=name,
+        namespace=namespace,
+        labels=resource.labels,
+        annotations=written,
+    )
     return Manifest(kind, name, about, spec, resource.key, 0)
 
 

@@ -17,6 +17,7 @@ from fleetctl.errors import NotFound, UsageError
 from fleetctl.stores.base import EventRow, Store
 from specs.common import Execution
 from specs.kinds import dump_spec, parse_spec
+from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -43,12 +44,14 @@ def apply(
     return [Outcome(it.key, it.after.uid, it.outcome, it.message) for it in changes]
 
 
-def delete(store: Store, kind: str, name: str, now_s: float) -> str:
+def delete(
+    store: Store, kind: str, name: str, now_s: float, *, namespace: str = DEFAULT_NAMESPACE
+) -> str:
     """Wish it gone; the row stays until everything of it is confirmed gone. Returns the uid.
 
     Raises NotFound.
     """
-    resource = find(store, kind, name)
+    resource = find(store, kind, name, namespace)
     with store.transaction():
         store.resources.put(
             replace(resource, deleted_at_s=now_s), expected_version=resource.version
@@ -59,9 +62,17 @@ def delete(store: Store, kind: str, name: str, now_s: float) -> str:
     return resource.uid
 
 
-def suspend(store: Store, kind: str, name: str, now_s: float, *, wanted: bool = True) -> bool:
+def suspend(
+    store: Store,
+    kind: str,
+    name: str,
+    now_s: float,
+    *,
+    wanted: bool = True,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> bool:
     """Set or clear spec.suspend; False when it was so already. Raises NotFound and UsageError."""
-    resource = find(store, kind, name)
+    resource = find(store, kind, name, namespace)
     spec = parse_spec(resource.kind, resource.spec)
     if not isinstance(spec, Execution):
         raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
@@ -80,9 +91,11 @@ def suspend(store: Store, kind: str, name: str, now_s: float, *, wanted: bool = 
     return True
 
 
-def find(store: Store, kind: str, name: str) -> Resource:
+def find(store: Store, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> Resource:
     """The living resource of that name. Raises NotFound."""
-    resource = store.resources.get(kind, name)
+    resource = store.resources.get(kind, name, namespace)
     if resource is None:
-        raise NotFound(f"{kind.lower()}/{name} is not there", hint=f"fleetctl get {kind.lower()}s")
+        key = object_key(kind, name, namespace)
+        flag = key.removeprefix(f"{kind.lower()}/{name}")
+        raise NotFound(f"{key} is not there", hint=f"fleetctl get {kind.lower()}s{flag}")
     return resource

@@ -17,6 +17,7 @@ from fleetctl.manifest.documents import Document
 from fleetctl.manifest.includes import Included, include
 from fleetctl.manifest.limits import overlong
 from fleetctl.manifest.messages import Finding, findings, suggestion
+from fleetctl.manifest.namespaces import Chosen, misplaced, settled, too_long
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import (
     PROBLEMS_SHOWN_MAX,
@@ -32,9 +33,12 @@ from fleetctl.manifest.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
 from fleetctl.manifest.yaml_errors import Position
 from specs.common import Metadata
 from specs.kinds import API_VERSION, KINDS
+from specs.namespaces import object_key
 from specs.scalars import Spec
 
 M = TypeVar("M", bound=BaseModel)
+
+DEFAULT = Chosen()
 
 ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
 
@@ -65,13 +69,21 @@ class Manifest:
     line: int
     warnings: tuple[str, ...] = ()
 
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
 
-def load(documents: Sequence[Document]) -> list[Manifest]:
+    @property
+    def key(self) -> str:
+        return object_key(self.kind, self.name, self.namespace)
+
+
+def load(documents: Sequence[Document], namespace: Chosen = DEFAULT) -> list[Manifest]:
     """All manifests, in order. Raises ManifestErrors with all that is wrong in any of them."""
     manifests: list[Manifest] = []
     problems: list[Problem] = []
     for document in documents:
-        found, wrong = _load_document(document)
+        found, wrong = _load_document(document, namespace)
         manifests.extend(found)
         problems.extend(wrong)
     problems.extend(_declared_twice(manifests))
@@ -92,7 +104,7 @@ def load(documents: Sequence[Document]) -> list[Manifest]:
 def faults(document: Document) -> list[Finding]:
     """What is wrong with the manifests of one text, by path; without the problems of its YAML."""
     roots = read(document.path, document.text).roots
-    return [finding for root in roots for finding in _check(root, document).findings]
+    return [finding for root in roots for finding in _check(root, document, DEFAULT).findings]
 
 
 @dataclass(slots=True)
@@ -105,11 +117,11 @@ class _Checked:
     manifest: Manifest | None = None
 
 
-def _load_document(document: Document) -> tuple[list[Manifest], list[Problem]]:
+def _load_document(document: Document, namespace: Chosen) -> tuple[list[Manifest], list[Problem]]:
     if document.refused:
         return [], [Problem(document.path, 0, 0, document.refused, document.hint)]
     reading = read(document.path, document.text)
-    checked = [_check(root, document) for root in reading.roots]
+    checked = [_check(root, document, namespace) for root in reading.roots]
     problems = list(reading.problems)
     wanted = _places(finding for it in checked for finding in it.findings)
     if any(it.findings for it in checked):
@@ -122,7 +134,7 @@ def _load_document(document: Document) -> tuple[list[Manifest], list[Problem]]:
     return [it.manifest for it in checked if it.manifest is not None], problems
 
 
-def _check(root: Root, document: Document) -> _Checked:
+def _check(root: Root, document: Document, namespace: Chosen) -> _Checked:
     data = root.value
     if not isinstance(data, dict):
         said = f" is {value_text(data)}; it must be a mapping of {listed(ENVELOPE)}"
@@ -135,7 +147,10 @@ def _check(root: Root, document: Document) -> _Checked:
     metadata = _model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
     spec = _spec(data, found)
     if metadata is not None and spec is not None:
-        found.extend(not_yet(metadata, spec))
+        kind = KINDS[data["kind"]]
+        found.extend(misplaced(metadata, kind, namespace))
+        metadata = settled(metadata, kind, namespace)
+        found.extend((*too_long(metadata, spec), *not_yet(metadata, spec)))
     checked = _Checked(root, included, [it for it in found if not _is_noise(it, root)])
     if not found and not root.broken and not included.problems:
         assert metadata is not None and spec is not None
@@ -268,9 +283,9 @@ def _position(root: Root, path: Path, *, at_key: bool) -> Position:
 
 
 def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[Problem]:
-    first: dict[tuple[str, str], Manifest] = {}
+    first: dict[str, Manifest] = {}
     for it in manifests:
-        other = first.setdefault((it.kind, it.name), it)
+        other = first.setdefault(it.key, it)
         if other is not it:
-            said = f"{it.kind.lower()}/{it.name} is declared twice"
+            said = f"{it.key} is declared twice"
             yield Problem(it.path, it.line, 1, f"{said}, first at {other.path}:{other.line}")

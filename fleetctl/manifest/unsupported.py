@@ -23,8 +23,6 @@ _NOT_YET = " is not carried out yet"
 
 
 def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
-    if metadata.namespace != "default":
-        yield _finding(("metadata", "namespace"), "leave it out: all resources live in `default`")
     match spec:
         case SweepSpec():
             yield from _sweep(spec)

@@ -76,7 +76,7 @@ def _own(wish: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
 
 def _shared(wish: Resource, wishes: Iterable[Resource], now: Cost) -> Iterator[Cap]:
     for budget in wishes:
-        if budget.kind != "Budget":
+        if budget.kind != "Budget" or budget.namespace != wish.namespace:
             continue
         try:
             spec = parse_spec("Budget", budget.spec)

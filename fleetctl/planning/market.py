@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from controllers.model import Resource
@@ -29,33 +30,37 @@ OWN_MACHINE = "your own machine"
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """wishes: the objects as they will be, by (kind, name). said: the Provider objects of them."""
+    """wishes: the objects as they will be, by (kind, name, namespace).
+
+    said: the Provider objects of them.
+    """
 
     providers: Mapping[str, Backend]
-    wishes: Mapping[tuple[str, str], Resource]
+    wishes: Mapping[tuple[str, str, str], Resource]
     said: Mapping[str, ProviderSpec]
 
-    def whole(self, template: Template) -> Template | None:
+    def whole(self, template: Template, namespace: str) -> Template | None:
         """The template with what its Function adds; None while that is not declared."""
         if template.function is None:
             return template
-        function = self.wishes.get(("Function", template.function))
+        function = self.wishes.get(("Function", template.function, namespace))
         if function is None:
             return None
         spec = parse_spec("Function", function.spec)
         assert isinstance(spec, FunctionSpec)
         return spec.applied_to(template)
 
-    def offers(self, placement: Placement, template: Template) -> dict[str, Offer]:
+    def offers(self, placement: Placement, template: Template, namespace: str) -> dict[str, Offer]:
         """By provider. What is the only candidate refuses by itself, when it is asked."""
-        whole = self.whole(template)
+        whole = self.whole(template, namespace)
+        volume = partial(self._volume, namespace=namespace)
         names = [it.provider for it in placement.candidates if it.provider in self.providers]
         if whole is None:
             return {name: Offer() for name in names}
         return {
             name: Offer(
                 engine_market.charged(self.providers[name], self.said.get(name), whole),
-                engine_market.lacks(name, self.providers[name], whole, self._volume),
+                engine_market.lacks(name, self.providers[name], whole, volume),
             )
             for name in names
         }
@@ -80,8 +85,8 @@ class Market:
             return OWN_MACHINE if provider == "local" else "unknown"
         return f"{prices.source} of {prices.updated}"
 
-    def _volume(self, name: str) -> Resource | None:
-        return self.wishes.get(("Volume", name))
+    def _volume(self, name: str, *, namespace: str) -> Resource | None:
+        return self.wishes.get(("Volume", name, namespace))
 
     def _vacancy(self, name: str) -> Vacancy:
         said = self.said.get(name) or ProviderSpec()
@@ -99,12 +104,13 @@ def market_of(
     stored: Stored, changes: Sequence[Change], providers: Mapping[str, Backend]
 ) -> Market:
     """With every object as the changes leave it."""
-    wishes = {(it.kind, it.name): it for it in stored.resources.list() if it.deleted_at_s is None}
-    for change in changes:
-        wishes[change.after.kind, change.after.name] = change.after
+    there = [it for it in stored.resources.list() if it.deleted_at_s is None]
+    wishes = {
+        (it.kind, it.name, it.namespace): it for it in (*there, *(it.after for it in changes))
+    }
     living = {key: it for key, it in wishes.items() if it.deleted_at_s is None}
     said = {}
-    for (kind, name), resource in living.items():
+    for (kind, name, _), resource in living.items():
         if kind == engine_market.KIND and name in providers:
             try:
                 spec = parse_spec(kind, resource.spec)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from controllers.impact import Impact
+from controllers.model import Resource
 from controllers.placing import Judgement, Vacancy, judge
 from fleetctl.planning.estimate import FREE, UNKNOWN, Cost, Lasting, cost, lasting, shared_out
 from fleetctl.planning.market import Market
@@ -42,10 +43,10 @@ class Part:
 
 
 def parts_of(
-    stored: Snapshot, uid: str, found: Impact, unit: str, market: Market
+    stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market
 ) -> tuple[Part, ...]:
     """One for each template that a unit will start with, first to start first."""
-    made = [_part(stored, uid, found, unit, market, group) for group in _groups(found)]
+    made = [_part(stored, wish, found, unit, market, group) for group in _groups(found)]
     return tuple(made)
 
 
@@ -84,13 +85,12 @@ def _some_index(found: Impact) -> int | None:
 
 
 def _part(
-    stored: Snapshot, uid: str, found: Impact, unit: str, market: Market, group: _Group
+    stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market, group: _Group
 ) -> Part:
-    policy = found.controller.policy
-    lasts = _lasting(stored, uid, found, unit, group)
-    judged = judge(
-        policy.placement, market.offers(policy.placement, group.template), market.vacancies()
-    )
+    policy, namespace = found.controller.policy, wish.namespace
+    lasts = _lasting(stored, wish.uid, found, unit, group)
+    offers = market.offers(policy.placement, group.template, namespace)
+    judged = judge(policy.placement, offers, market.vacancies())
     winner = next((it for it in judged if it.won), None)
     at_once = policy.parallelism
     if at_once is None:
@@ -99,7 +99,7 @@ def _part(
         at_once = min(at_once, group.units)
     slots = _slots(judged, at_once, market.vacancies())
     places = _places(judged, slots, group, lasts, market)
-    whole = market.whole(group.template)
+    whole = market.whole(group.template, namespace)
     gpu = whole.resources.gpu if whole is not None else None
     return Part(
         units=group.units,

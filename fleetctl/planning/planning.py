@@ -77,7 +77,7 @@ def _notes(change: Change, verb: Verb) -> Iterator[str]:
 def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s: float) -> Work:
     unit = KINDS[change.after.kind].unit
     goes = change.outcome == PRUNED
-    parts = () if goes else parts_of(stored, change.after.uid, found, unit, market)
+    parts = () if goes else parts_of(stored, change.after, found, unit, market)
     now = _sum(part.cost for part in parts)
     live = (*found.going_on, *found.replaced, *found.cancelled)
     ends = live if goes else (*found.replaced, *found.cancelled)

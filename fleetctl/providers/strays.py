@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from specs.namespaces import DEFAULT_NAMESPACE, object_key
+
 
 class Stray(NamedTuple):
     """A sandbox that carries a tag of ours and holds a machine. Whether it is remembered is for the
@@ -17,7 +19,7 @@ class Stray(NamedTuple):
     handle: str
     store: str  # whose tag it carries
     run: str  # that it was made for
-    job: str  # kind/name, for people; "" where the tags do not say
+    job: str  # its key, for people; "" where the tags do not say
     index: str  # type: ignore[assignment]  # hides tuple.index, which nobody wants of one
     created_at_s: float  # 0.0 where it is not known
 
@@ -47,6 +49,8 @@ def of_tags(provider: str, handle: str, tags: dict[str, str]) -> Stray | None:
     if not store:
         return None
     kind, name = tags.get("kind", ""), tags.get("name", "")
-    job = f"{kind}/{name}" if kind and name else ""
+    job = (
+        object_key(kind, name, tags.get("namespace") or DEFAULT_NAMESPACE) if kind and name else ""
+    )
     made_at_s = names.made_at_s(tags)
     return Stray(provider, handle, store, names.run_of(tags), job, tags.get("index", ""), made_at_s)

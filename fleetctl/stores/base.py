@@ -13,6 +13,7 @@ from typing import Protocol
 
 from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.errors import StoreError
+from specs.namespaces import DEFAULT_NAMESPACE
 
 EVENTS_PER_OBJECT_MAX = 1000
 EVENT_REPEAT_S = 60.0  # equal events closer than this are counted, not repeated
@@ -59,7 +60,7 @@ class Remembered:
     result: str | None  # canonical JSON object
     metrics: str  # JSON object: the last value of each, null for what is no number
     run: str
-    object: str  # kind/name
+    object: str  # its key
     index: int
     duration_s: float | None
     usd: float | None
@@ -71,7 +72,7 @@ class ResourceStore(Protocol):
     (M2).
     """
 
-    def get(self, kind: str, name: str) -> Resource | None:
+    def get(self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
         """The living resource of that name; one that is being deleted is not found here."""
         ...
 
@@ -144,23 +145,24 @@ class RunStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the ended runs of one day, of objects with these labels, are charged."""
+    """What the ended runs of one day are charged, of objects of a namespace with these labels."""
 
     day: int  # since 1970, UTC
     labels: dict[str, str]
     usd: float
     unpriced_s: float = 0.0
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class LedgerStore(Protocol):
     """Spending that outlives its objects: dropping a resource takes nothing out of it."""
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """To what is there for the same day and labels."""
+        """To what is there for the same day, namespace and labels."""
         ...
 
     def entries(self) -> Sequence[Entry]:
-        """All, oldest first; one for each day and set of labels."""
+        """All, oldest first; one for each day, namespace and set of labels."""
         ...
 
 

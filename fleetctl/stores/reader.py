@@ -19,6 +19,7 @@ from fleetctl import home as places
 from fleetctl.errors import StoreError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION, STATES
+from specs.namespaces import DEFAULT_NAMESPACE
 
 _WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
 EVENTS_MAX = 100_000
@@ -36,6 +37,7 @@ class ResourceRow(NamedTuple):
     annotations: dict[str, str]
     status: str  # JSON object
     spec: str | None = None  # JSON object; None where a list did not read it
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class RunRow(NamedTuple):
@@ -115,20 +117,26 @@ class Reader:
         while self._open:
             self._open.popitem()[1].close()
 
-    def resources(self, kind: str | None = None, *, specs: bool = False) -> list[ResourceRow]:
-        """All of a kind, or all, oldest first; also those being deleted."""
+    def resources(
+        self, kind: str | None = None, *, specs: bool = False, namespace: str | None = None
+    ) -> list[ResourceRow]:
+        """All of a kind and a namespace, or of all, oldest first; also those being deleted."""
         query = "resources_and_specs" if specs else "resources"
-        return [_resource(row) for row in self._rows(places.STATE_DB, query, (kind,))]
+        return [_resource(row) for row in self._rows(places.STATE_DB, query, (kind, namespace))]
 
-    def resource(self, kind: str, name: str) -> ResourceRow | None:
+    def resource(
+        self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
+    ) -> ResourceRow | None:
         """One, with its spec: the living one of that name, else one that is being deleted."""
-        for row in self._rows(places.STATE_DB, "resource", (kind, name)):
+        for row in self._rows(places.STATE_DB, "resource", (kind, name, namespace)):
             return _resource(row)
         return None
 
-    def names(self, kind: str, begun: str, *, limit: int) -> list[str]:
+    def names(
+        self, kind: str, begun: str, *, limit: int, namespace: str = DEFAULT_NAMESPACE
+    ) -> list[str]:
         """Of the living ones whose name begins so, in alphabetical order."""
-        rows = self._rows(places.STATE_DB, "names", (kind, begun, limit))
+        rows = self._rows(places.STATE_DB, "names", (kind, begun, limit, namespace))
         return [name for (name,) in rows]
 
     def resource_of(self, uid: str) -> ResourceRow | None:
@@ -137,9 +145,13 @@ class Reader:
             return _resource(row)
         return None
 
-    def object_keys(self) -> Iterator[tuple[str, str, str]]:
-        """uid, kind and name of every object; streams."""
+    def object_keys(self) -> Iterator[tuple[str, str, str, str]]:
+        """uid, kind, name and namespace of every object; streams."""
         return self._rows(places.STATE_DB, "keys", ())
+
+    def namespaces(self) -> Iterator[tuple[str, str, int]]:
+        """(namespace, kind, how many) of all that is there."""
+        return self._rows(places.STATE_DB, "namespaces", ())
 
     def runs(
         self, uid: str, *, states: Collection[str] | None = None, index: int | None = None
@@ -331,8 +343,9 @@ def _mask(states: Iterable[str] | None) -> int:
 
 
 def _resource(row: tuple[Any, ...]) -> ResourceRow:
-    *columns, labels, annotations, status, spec = row
-    return ResourceRow._make((*columns, _texts(labels), _texts(annotations), status, spec))
+    *columns, labels, annotations, status, spec, namespace = row
+    texts = (_texts(labels), _texts(annotations))
+    return ResourceRow._make((*columns, *texts, status, spec, namespace))
 
 
 def _texts(stored: str) -> dict[str, str]:

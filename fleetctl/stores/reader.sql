@@ -2,19 +2,20 @@
 
 -- name: resources
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
-    status, NULL
-FROM resources WHERE ?1 IS NULL OR kind = ?1 ORDER BY rid;
+    status, NULL, namespace
+FROM resources WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR namespace = ?2) ORDER BY rid;
 
 -- name: resources_and_specs
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
-    status, spec
-FROM resources JOIN specs USING (rid) WHERE ?1 IS NULL OR kind = ?1 ORDER BY rid;
+    status, spec, namespace
+FROM resources JOIN specs USING (rid)
+WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR namespace = ?2) ORDER BY rid;
 
 -- name: resource
 -- The living one, else the newest of those being deleted.
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
-    status, spec
-FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ?
+    status, spec, namespace
+FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ? AND namespace = ?
 ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
 
 -- name: standing
@@ -27,12 +28,13 @@ FROM resources WHERE rid = ?;
 -- name: names
 -- Living ones that begin with a text, by name. The bounds let the index of names serve.
 SELECT name FROM resources
-WHERE deleted_at_s IS NULL AND kind = ?1 AND name >= ?2 AND substr(name, 1, length(?2)) = ?2
+WHERE deleted_at_s IS NULL AND kind = ?1 AND namespace = ?4 AND name >= ?2
+    AND substr(name, 1, length(?2)) = ?2
 ORDER BY name LIMIT ?3;
 
 -- name: resource_of
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
-    status, spec
+    status, spec, namespace
 FROM resources JOIN specs USING (rid) WHERE uid = ?;
 
 -- name: runs
@@ -96,7 +98,7 @@ SELECT uid, at_s, kind, reason, message, count FROM events WHERE at_s >= ?1
 ORDER BY at_s DESC, seq DESC LIMIT ?2;
 
 -- name: keys
-SELECT uid, kind, name FROM resources;
+SELECT uid, kind, name, namespace FROM resources;
 
 -- name: durations_of_template
 -- Seconds of the newest runs that succeeded with a template, whoever's they were.
@@ -109,3 +111,8 @@ ORDER BY run_id DESC LIMIT ?;
 SELECT ended_at_s - started_at_s FROM runs JOIN resources USING (rid)
 WHERE uid = ? AND state = 3 AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
 ORDER BY run_id DESC LIMIT ?;
+
+-- name: namespaces
+-- Those in use, and how many objects of each kind they have. What belongs to none is left out.
+SELECT namespace, kind, count(*) FROM resources WHERE kind <> 'Provider'
+GROUP BY namespace, kind ORDER BY namespace, kind;

@@ -14,13 +14,13 @@ class SqliteLedger:
         self._session = session
 
     def add(self, entries: Sequence[Entry]) -> None:
-        rows = [(it.day, _text(it.labels), it.usd, it.unpriced_s) for it in entries]
+        rows = [(it.day, it.namespace, _text(it.labels), it.usd, it.unpriced_s) for it in entries]
         self._session.writing().executemany(self._session.sql["add_to_ledger"], rows)
 
     def entries(self) -> Sequence[Entry]:
         return [
-            Entry(day, json.loads(labels), usd, unpriced_s)
-            for day, labels, usd, unpriced_s in self._session.read("read_ledger")
+            Entry(day, json.loads(labels), *rest)
+            for day, labels, *rest in self._session.read("read_ledger")
         ]
 
 

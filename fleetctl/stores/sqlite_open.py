@@ -181,8 +181,13 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN placed INTEGER",
         "ALTER TABLE runs ADD COLUMN usd REAL",
         "ALTER TABLE runs ADD COLUMN put_aside INTEGER NOT NULL DEFAULT 0",
-        "CREATE TABLE ledger (day INTEGER NOT NULL, labels TEXT NOT NULL, usd REAL NOT NULL,"
-        " unpriced_s REAL NOT NULL, PRIMARY KEY (day, labels)) WITHOUT ROWID",
+        "ALTER TABLE resources ADD COLUMN namespace TEXT NOT NULL DEFAULT 'default'",
+        "DROP INDEX resources_living",
+        "CREATE UNIQUE INDEX resources_living ON resources (kind, namespace, name)"
+        " WHERE deleted_at_s IS NULL",
+        "CREATE TABLE ledger (day INTEGER NOT NULL, namespace TEXT NOT NULL, labels TEXT NOT NULL,"
+        " usd REAL NOT NULL, unpriced_s REAL NOT NULL, PRIMARY KEY (day, namespace, labels))"
+        " WITHOUT ROWID",
     )
 }
 _NEW_TABLES = {1: ("cache",)}

@@ -12,6 +12,7 @@ from fleetctl.errors import Conflict
 from fleetctl.stores.base import ResourceStore
 from fleetctl.stores.sqlite_events import drop_events
 from fleetctl.stores.sqlite_session import Row, Session
+from specs.namespaces import DEFAULT_NAMESPACE
 
 
 class SqliteResources:
@@ -19,8 +20,8 @@ class SqliteResources:
         self._session = session
         self._sql = session.sql
 
-    def get(self, kind: str, name: str) -> Resource | None:
-        rows = self._session.read("get_resource", (kind, name))
+    def get(self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
+        rows = self._session.read("get_resource", (kind, name, namespace))
         return _resource(rows[0]) if rows else None
 
     def list(self) -> Sequence[Resource]:
@@ -36,7 +37,7 @@ class SqliteResources:
         row = (
             new.uid, new.kind, new.name, new.generation, self._session.next_change(),
             new.created_at_s, new.deleted_at_s, _json(new.labels), _json(new.annotations),
-            new.status,
+            new.status, new.namespace,
         )  # fmt: skip
         try:
             rid = state.execute(self._sql["insert_resource"], row).lastrowid

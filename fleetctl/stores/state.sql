@@ -19,20 +19,20 @@ UPDATE store SET changes = ?;
 
 -- name: get_resource
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
-    created_at_s, deleted_at_s
+    created_at_s, deleted_at_s, namespace
 FROM resources JOIN specs USING (rid)
-WHERE kind = ? AND name = ? AND deleted_at_s IS NULL;
+WHERE kind = ? AND name = ? AND namespace = ? AND deleted_at_s IS NULL;
 
 -- name: list_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
-    created_at_s, deleted_at_s
+    created_at_s, deleted_at_s, namespace
 FROM resources JOIN specs USING (rid)
 ORDER BY resources.rid;
 
 -- name: insert_resource
 INSERT INTO resources (uid, kind, name, generation, version, change, created_at_s, deleted_at_s,
-    labels, annotations, status)
-VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?);
+    labels, annotations, status, namespace)
+VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_spec
 INSERT INTO specs (rid, spec) VALUES (?, ?);
@@ -55,7 +55,7 @@ UPDATE resources SET status = ?, version = version + 1 WHERE uid = ? AND version
 
 -- name: changed_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
-    created_at_s, deleted_at_s
+    created_at_s, deleted_at_s, namespace
 FROM resources JOIN specs USING (rid)
 WHERE change > ? ORDER BY change;
 
@@ -132,12 +132,12 @@ WHERE runs.name = ? ORDER BY seq;
 SELECT count(*) FROM runs WHERE state <= 2;
 
 -- name: add_to_ledger
-INSERT INTO ledger (day, labels, usd, unpriced_s) VALUES (?, ?, ?, ?)
-ON CONFLICT (day, labels) DO UPDATE SET usd = usd + excluded.usd,
+INSERT INTO ledger (day, namespace, labels, usd, unpriced_s) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (day, namespace, labels) DO UPDATE SET usd = usd + excluded.usd,
     unpriced_s = unpriced_s + excluded.unpriced_s;
 
 -- name: read_ledger
-SELECT day, labels, usd, unpriced_s FROM ledger ORDER BY day, labels;
+SELECT day, labels, usd, unpriced_s, namespace FROM ledger ORDER BY day, namespace, labels;
 
 -- name: drop_run
 -- Takes back an intent of the same transaction, when a later one of its batch cannot be.

@@ -15,6 +15,7 @@ CREATE TABLE resources (
     uid TEXT NOT NULL UNIQUE,
     kind TEXT NOT NULL,
     name TEXT NOT NULL,
+    namespace TEXT NOT NULL DEFAULT 'default',
     generation INTEGER NOT NULL,
     version INTEGER NOT NULL,
     change INTEGER NOT NULL,
@@ -25,7 +26,7 @@ CREATE TABLE resources (
     status TEXT NOT NULL           -- JSON object, small; a spec can have megabytes and lives apart
 );
 -- A name is free again as soon as its resource is being deleted.
-CREATE UNIQUE INDEX resources_living ON resources (kind, name) WHERE deleted_at_s IS NULL;
+CREATE UNIQUE INDEX resources_living ON resources (kind, namespace, name) WHERE deleted_at_s IS NULL;
 CREATE INDEX resources_change ON resources (change);
 
 CREATE TABLE specs (
@@ -71,10 +72,11 @@ CREATE INDEX runs_live ON runs (rid) WHERE state <= 2;
 -- What ended runs are charged: outlives them and their objects, for budgets over a period.
 CREATE TABLE ledger (
     day INTEGER NOT NULL,          -- since 1970, UTC
+    namespace TEXT NOT NULL,
     labels TEXT NOT NULL,          -- JSON object, keys sorted: those of the object when it ended
     usd REAL NOT NULL,
     unpriced_s REAL NOT NULL,      -- seconds whose price nobody knew
-    PRIMARY KEY (day, labels)
+    PRIMARY KEY (day, namespace, labels)
 ) WITHOUT ROWID;
 
 CREATE TABLE results (

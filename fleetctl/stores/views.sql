@@ -7,7 +7,8 @@
 
 -- name: objects
 -- Every object: how it stands, and what its ended runs cost.
-SELECT kind, name, lower(kind) || '/' || name AS object,
+SELECT kind, name, lower(kind) || '/' || name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
     CASE WHEN deleted_at_s IS NOT NULL THEN 'Deleting'
         ELSE coalesce(json_extract(nullif(status, ''), '$.phase'), 'Pending') END AS phase,
     json_extract(nullif(status, ''), '$.reason') AS reason,
@@ -20,13 +21,14 @@ SELECT kind, name, lower(kind) || '/' || name AS object,
     json_extract(nullif(status, ''), '$.cost.estimated') AS estimated_usd,
     json_extract(nullif(status, ''), '$.budget.left') AS budget_left_usd,
     labels,
-    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at, uid
+    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at, uid, namespace
 FROM state.resources;
 
 -- name: attempts
 -- Every run: what it was given, where it ran, how it ended, what it cost. start_s is how long it
 -- took to start.
-SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS object,
+SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
     CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
     CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
     CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
@@ -43,13 +45,14 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
         ELSE usd_per_s * max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s)
         END AS usd,
     usd_per_s * 3600 AS usd_per_h,
-    runs.name AS run, message, uid
+    runs.name AS run, message, uid, namespace
 FROM state.runs JOIN state.resources USING (rid)
     JOIN state.words AS provider ON provider.word_id = runs.provider;
 
 -- name: tasks
 -- Every task that has run, by its newest attempt; attempts and usd are of all its attempts.
-SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS object,
+SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
     CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
     CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
     CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
@@ -69,7 +72,7 @@ SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS obj
             ELSE every.usd_per_s
                 * max(0.0, coalesce(every.ended_at_s, now_s()) - every.started_at_s) END) END
         FROM state.runs AS every WHERE every.rid = runs.rid AND every.idx = runs.idx) AS usd,
-    result, runs.name AS run, message, uid
+    result, runs.name AS run, message, uid, namespace
 FROM state.runs JOIN state.resources USING (rid)
     JOIN state.words AS provider ON provider.word_id = runs.provider
     LEFT JOIN state.results USING (run_id)
@@ -78,24 +81,27 @@ WHERE NOT EXISTS (SELECT 1 FROM state.runs AS later
 
 -- name: results
 -- What tasks submitted.
-SELECT kind, name, object, job, sweep, training_run, idx, params, result, provider, usd, ended_at
+SELECT kind, name, object, job, sweep, training_run, idx, params, result, provider, usd, ended_at,
+    namespace
 FROM temp.tasks WHERE result IS NOT NULL;
 
 -- name: metrics
 -- What runs reported with `report(...)`.
-SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name AS object,
+SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
     CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
     CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
     CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
     idx, attempt, params, step, metrics.name AS metric, value,
-    strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at
+    strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at, namespace
 FROM state.metrics JOIN state.runs USING (run_id) JOIN state.resources USING (rid);
 
 -- name: events
 -- What happened. object is NULL once the object is gone.
-SELECT kind_of.kind, kind_of.name, lower(kind_of.kind) || '/' || kind_of.name AS object,
+SELECT kind_of.kind, kind_of.name, lower(kind_of.kind) || '/' || kind_of.name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
     strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at,
-    events.kind AS type, reason, message, count
+    events.kind AS type, reason, message, count, namespace
 FROM log.events LEFT JOIN state.resources AS kind_of USING (uid);
 
 -- name: costs
@@ -103,5 +109,5 @@ FROM log.events LEFT JOIN state.resources AS kind_of USING (uid);
 SELECT kind, name, object, job, sweep, training_run, provider,
     count(*) AS attempts, sum(usd IS NULL) AS unpriced_attempts,
     sum(duration_s) AS seconds, sum(usd) AS usd,
-    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd END) AS failed_usd
+    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd END) AS failed_usd, namespace
 FROM temp.attempts GROUP BY object, provider;

@@ -49,6 +49,19 @@ def test_the_same_name_of_another_kind_is_free(store: SqliteStore) -> None:
     assert [found.kind for found in store.resources.list()] == ["BatchJob", "Sweep"]
 
 
+def test_the_same_name_in_another_namespace_is_free(store: SqliteStore) -> None:
+    ours = put(store, job())
+    theirs = put(store, job(uid="u2", namespace="team"))
+    assert store.resources.get("BatchJob", "chunks") == ours
+    assert store.resources.get("BatchJob", "chunks", "team") == theirs
+    assert store.resources.get("BatchJob", "chunks", "nobody") is None
+    with pytest.raises(Conflict, match="batchjob/chunks -n team exists already"):
+        put(store, job(uid="u3", namespace="team"))
+    with store.transaction():
+        store.resources.delete("u2")
+    assert list(store.resources.list()) == [ours]
+
+
 def test_a_replacement_keeps_the_status_and_raises_the_version(store: SqliteStore) -> None:
     put(store, job())
     with store.transaction():

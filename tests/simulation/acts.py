@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine.loop import Engine
 from fleetctl.errors import StoreError
 from fleetctl.stores.base import Store
+from specs.namespaces import asset_name
 from tests.simulation import liveness
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, Expect
@@ -166,7 +167,7 @@ def _repeatable(play: Play) -> Iterator[Wish]:
     One that was refused is not: applying it again asks the provider again.
     """
     refused = {
-        (it.kind, it.name)
+        (it.kind, asset_name(it.name, it.namespace))
         for it in play.scene.now.resources.values()
         if json.loads(it.status or "{}").get("reason") == "Refused"
     }
@@ -179,7 +180,8 @@ async def _delete_all(play: Play, store: Store, engine: Engine) -> None:
     """I23, I20: from every state an object can be deleted, and then disappears."""
     for resource in list(play.scene.now.resources.values()):
         if resource.deleted_at_s is None:
-            wish = Wish(0.0, "delete", resource.kind, resource.name)
+            called = asset_name(resource.name, resource.namespace)
+            wish = Wish(0.0, "delete", resource.kind, called)
             await _ask(play, store, engine, wish)
     await _settle(play, dict.fromkeys(play.scenario.expect, GONE))
     _must_be_none(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.stores.base import Store
+from specs.namespaces import asset_name
 from tests.simulation.objects import Expect
 from tests.simulation.observing import metric_value
 from tests.simulation.scene import Scene
@@ -134,7 +135,7 @@ def _not_the_right_units(scene: Scene, resource: Resource, expect: Expect) -> It
 def _volume_missing(scene: Scene, resource: Resource, expect: Expect) -> Iterator[str]:
     if expect.phase == "Ready" and resource.kind == "Volume":
         names = set().union(*scene.world.volumes.values())
-        if resource.name not in names:
+        if asset_name(resource.name, resource.namespace) not in names:
             yield f"{resource.key} is Ready and does not exist"
 
 

@@ -15,7 +15,10 @@ MOMENTS_S = (0.3, 2.0, 9.0, 30.0, 120.0)
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """verb: apply, delete, suspend, resume or poison (a stored spec that nobody can read)."""
+    """verb: apply, delete, suspend, resume or poison (a stored spec that nobody can read).
+
+    name: with its namespace before a dot, where that is not the default, as providers have it.
+    """
 
     at_s: float
     verb: str

@@ -308,6 +308,23 @@ def _again(rng: random.Random, name: str, provider: str) -> Scenario:
     return _make(name, provider, wishes, a, beside)
 
 
+def _namespaces(rng: random.Random, name: str, provider: str) -> Scenario:
+    """A job and its volume of equal names in two namespaces, and one pair is deleted: nothing of
+    the other goes with it.
+    """
+    template = {"command": ["work"], "volumes": [{"name": "vol", "mountPath": "/data"}]}
+    ours = [
+        objects.volume(rng, provider=provider),
+        objects.job(rng, provider=provider, tasks_max=4, template=template),
+    ]
+    theirs = [replace(it, name=f"team.{it.name}") for it in ours]
+    stays, goes = (ours, theirs) if rng.random() < 0.5 else (theirs, ours)
+    t1 = _later(rng)
+    wishes = [_apply(0.0, it) for it in (*ours, *theirs)]
+    wishes += [_say(t1, "delete", it) for it in reversed(goes)]
+    return _make(name, provider, wishes, *stays, *(it.changed(GONE) for it in goes))
+
+
 # The richest in states, so drawn more often than the others.
 OFTEN = ("template", "template", "reuse", "reuse", "reuse")
 
@@ -341,4 +358,5 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
 NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "again": _again,
     "retry": _retry,
+    "namespaces": _namespaces,
 }

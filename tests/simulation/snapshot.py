@@ -11,6 +11,7 @@ from typing import Any
 
 from controllers.model import LIVE_STATES, Resource, Run
 from fleetctl.stores.base import Store
+from specs.namespaces import asset_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,10 @@ class Snapshot:
             yield key, sorted(runs, key=lambda run: run.attempt)
 
     def find(self, kind: str, name: str) -> Resource | None:
-        """The living resource of that name."""
+        """The living resource of that name, which has its namespace before a dot."""
         for resource in self.resources.values():
-            if (resource.kind, resource.name) == (kind, name) and resource.deleted_at_s is None:
+            called = asset_name(resource.name, resource.namespace)
+            if (resource.kind, called) == (kind, name) and resource.deleted_at_s is None:
                 return resource
         return None
 

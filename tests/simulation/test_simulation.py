@@ -74,3 +74,9 @@ def test_what_had_succeeded_before_a_deletion_is_taken_over_and_nothing_else() -
     for seed in range(60):
         outcome = simulate(seed, Options(scenario="again"))
         assert not outcome.broken, told(outcome)
+
+
+def test_what_happens_in_one_namespace_touches_nothing_of_another() -> None:
+    for seed in range(60):
+        outcome = simulate(seed, Options(scenario="namespaces"))
+        assert not outcome.broken, told(outcome)

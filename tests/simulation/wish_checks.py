@@ -13,6 +13,7 @@ from controllers.plan import TERMINAL_PHASES
 from specs.batchjob import BatchJobSpec
 from specs.hashing import params_hash, template_hash
 from specs.kinds import parse_spec
+from specs.namespaces import asset_name
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec, status
 
@@ -135,7 +136,8 @@ def nothing_left(scene: Scene) -> Iterator[str]:
                 yield f"{resource.key} is gone and its scratch at `{provider}` is left"
         if resource.kind == "Volume" and spec(resource).get("deletionPolicy") == "Delete":
             for provider, names in scene.world.volumes.items():
-                if resource.name in names and scene.now.find("Volume", resource.name) is None:
+                called = asset_name(resource.name, resource.namespace)
+                if called in names and scene.now.find("Volume", called) is None:
                     yield f"{resource.key} is gone and its data at `{provider}` is left"
 
 

@@ -12,6 +12,7 @@ from fleetctl.manifest import Manifest
 from fleetctl.stores.base import Store
 from specs.common import Metadata
 from specs.kinds import KINDS
+from specs.namespaces import DEFAULT_NAMESPACE, own_name
 from tests.simulation.scenario import Wish
 
 # What a newer or broken program may have left behind: it mentions a template, so it is not an
@@ -24,6 +25,7 @@ def carry_out(store: Store, wish: Wish, *, now_s: float) -> str:
 
     Returns apply's word for it: created, configured or unchanged; `said` for the other verbs.
     """
+    name, within = own_name(wish.name), namespace_of(wish)
     match wish.verb:
         case "apply":
             return wishes.apply(store, [manifest_of(wish)], now_s)[-1].outcome
@@ -32,21 +34,27 @@ def carry_out(store: Store, wish: Wish, *, now_s: float) -> str:
         case "delete":
             # Gone already: the first time got no answer, but was heard.
             with contextlib.suppress(NotFound):
-                wishes.delete(store, wish.kind, wish.name, now_s)
+                wishes.delete(store, wish.kind, name, now_s, namespace=within)
         case "retry":
             choice = Choice("all", request=f"retry {wish.name} {wish.at_s}")
-            retry(store, wish.kind, wish.name, choice, now_s)
+            retry(store, wish.kind, name, choice, now_s, namespace=within)
         case _:
-            wishes.suspend(store, wish.kind, wish.name, now_s, wanted=wish.verb == "suspend")
+            wanted = wish.verb == "suspend"
+            wishes.suspend(store, wish.kind, name, now_s, wanted=wanted, namespace=within)
     return "said"
+
+
+def namespace_of(wish: Wish) -> str:
+    return wish.name.rpartition(".")[0] or DEFAULT_NAMESPACE
 
 
 def manifest_of(wish: Wish) -> Manifest:
     spec = KINDS[wish.kind].spec.model_validate(wish.spec)
+    name = own_name(wish.name)
     return Manifest(
         wish.kind,
-        wish.name,
-        Metadata(name=wish.name, labels=wish.labels),
+        name,
+        Metadata(name=name, namespace=namespace_of(wish), labels=wish.labels),
         spec,
         "simulated.yaml",
         1,

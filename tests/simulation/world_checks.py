@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from controllers.model import LIVE_STATES, RunState
+from specs.namespaces import asset_name
 from tests.simulation.models import MODELS
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec
@@ -104,7 +105,9 @@ def data_is_safe(scene: Scene) -> Iterator[str]:
     removed, scene.world.removed = scene.world.removed, []
     for provider, name in removed:
         volumes = [
-            it for it in scene.now.resources.values() if (it.kind, it.name) == ("Volume", name)
+            it
+            for it in scene.now.resources.values()
+            if it.kind == "Volume" and asset_name(it.name, it.namespace) == name
         ]
         owed = (
             it

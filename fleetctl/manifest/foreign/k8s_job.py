@@ -26,7 +26,7 @@ def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
     metadata = source.part("metadata")
     called = named(metadata.text("name") or metadata.text("generateName"), name)
     about = {key: metadata.take(key, dict) for key in ("labels", "annotations")}
-    metadata.leave("is left out: all objects live in `default`", "namespace")
+    metadata.leave("is left out: `apply -n` says where objects go", "namespace")
     if kind == "Job":
         yield manifest("BatchJob", called, _job(source.part("spec")), **about)
     elif kind == "CronJob":

@@ -18,6 +18,7 @@ from fleetctl.guest.assemble import guest_source
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.rundir.places import make_private
+from specs.namespaces import own_name
 from specs.template import Template
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
@@ -110,9 +111,10 @@ def _environment(template: Template, python: str) -> dict[str, str]:
 
 
 def _volume(layout: Layout, mount: Any) -> dict[str, Any]:
-    variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in mount.name).upper()
+    name = own_name(mount.name)
+    variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
     return {
-        "name": mount.name,
+        "name": name,
         "dir": str(layout.volume(mount.name)),
         "mount_path": os.path.normpath(mount.mount_path),
         "links": [os.path.normpath(link) for link in mount.links],

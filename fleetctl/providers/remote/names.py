@@ -8,6 +8,7 @@ import re
 from hashlib import blake2b
 
 from fleetctl.providers.base import RunOrder
+from specs.namespaces import DEFAULT_NAMESPACE, split_key
 
 NAME_CHARS_MAX = 64
 TAG_CHARS_MAX = 63
@@ -33,7 +34,8 @@ def fleet_tag(store_id: str) -> dict[str, str]:
 
 def tags(order: RunOrder, store_id: str, now_s: float) -> dict[str, str]:
     """What a create request carries: whose the sandbox is, and what for."""
-    kind, _, name = order.resource.partition("/")
+    kind, name, namespace = split_key(order.resource)
+    elsewhere = {"namespace": namespace} if namespace != DEFAULT_NAMESPACE else {}
     return {
         **fleet_tag(store_id),
         _RUN: _fitting(order.run, TAG_CHARS_MAX),
@@ -42,6 +44,7 @@ def tags(order: RunOrder, store_id: str, now_s: float) -> dict[str, str]:
         "index": str(order.index),
         "kind": _fitting(kind, TAG_CHARS_MAX),
         "name": _fitting(name or kind, TAG_CHARS_MAX),
+        **elsewhere,
         # Ours: not every provider's list says when a sandbox was made.
         _MADE_AT: str(int(now_s)),
     }

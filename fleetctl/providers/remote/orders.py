@@ -13,6 +13,7 @@ from fleetctl.errors import Refused
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.remote.lifetimes import MARK
 from fleetctl.providers.remote.segments import LOG_BYTES_MAX
+from specs.namespaces import own_name
 from specs.template import Template, VolumeMount
 
 LINGER_S = 120.0  # of an idle sandbox whose provider does not end it
@@ -86,9 +87,10 @@ def _arguments(template: Template) -> list[str]:
 
 
 def _volume(mount: VolumeMount) -> dict[str, object]:
-    variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in mount.name).upper()
+    name = own_name(mount.name)
+    variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
     return {
-        "name": mount.name,
+        "name": name,
         "mount": os.path.normpath(mount.mount_path),
         "links": [os.path.normpath(link) for link in mount.links],
         "read_only": mount.read_only,

@@ -227,7 +227,7 @@ class Fleet:
         *,
         contract: Contract = CONTRACT,
         settings: Settings = Settings(),  # noqa: B008 - frozen
-        secrets: Callable[[tuple[str, ...]], Found] | None = None,
+        secrets: Callable[[tuple[str, ...], str], Found] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.database = MemoryDatabase()
@@ -269,15 +269,23 @@ class Fleet:
 
     # -- wishes ------------------------------------------------------------------------------------
 
-    async def apply(self, kind: str, name: str, spec: Mapping[str, Any], **labels: str) -> None:
+    async def apply(
+        self,
+        kind: str,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        namespace: str = "default",
+        **labels: str,
+    ) -> None:
         checked = KINDS[kind].spec.model_validate(spec)
-        about = Metadata.model_validate({"name": name, "labels": labels})
+        about = Metadata.model_validate({"name": name, "labels": labels, "namespace": namespace})
         manifest = Manifest(kind, name, about, checked, "test.yaml", 1)
         wishes.apply(self.store, [manifest], self.clock.now_s())
         await self.settle()
 
-    async def delete(self, kind: str, name: str) -> None:
-        wishes.delete(self.store, kind, name, self.clock.now_s())
+    async def delete(self, kind: str, name: str, *, namespace: str = "default") -> None:
+        wishes.delete(self.store, kind, name, self.clock.now_s(), namespace=namespace)
         await self.settle()
 
     def spoil(self, name: str, spec: str) -> None:

@@ -110,7 +110,7 @@ def test_no_text_of_the_object_shows_a_value(store: SqliteStore) -> None:
 
 async def test_a_run_gets_the_values_and_no_record_does() -> None:
     found = {"KEY": VALUE}
-    async with Fleet(secrets=lambda names: Found(found, ("kept",))) as fleet:
+    async with Fleet(secrets=lambda names, _namespace: Found(found, ("kept",))) as fleet:
         await fleet.apply("BatchJob", "job", job_with_secret())
         order = fleet.local.orders[fleet.local.run(0)]
         assert (order.secrets, order.secret_refs) == (found, ("kept",))
@@ -124,7 +124,7 @@ async def test_a_run_gets_the_values_and_no_record_does() -> None:
 async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() -> None:
     found: dict[str, str] = {}
 
-    def resolve(names: tuple[str, ...]) -> Found:
+    def resolve(names: tuple[str, ...], _namespace: str) -> Found:
         if not found:
             raise Unavailable("secret/keys needs KEY", reason="SecretMissing")
         return Found(found)
@@ -141,7 +141,7 @@ async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() 
 
 
 async def test_a_bug_in_finding_secrets_holds_up_this_start_only() -> None:
-    def resolve(names: tuple[str, ...]) -> Found:
+    def resolve(names: tuple[str, ...], _namespace: str) -> Found:
         raise KeyError("a bug")
 
     async with Fleet(secrets=resolve) as fleet:

@@ -383,6 +383,12 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     state = home / places.STATE_DB
     for column in ("usd_per_s", "placed", "usd", "put_aside"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
+    alter(state, "DROP INDEX resources_living")
+    alter(state, "ALTER TABLE resources DROP COLUMN namespace")
+    alter(
+        state,
+        "CREATE UNIQUE INDEX resources_living ON resources (kind, name) WHERE deleted_at_s IS NULL",
+    )
     alter(state, "DROP TABLE ledger")
     alter(state, "DROP TABLE cache")
     for file in (state, home / places.EVENTS_DB):
@@ -397,6 +403,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     assert [run.usd_per_s for run in runs] == [None] * 200
     with Reader(home) as reader:
         assert len(list(reader.runs("u1"))) == 200
+        assert {row.namespace for row in reader.resources()} == {"default"}
         assert [event.reason for event in reader.events("u1")] == ["Started"]
 
 

@@ -1,0 +1,57 @@
+"""Which namespace a manifest belongs to: what it says itself, `-n`, or the default. Called by
+loader.py with metadata that its model accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleetctl.manifest.messages import Finding
+from specs.common import Metadata
+from specs.function import FunctionSpec
+from specs.kinds import Kind
+from specs.namespaces import ASSET_CHARS_MAX, DEFAULT_NAMESPACE, asset_name
+from specs.scalars import Spec
+from specs.volume import VolumeSpec
+
+_AT = ("metadata", "namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Where documents go that name no namespace. binding: the others must name the same one."""
+
+    name: str = DEFAULT_NAMESPACE
+    binding: bool = False
+
+
+def settled(metadata: Metadata, kind: Kind, chosen: Chosen) -> Metadata:
+    """With the namespace that the object is going to have."""
+    if not kind.namespaced:
+        return metadata.model_copy(update={"namespace": DEFAULT_NAMESPACE})
+    if "namespace" in metadata.model_fields_set:
+        return metadata
+    return metadata.model_copy(update={"namespace": chosen.name})
+
+
+def misplaced(metadata: Metadata, kind: Kind, chosen: Chosen) -> Iterator[Finding]:
+    """As kubectl has it: a file that says one namespace is not applied to another."""
+    said = metadata.namespace if "namespace" in metadata.model_fields_set else ""
+    if said and not kind.namespaced and said != DEFAULT_NAMESPACE:
+        yield Finding(_AT, _AT, f" is `{said}`, and a {kind.name} has no namespace", "leave it out")
+    elif said and kind.namespaced and chosen.binding and said != chosen.name:
+        hint = f"say `-n {said}`, or leave one of the two out"
+        yield Finding(_AT, _AT, f" is `{said}`, and `-n` says `{chosen.name}`", hint)
+
+
+def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
+    """Assets whose name at the provider is longer than providers take."""
+    own = [metadata.name] if isinstance(spec, VolumeSpec | FunctionSpec) else []
+    template = spec if isinstance(spec, FunctionSpec) else getattr(spec, "template", None)
+    mounts = [mount.name for mount in template.volumes] if template is not None else []
+    for name in (*own, *mounts):
+        if len(asset_name(name, metadata.namespace)) > ASSET_CHARS_MAX:
+            said = f" is `{metadata.namespace}`, which is too long before `{name}`"
+            hint = f"both together may have {ASSET_CHARS_MAX - 1} characters"
+            yield Finding(_AT, _AT, said, hint)
