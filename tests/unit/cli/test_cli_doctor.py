@@ -5,6 +5,7 @@ Each in a process of its own, as a person runs it, with an empty home directory.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -14,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from controllers.model import Resource
+from fleetctl.home import LOCK
 from fleetctl.stores.sqlite import open_store
+from fleetctl.version import VERSION
+from tests.cli_controller import controller
 
 WITHOUT_MODAL = (
     "import sys; sys.modules['modal'] = None\n"
@@ -142,3 +146,22 @@ def test_a_state_directory_that_is_none_is_told(machine: Machine) -> None:
     (machine.directory / "home").write_text("not a directory")
     code, found = machine.findings()
     assert (code, found["state directory"]["ok"]) == (1, False)
+
+
+@pytest.mark.parametrize(("version", "well"), [(VERSION, True), ("0.0.1", False), (None, False)])
+def test_a_controller_of_another_version_is_bad_and_told_how_to_be_replaced(
+    machine: Machine, version: str | None, well: bool
+) -> None:
+    home = machine.directory / "home"
+    machine.declare("Volume", {})
+    told = {"ok": True, "pid": 1, "ready": True, "live": 0, "version": version}
+    reply = json.dumps(told).encode() + b"\n"
+    with open(home / LOCK, "w") as lock, controller(home, lambda _: reply):
+        lock.write("4121 boot")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _, found = machine.findings()
+    assert found["controller process"]["ok"] is well
+    assert "pid 4121" in str(found["controller process"]["says"])
+    if not well:
+        assert found["controller process"]["fix"] == "fleetctl down && fleetctl up --detach"
