@@ -122,6 +122,7 @@ def _newest_s(place: Path) -> float:
 
 def _against(server: str) -> Iterator[Finding]:
     """How far our clock is from a server's; nothing when it does not answer or tells no time."""
+    from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
@@ -133,8 +134,8 @@ def _against(server: str) -> Iterator[Finding]:
             told = answer.headers.get("Date")
     except HTTPError as error:
         told = error.headers.get("Date")
-    except (OSError, ValueError):
-        return
+    except (OSError, ValueError, HTTPException):
+        return  # also what speaks another protocol, as a gRPC server does
     if not told:
         return
     try:
