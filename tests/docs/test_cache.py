@@ -48,7 +48,7 @@ def test_a_deleted_job_that_is_applied_again_starts_nothing(fleet: Fleet, tmp_pa
     applied = fleet.ok("apply", "-f", str(manifest), "--wait")
     assert "20 tasks: 20 cached, 0 to run" in applied
     assert (ran(), results()) == (20, first)
-    [job] = fleet.json("get", "jobs")["items"]
+    job = fleet.json("get", "job/squares")
     assert (job["status"]["succeeded"], job["status"]["cached"]) == (20, 20)
     tasks = fleet.ok("get", "tasks", "job/squares", "-o", "wide").splitlines()[1:]
     assert all("Cached" in line and "the result of batchjob/squares" in line for line in tasks)

@@ -170,7 +170,7 @@ def test_a_saved_file_is_applied_again_and_a_broken_one_keeps_the_old_state(
         # Its document is gone since the second save; without --prune it stays.
         assert "batchjob/w-two" in names(fleet)
         watch.process.send_signal(signal.SIGINT)
-        watch.until("detached; batchjob/w batchjob/w-two go on")
+        watch.until("detached; batchjob/w, batchjob/w-two go on")
         assert watch.process.wait() == 130
     fleet.ok("delete", "job/w", "job/w-two")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,33 +18,31 @@ def checkout(make: Make, tmp_path: Path, place: Place) -> DaytonaInterpreter:
     return make(DaytonaInterpreter, repo_url=place.serve(make_repository(tmp_path)))
 
 
-@pytest.mark.parametrize(
-    ("code", "output"),
-    [
-        ("SUBMIT(total=sum(range(1000)))", {"total": 499500}),
-        ("SUBMIT()", {}),
-        ("try:\n    SUBMIT(a=1)\nexcept Exception:\n    SUBMIT(a=2)", {"a": 1}),
-        ("print('hi'); SUBMIT(a=1)", {"a": 1}),
-    ],
-)
-def test_submit_takes_keywords(
-    code: str, output: dict[str, Any], daytona: DaytonaInterpreter
-) -> None:
-    assert daytona.execute(code).output == output
+HANDED_IN = [
+    ("SUBMIT(total=sum(range(1000)))", {"total": 499500}),
+    ("SUBMIT()", {}),
+    ("try:\n    SUBMIT(a=1)\nexcept Exception:\n    SUBMIT(a=2)", {"a": 1}),
+    ("print('hi'); SUBMIT(a=1)", {"a": 1}),
+]
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("1/0", "ZeroDivisionError: division by zero"),
-        ("print('x'); 1/0", "x\n\nZeroDivisionError: division by zero"),
-        ("raise ValueError", "ValueError"),
-        ("Final = {'a': 1}\nprint(Final)", "{'a': 1}\n"),
-        ("print('kept', Final)", "NameError: name 'Final' is not defined"),
-    ],
-)
-def test_errors_are_name_and_text(code: str, text: str, daytona: DaytonaInterpreter) -> None:
-    assert daytona.execute(code) == text
+def test_submit_takes_keywords(daytona: DaytonaInterpreter) -> None:
+    for code, output in HANDED_IN:
+        assert daytona.execute(code).output == output, code
+
+
+PRINTED = [
+    ("1/0", "ZeroDivisionError: division by zero"),
+    ("print('x'); 1/0", "x\n\nZeroDivisionError: division by zero"),
+    ("raise ValueError", "ValueError"),
+    ("Final = {'a': 1}\nprint(Final)", "{'a': 1}\n"),
+    ("print('kept', Final)", "NameError: name 'Final' is not defined"),
+]
+
+
+def test_errors_are_name_and_text(daytona: DaytonaInterpreter) -> None:
+    for code, text in PRINTED:
+        assert daytona.execute(code) == text, code
 
 
 def test_positional_values_need_declared_fields(daytona: DaytonaInterpreter) -> None:

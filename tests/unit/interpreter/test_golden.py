@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
@@ -18,59 +17,55 @@ SWEEP = (
 )
 
 
-@pytest.mark.parametrize(
-    ("code", "fields"),
-    [
-        ("result = sum(range(1000)); SUBMIT(total=result)", {"total": 499500}),
-        ("SUBMIT(5)", {"output": 5}),
-        ("SUBMIT(1, 2)", {"output": [1, 2]}),
-        ("SUBMIT()", {"output": []}),
-        ("SUBMIT(1, a=2)", {"a": 2}),
-        ("try:\n    SUBMIT(a=1)\nexcept Exception:\n    SUBMIT(a=2)", {"a": 1}),
-        ("try:\n    SUBMIT(a=1)\nexcept BaseException:\n    pass\nSUBMIT(a=2)", {"a": 1}),
-        ("print('hi'); SUBMIT(a=1)", {"a": 1}),
-        ("SUBMIT(a=(1, 2), b={1: None}, c='\\u2713')", {"a": [1, 2], "b": {"1": None}, "c": "✓"}),
-        ("Final = {'done': True}", {"done": True}),
-        ("Final = {'a': 1}\nSUBMIT(b=2)", {"b": 2}),
-        ("import threading\nt = threading.Thread(target=lambda: SUBMIT(a=1))\n"
-         "threading.excepthook = lambda _: None\nt.start(); t.join()", {"a": 1}),
-    ],
-)  # fmt: skip
-def test_what_code_hands_in_is_the_result(
-    code: str, fields: dict[str, Any], modal: Interpreter
-) -> None:
-    assert as_dict(modal.execute(code)) == fields
+HANDED_IN = [
+    ("result = sum(range(1000)); SUBMIT(total=result)", {"total": 499500}),
+    ("SUBMIT(5)", {"output": 5}),
+    ("SUBMIT(1, 2)", {"output": [1, 2]}),
+    ("SUBMIT()", {"output": []}),
+    ("SUBMIT(1, a=2)", {"a": 2}),
+    ("try:\n    SUBMIT(a=1)\nexcept Exception:\n    SUBMIT(a=2)", {"a": 1}),
+    ("try:\n    SUBMIT(a=1)\nexcept BaseException:\n    pass\nSUBMIT(a=2)", {"a": 1}),
+    ("print('hi'); SUBMIT(a=1)", {"a": 1}),
+    ("SUBMIT(a=(1, 2), b={1: None}, c='\\u2713')", {"a": [1, 2], "b": {"1": None}, "c": "✓"}),
+    ("Final = {'done': True}", {"done": True}),
+    ("Final = {'a': 1}\nSUBMIT(b=2)", {"b": 2}),
+    ("import threading\nt = threading.Thread(target=lambda: SUBMIT(a=1))\n"
+     "threading.excepthook = lambda _: None\nt.start(); t.join()", {"a": 1}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("x = 1", ""),
-        ("print('a'); print('b')", "a\nb\n"),
-        ("1/0", "[Error] ZeroDivisionError: division by zero\n"),
-        ("x=", "[Error] SyntaxError: invalid syntax (<execute>, line 1)\n"),
-        ("print('before'); 1/0", "before\n\n[Error] ZeroDivisionError: division by zero\n"),
-        ("import sys; print('o'); print('e', file=sys.stderr)", "o\n\ne\n"),
-        ("Final = 1\n1/0", "[Error] ZeroDivisionError: division by zero\n"),
-        ("import sys; sys.exit()", ""),
-        ("import sys; sys.exit(0)", ""),
-        ("import sys; print('x'); sys.exit(3)", "x\n\n[Error] SystemExit: 3\n"),
-        ("exit('bye')", "[Error] SystemExit: bye\n"),
-        ("raise KeyboardInterrupt", "[Error] KeyboardInterrupt: \n"),
-        ("def f(): f()\nf()", "[Error] RecursionError: maximum recursion depth exceeded\n"),
-        ("class E(Exception):\n    def __str__(self): 1/0\nraise E",
-         "[Error] E: (its text cannot be had: ZeroDivisionError)\n"),
-        ("print(save_to_volume('a', 'b'), load_from_volume('a'))",
-         "[no volume mounted at /data] [no volume mounted at /data]\n"),
-        ("print(chunk_by_size('abc', size=2, overlap=2))",
-         "[Error] ValueError: chunk_by_size: overlap is 2 and size is 2; 0 <= overlap < size\n"),
-        ("input()", "[Error] EOFError: EOF when reading a line\n"),
-    ],
-)  # fmt: skip
-def test_what_code_prints_and_how_it_fails_is_text(
-    code: str, text: str, modal: Interpreter
-) -> None:
-    assert modal.execute(code) == text
+def test_what_code_hands_in_is_the_result(modal: Interpreter) -> None:
+    for code, fields in HANDED_IN:
+        assert as_dict(modal.execute(code)) == fields, code
+
+
+PRINTED = [
+    ("x = 1", ""),
+    ("print('a'); print('b')", "a\nb\n"),
+    ("1/0", "[Error] ZeroDivisionError: division by zero\n"),
+    ("x=", "[Error] SyntaxError: invalid syntax (<execute>, line 1)\n"),
+    ("print('before'); 1/0", "before\n\n[Error] ZeroDivisionError: division by zero\n"),
+    ("import sys; print('o'); print('e', file=sys.stderr)", "o\n\ne\n"),
+    ("Final = 1\n1/0", "[Error] ZeroDivisionError: division by zero\n"),
+    ("import sys; sys.exit()", ""),
+    ("import sys; sys.exit(0)", ""),
+    ("import sys; print('x'); sys.exit(3)", "x\n\n[Error] SystemExit: 3\n"),
+    ("exit('bye')", "[Error] SystemExit: bye\n"),
+    ("raise KeyboardInterrupt", "[Error] KeyboardInterrupt: \n"),
+    ("def f(): f()\nf()", "[Error] RecursionError: maximum recursion depth exceeded\n"),
+    ("class E(Exception):\n    def __str__(self): 1/0\nraise E",
+     "[Error] E: (its text cannot be had: ZeroDivisionError)\n"),
+    ("print(save_to_volume('a', 'b'), load_from_volume('a'))",
+     "[no volume mounted at /data] [no volume mounted at /data]\n"),
+    ("print(chunk_by_size('abc', size=2, overlap=2))",
+     "[Error] ValueError: chunk_by_size: overlap is 2 and size is 2; 0 <= overlap < size\n"),
+    ("input()", "[Error] EOFError: EOF when reading a line\n"),
+]  # fmt: skip
+
+
+def test_what_code_prints_and_how_it_fails_is_text(modal: Interpreter) -> None:
+    for code, text in PRINTED:
+        assert modal.execute(code) == text, code
 
 
 @pytest.mark.parametrize("value", ["{1, 2}", "object()", "{(1, 2): 3}", "[lambda: 1]"])
