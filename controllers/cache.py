@@ -197,6 +197,16 @@ def _stages(case: _Case) -> str:
     return "stages leave more than a result; state `cache.policy: ReuseSucceeded` to reuse them"
 
 
+def _shared_state(case: _Case) -> str:
+    # Tasks that follow one another in a sandbox may build upon what earlier ones left in it.
+    if case.spec.sandbox.reuse == 1 or case.stated:
+        return ""
+    return (
+        "its tasks share the state of a sandbox; "
+        "state `cache.policy: ReuseSucceeded` to reuse their results"
+    )
+
+
 def _no_function(case: _Case) -> str:
     missing = case.facts.whole is None
     return f"function/{case.template.function} is not declared yet" if missing else ""
@@ -241,6 +251,7 @@ def _unknown_tree(case: _Case) -> str:
 _RULES: tuple[Rule, ...] = (
     _off,  # nothing else matters then
     _stages,
+    _shared_state,
     _no_function,  # until then nobody knows what it runs in
     _volumes,
     _no_volume,

@@ -79,6 +79,8 @@ def test_a_directory_is_known_by_what_was_in_it_and_by_its_name() -> None:
         (job() | {"cache": {"policy": "Never"}}, "cache.policy is `Never`"),
         (job(source={"git": {"url": "https://example.org/a"}}), "the default branch"),
         (job(source={"git": {"url": "https://example.org/a", "ref": "main"}}), "`main`"),
+        (job() | {"sandbox": {"reuse": 2}}, "share the state of a sandbox"),
+        (job() | {"sandbox": {"reuse": "all"}}, "share the state of a sandbox"),
         (job(volumes=[{"name": "v", "mountPath": "/v"}]), "volume/v can change"),
         (job(volumes=[{"name": "v", "mountPath": "/v", "readOnly": True}]), "volume/v can change"),
         (job(volumes=[{"name": "w", "mountPath": "/w"}]) | {"cache": STATED}, "volume/w is not"),

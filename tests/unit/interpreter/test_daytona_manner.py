@@ -32,11 +32,11 @@ def test_submit_takes_keywords(daytona: DaytonaInterpreter) -> None:
 
 
 PRINTED = [
+    ("print('kept', Final)", "NameError: name 'Final' is not defined"),
     ("1/0", "ZeroDivisionError: division by zero"),
     ("print('x'); 1/0", "x\n\nZeroDivisionError: division by zero"),
     ("raise ValueError", "ValueError"),
     ("Final = {'a': 1}\nprint(Final)", "{'a': 1}\n"),
-    ("print('kept', Final)", "NameError: name 'Final' is not defined"),
 ]
 
 

@@ -40,6 +40,7 @@ def test_what_code_hands_in_is_the_result(modal: Interpreter) -> None:
 
 
 PRINTED = [
+    ("input()", "[Error] EOFError: EOF when reading a line\n"),
     ("x = 1", ""),
     ("print('a'); print('b')", "a\nb\n"),
     ("1/0", "[Error] ZeroDivisionError: division by zero\n"),
@@ -59,7 +60,6 @@ PRINTED = [
      "[no volume mounted at /data] [no volume mounted at /data]\n"),
     ("print(chunk_by_size('abc', size=2, overlap=2))",
      "[Error] ValueError: chunk_by_size: overlap is 2 and size is 2; 0 <= overlap < size\n"),
-    ("input()", "[Error] EOFError: EOF when reading a line\n"),
 ]  # fmt: skip
 
 
