@@ -42,7 +42,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 4 --dist loadgroup
 
 test: lint unit
 
