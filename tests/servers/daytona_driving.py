@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from daytona import Daytona, SandboxState
+from daytona import Daytona, DaytonaNotFoundError, SandboxState
 
 from tests.emulators.daytona.running import DaytonaEmulator
 
@@ -56,3 +56,19 @@ def failed(daytona: Daytona, name: str) -> tuple[SandboxState | None, str]:
 
     told: tuple[SandboxState | None, str] = wait_until(look, what=f"the failure of {name}")
     return told
+
+
+def delete_failed(daytona: Daytona, name: str) -> None:
+    """Delete a sandbox that failed, and return once it is gone. The SDK's own waiting takes a late
+    event of the failure for a failure to delete.
+    """
+    daytona.get(name).delete()
+
+    def gone() -> bool:
+        try:
+            daytona.get(name)
+        except DaytonaNotFoundError:
+            return True
+        return False
+
+    wait_until(gone, what=f"the end of {name}")

@@ -29,7 +29,7 @@ from daytona.common.errors import (
 )
 
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.daytona_driving import failed, wait_until
+from tests.servers.daytona_driving import delete_failed, failed, wait_until
 
 
 def named(name: str, **params: object) -> CreateSandboxFromSnapshotParams:
@@ -365,7 +365,7 @@ def test_a_build_can_be_made_to_fail(emulator: DaytonaEmulator) -> None:
     with pytest.raises(DaytonaError, match="BUILD_FAILED"):
         daytona.create(params)
     assert failed(daytona, "unbuilt") == (SandboxState.BUILD_FAILED, "builder lost")
-    daytona.get("unbuilt").delete(wait=True)
+    delete_failed(daytona, "unbuilt")
 
 
 def test_a_socket_that_is_cut_is_opened_again(emulator: DaytonaEmulator) -> None:

@@ -28,7 +28,7 @@ from daytona.common.errors import (
 )
 
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.daytona_driving import failed, wait_until
+from tests.servers.daytona_driving import delete_failed, failed, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,14 @@ def test_a_failing_command_fails_the_build_with_its_output(daytona: Daytona) -> 
     assert state == SandboxState.BUILD_FAILED
     assert "non-zero code: 3" in reason
     assert "the reason is here" in reason
-    daytona.get("fails-to-build").delete(wait=True)
+    delete_failed(daytona, "fails-to-build")
 
 
 def test_an_image_that_no_registry_has_fails_the_build(daytona: Daytona) -> None:
     with pytest.raises(DaytonaError):
         daytona.create(from_image("no-image", "example/does-not-exist:1"))
     assert "not found" in failed(daytona, "no-image")[1]
-    daytona.get("no-image").delete(wait=True)
+    delete_failed(daytona, "no-image")
 
 
 def test_the_same_dockerfile_is_built_once(daytona: Daytona, emulator: DaytonaEmulator) -> None:
