@@ -12,7 +12,7 @@ import pytest
 
 from tests.emulators.modal.running import ModalEmulator
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def eventually(condition: Callable[[], Any]) -> Any:
