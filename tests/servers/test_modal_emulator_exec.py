@@ -148,18 +148,18 @@ def test_a_file_of_many_pieces_survives_a_cut_while_it_is_written(
 def test_the_file_system_of_a_sandbox_is_reached(driver: Driver) -> None:
     sandbox = driver.sandbox("sleep", "1000")
     files = sandbox.filesystem
-    files.write_text("hello", "/work/a/b.txt")
-    assert files.read_text("/work/a/b.txt") == "hello"
-    assert [(one.name, one.size) for one in files.list_files("/work/a")] == [("b.txt", 5)]
-    assert files.stat("/work").is_dir()
-    files.make_directory("/work/c/d")
+    files.write_text("hello", "/srv/a/b.txt")
+    assert files.read_text("/srv/a/b.txt") == "hello"
+    assert [(one.name, one.size) for one in files.list_files("/srv/a")] == [("b.txt", 5)]
+    assert files.stat("/srv").is_dir()
+    files.make_directory("/srv/c/d")
     with pytest.raises(modal.exception.SandboxFilesystemNotFoundError):
-        files.read_text("/work/none")
+        files.read_text("/srv/none")
     with pytest.raises(modal.exception.SandboxFilesystemDirectoryNotEmptyError):
-        files.remove("/work/a")
-    files.remove("/work/a", recursive=True)
+        files.remove("/srv/a")
+    files.remove("/srv/a", recursive=True)
     with pytest.raises(modal.exception.SandboxFilesystemNotFoundError):
-        files.stat("/work/a")
+        files.stat("/srv/a")
 
 
 def test_processes_of_a_sandbox_that_died_are_gone_and_no_wait_hangs(driver: Driver) -> None:

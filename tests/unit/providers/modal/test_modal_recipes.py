@@ -63,7 +63,7 @@ def test_the_plain_image_gets_git_when_the_source_is_cloned() -> None:
     assert made("ubuntu:24.04", source=source).apt == ()
 
 
-@pytest.mark.parametrize("entry", ["-r requirements.txt", "--index-url=x", "-e ."])
+@pytest.mark.parametrize("entry", ["-r requirements.txt", "--find-links=x", "-e ."])
 def test_an_option_is_no_package(entry: str) -> None:
     with pytest.raises(Refused, match="is an option"):
         made({"pip": [entry]})
