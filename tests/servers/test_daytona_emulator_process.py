@@ -15,18 +15,12 @@ from tests.emulators.daytona.admin import state
 from tests.emulators.daytona.running import REPOSITORY, DaytonaEmulator
 from tests.emulators.daytona.server import Server
 from tests.emulators.daytona.settings import Settings
+from tests.living import alive
 from tests.servers.daytona_driving import wait_until
 
 
 def client_of(env: dict[str, str]) -> DaytonaConfig:
     return DaytonaConfig(api_key=env["DAYTONA_API_KEY"], api_url=env["DAYTONA_API_URL"])
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_killed_emulator_leaves_no_process_of_any_sandbox() -> None:

@@ -29,6 +29,7 @@ from daytona.common.errors import (
 
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.daytona.settings import API_KEY_WITHOUT_ACCESS
+from tests.living import alive
 from tests.servers.daytona_driving import wait_until
 
 
@@ -49,11 +50,11 @@ def test_a_created_sandbox_is_a_live_box_until_it_is_deleted(
     assert (sandbox.state, sandbox.name, sandbox.labels["run"]) == ("started", "lives", "7")
     assert (sandbox.cpu, sandbox.memory, sandbox.disk) == (1, 1, 3)
     (pid, *_others) = emulator.sandbox("lives")["pids"]
-    assert Path(f"/proc/{pid}").exists()
+    assert alive(pid)
     sandbox.delete(wait=True)
     assert sandbox.state == "destroyed"
     assert emulator.sandbox(sandbox.id)["pids"] == []
-    assert not Path(f"/proc/{pid}").exists()
+    assert not alive(pid)
     assert not Path(emulator.sandbox(sandbox.id)["directory"]).exists()
     with pytest.raises(DaytonaNotFoundError):
         daytona.get(sandbox.id)
@@ -81,7 +82,7 @@ def test_files_survive_a_stop_and_processes_do_not(
     before = emulator.sandbox("stops")["pids"]
     sandbox.stop()
     assert (sandbox.state, emulator.sandbox("stops")["pids"]) == ("stopped", [])
-    assert not any(Path(f"/proc/{pid}").exists() for pid in before)
+    assert not any(alive(pid) for pid in before)
     sandbox.start()
     assert sandbox.process.exec("cat note").result == "kept\n"
     sandbox.delete(wait=True)

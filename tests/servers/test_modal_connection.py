@@ -167,6 +167,7 @@ print("modal" in sys.modules, "grpclib" in sys.modules)
     assert done.stdout == "False False\n"
 
 
+@pytest.mark.usefixtures("emulator")
 def test_a_wrong_setting_is_told_to_who_needs_the_provider(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import modal
 import pytest
 
 from tests.emulators.modal.running import ModalEmulator
+from tests.living import alive
 from tests.servers.modal_driving import Driver, eventually
 
 
@@ -87,7 +88,7 @@ def test_a_preempted_sandbox_looks_like_a_clean_exit(driver: Driver) -> None:
     driver.emulator.do("preempt", sandbox_id=sandbox.object_id)
     sandbox.wait()
     assert sandbox.returncode == 0
-    assert not Path(f"/proc/{pid}").exists()
+    assert not alive(pid)
     truth = driver.emulator.sandbox(sandbox.object_id)
     assert truth["ending"] == "GENERIC_STATUS_INTERNAL_FAILURE"
 
@@ -175,7 +176,7 @@ def test_without_namespaces_commands_run_builds_do_not_and_the_truth_says_so(
         assert sleeper.exec("echo", "second").stdout.read() == "second\n"
         pid = emulator.sandbox(sleeper.object_id)["pid"]
         sleeper.terminate(wait=True)
-        assert not Path(f"/proc/{pid}").exists()
+        assert not alive(pid)
 
 
 def test_nothing_of_the_emulator_is_left_when_it_is_killed(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_nothing_of_the_emulator_is_left_when_it_is_killed(tmp_path: Path) -> No
         eventually(lambda: emulator.sandbox(sandbox.object_id)["pid"])
         truth = emulator.sandbox(sandbox.object_id)
         emulator.kill()
-        eventually(lambda: not Path(f"/proc/{truth['pid']}").exists())
+        eventually(lambda: not alive(truth["pid"]))
         eventually(lambda: not Path(truth["root"]).exists())
         emulator.stop()
         client.close()

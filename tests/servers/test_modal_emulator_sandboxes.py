@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import modal
 import pytest
 
 from tests.emulators.modal.running import ModalEmulator
+from tests.living import alive
 from tests.servers.modal_driving import Driver, eventually
 
 BACKENDS = [pytest.param({}, id="v2"), pytest.param({"gpu": "A100"}, id="v1")]
@@ -71,7 +71,7 @@ def test_terminate_ends_every_process_and_frees_the_name(driver: Driver, options
     with pytest.raises(modal.exception.AlreadyExistsError):
         driver.sandbox("true", name="only", **options)
     assert sandbox.terminate(wait=True) == 137
-    assert not Path(f"/proc/{pid}").exists()
+    assert not alive(pid)
     assert live(driver) == []
     other = driver.sandbox("sleep", "1000", name="only", **options)
     found = modal.Sandbox.from_name(driver.name, "only", client=driver.client)

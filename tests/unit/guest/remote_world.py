@@ -203,12 +203,6 @@ def all_pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    fields = read_bytes(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
-    return bool(fields) and fields[0] not in b"ZX"
-
-
 def wait_for(ask: Callable[[], Any]) -> Any:
     """The first answer that is true."""
     deadline = time.monotonic() + FOR_EVER_S

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.guest.remote_world import FOR_EVER_S, Box, Story, alive, read_text, wait_for
+from tests.living import alive
+from tests.unit.guest.remote_world import FOR_EVER_S, Box, Story, read_text, wait_for
 
 GOES_ON = "echo begun; while :; do sleep 0.05; done"
 

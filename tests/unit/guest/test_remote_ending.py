@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.guest.remote_world import Box, Story, alive, wait_for
+from tests.living import alive
+from tests.unit.guest.remote_world import Box, Story, wait_for
 
 GOES_ON = "echo begun; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; " + GOES_ON
@@ -170,11 +171,11 @@ def test_a_sandbox_is_prepared_once_before_its_first_task(box: Box, tmp_path: Pa
 
 @pytest.mark.parametrize("failing", [["sh", "-c", "echo no access >&2; exit 128"], ["no-git"]])
 def test_preparations_that_fail_end_the_run_before_its_work(box: Box, failing: list[str]) -> None:
-    story = box.script("echo work", setup=[failing])
+    story = box.script("echo never-to-be-said", setup=[failing])
     ended = story.ended
     assert (ended["ok"], ended["infra"], ended["reason"]) == (False, True, "SourceFailed")
     assert "no access" in ended["message"] or "no-git" in ended["message"]
-    assert b"work" not in story.log
+    assert b"never-to-be-said" not in story.log
 
 
 def test_links_lead_to_a_volume(box: Box, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.assemble import remote_source
-from tests.unit.guest.remote_world import Box, Story, alive, wait_for
+from tests.living import alive
+from tests.unit.guest.remote_world import Box, Story, wait_for
 
 COUNTS = "n = globals().get('n', 0) + 1\nSUBMIT(n=n)"
 WAITS = "import time\nprint('begun')\ntime.sleep(600)"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.guest.remote_world import Box, Story, alive, wait_for
+from tests.living import alive
+from tests.unit.guest.remote_world import Box, Story, wait_for
 
 SHARES = 'cat note; echo "$TASK_WORD" > note; test $TASK_WORD = bye || echo {} > $FLEETCTL_RESULT'
 GOES_ON = "echo begun; while :; do sleep 0.05; done"

@@ -10,16 +10,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.providers.programs import ask
+from tests.living import alive
 
 # A program that starts another one, tells both numbers, and waits for longer than any test.
 PAIR = "sleep 600 & echo $$ $! > pids; wait"
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def told(directory: Path) -> list[int]:
@@ -30,9 +24,9 @@ async def told(directory: Path) -> list[int]:
 
 def all_gone(pids: list[int]) -> bool:
     until_s = time.monotonic() + 10
-    while any(map(lives, pids)) and time.monotonic() < until_s:
+    while any(map(alive, pids)) and time.monotonic() < until_s:
         time.sleep(0.01)
-    return not any(map(lives, pids))
+    return not any(map(alive, pids))
 
 
 def test_a_program_answers_with_its_code_and_both_outputs() -> None:
