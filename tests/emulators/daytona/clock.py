@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import lru_cache
 
 
 class Clock:
@@ -25,8 +26,7 @@ class Clock:
         return self._at_s + (time.monotonic() - self._real_at_s) * self._scale
 
     def iso(self, at_s: float | None = None) -> str:
-        moment = datetime.fromtimestamp(self.now_s() if at_s is None else at_s, timezone.utc)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return _iso(self.now_s() if at_s is None else at_s)
 
     def call_at(self, at_s: float, call: Callable[[], None]) -> None:
         """Nothing is cancelled: what no longer applies when it is due has to see that itself."""
@@ -65,3 +65,10 @@ class Clock:
             in_s = max(0.0, self._due[0][0] - self.now_s()) / self._scale
             # A loop's timers may fire a hair early; one that did would find nothing due.
             self._alarm = asyncio.get_running_loop().call_later(in_s + 0.0005, self._run_due)
+
+
+@lru_cache(maxsize=4096)
+def _iso(at_s: float) -> str:
+    """Each moment of a sandbox is told again with every answer about it."""
+    moment = datetime.fromtimestamp(at_s, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -71,7 +71,7 @@ def new_sandbox(world: World, wanted: dict[str, Any]) -> Sandbox:
 
 
 def register(world: World, sandbox: Sandbox) -> None:
-    sandbox.directory = world.directory / "sandboxes" / sandbox.id
+    sandbox.directory = world.box_directory / sandbox.id
     world.sandboxes[sandbox.id] = world.here[sandbox.id] = sandbox
     world.names[sandbox.name] = sandbox.id
 

@@ -11,6 +11,8 @@ from types import TracebackType
 
 from aiohttp import web
 
+from tests.emulators.boxes.nursery import nursery_here
+
 from . import admin, lifecycle, middleware, objects, routes, snapshots, timers, warm_pools
 from .events import Events
 from .listing import Index
@@ -50,8 +52,9 @@ class Server:
 
     async def start(self) -> None:
         world = self.world
-        for name in ("sandboxes", "volumes", "images", "contexts", "venvs"):
+        for name in ("volumes", "images", "contexts", "venvs"):
             (self._directory / name).mkdir(parents=True, exist_ok=True)
+        world.box_directory = (await nursery_here()).scratch
         snapshots.furnish(world)
         world.index = Index(world)
         world.listeners = [

@@ -269,10 +269,11 @@ class Requests:
 
 
 class World:
-    """Everything there is. `directory` holds disks, volumes, images and uploaded contexts."""
+    """Everything there is. `directory` holds volumes, images and uploaded contexts."""
 
     def __init__(self, directory: Path, settings: Settings | None = None) -> None:
         self.directory = directory
+        self.box_directory = directory / "boxes"  # the server moves it into memory
         self.settings = settings or Settings()
         self.clock = Clock()
         self.url = ""  # of the server, without a path; known once it listens
