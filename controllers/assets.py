@@ -55,6 +55,10 @@ def reconcile_asset(wish: AssetWish) -> Plan:
 def _delete(wish: AssetWish) -> Plan:
     drop = Drop(wish.uid, "deleted")
     keeps_data = wish.kind == "Volume" and not wish.delete_data
+    if wish.kind == "Provider" and wish.users:
+        # Without it nobody could look at what runs there, nor end it.
+        waiting = (f"still holds something of {', '.join(wish.users)}",)
+        return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
     if wish.kind in SAID_KINDS or keeps_data or wish.removed:
         return Plan((drop,), Phase.DELETING, "Deleted")
     if wish.heir and not wish.removing:

@@ -95,7 +95,7 @@ def judge(
 ) -> tuple[Judgement, ...]:
     """Every candidate, best first; those that can never fit come last, in their order.
 
-    offers: by provider, of those that are built in. vacancies: None or not in it = as much as
+    offers: by provider, of those that there are. vacancies: None or not in it = as much as
     wanted. At most one has won; none when there is no room anywhere.
     """
     room = vacancies or {}
@@ -146,7 +146,7 @@ def per_hour(usd_per_s: float | None) -> str:
 def _unfit(candidate: Candidate, offer: Offer | None) -> str:
     """Why the candidate can never run it; empty when it can. First match wins."""
     if offer is None:
-        return f"no provider `{candidate.provider}` is built in"
+        return f"there is no provider `{candidate.provider}`"
     if offer.lacks:
         return offer.lacks
     most = candidate.max_usd_per_s

@@ -176,8 +176,8 @@ def _advance(wish: Wish, history: History, now_s: float) -> Plan | None:
     controller, policy = wish.controller, wish.controller.policy
     places = [it.provider for it in policy.placement.candidates if it.provider in wish.providers]
     if not places:
-        wanted = ", ".join(it.provider for it in policy.placement.candidates)
-        text = f"no provider of this placement is built in: {wanted}"
+        wanted = " or ".join(f"`{it.provider}`" for it in policy.placement.candidates)
+        text = f"there is no provider {wanted}; hint: `kind: Provider` with that name declares one"
         return Plan((), Phase.PENDING, "NoProvider", text)
     parallelism = policy.parallelism
     if parallelism is None:

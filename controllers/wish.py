@@ -61,7 +61,7 @@ class Wish:
     generation: int
     deleted: bool
     controller: Controller
-    providers: Mapping[str, int]  # name -> default parallelism, of those that are built in
+    providers: Mapping[str, int]  # name -> default parallelism, of those where something may start
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
     # template hash -> provider -> what it is to that template; not in it = nothing is known.

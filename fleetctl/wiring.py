@@ -2,19 +2,21 @@
 it is needed.
 
 Adding a provider: its package under providers/, one line in PROVIDERS, and an extra in
-pyproject.toml.
+pyproject.toml. Of each there may be several accounts, each a backend with a client of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from fleetctl.clock import Clock
 from fleetctl.errors import Refused
+from fleetctl.providers.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.base import Backend, Notify
 from fleetctl.providers.entering import Entering
 from fleetctl.providers.findings import Check, Finding
@@ -25,29 +27,31 @@ from fleetctl.stores.base import Store
 
 Make = Callable[..., Backend]
 
-# name -> module:factory, called with (home, store_id=, notify=)
+# name -> module:factory, called with (home, store_id=, notify=), and account= of a declared one
 PROVIDERS = {
     "local": "fleetctl.providers.local.provider:LocalProvider",
     "modal": "fleetctl.providers.modal.provider:ModalProvider",
     "daytona": "fleetctl.providers.daytona.provider:DaytonaProvider",
 }
 
-# name -> module:class, VolumeFiles built with (home); what `cp`, `ls` and `rm` reach without a
-# controller
+# name -> module:class, VolumeFiles built with (home, account); what `cp`, `ls` and `rm` reach
+# without a controller
 VOLUME_FILES = {
     "local": "fleetctl.providers.local.files:LocalFiles",
     "modal": "fleetctl.providers.modal.files:ModalFiles",
     "daytona": "fleetctl.providers.daytona.files:DaytonaFiles",
 }
 
-# name -> module:class, Strays built with (home); what `orphans` reaches without a controller
+# name -> module:class, Strays built with (home, account); what `orphans` reaches without a
+# controller
 STRAYS = {
     "local": "fleetctl.providers.local.strays:LocalStrays",
     "modal": "fleetctl.providers.modal.strays:ModalStrays",
     "daytona": "fleetctl.providers.daytona.strays:DaytonaStrays",
 }
 
-# name -> module:class, Entering built with (home); how `exec`, `cp` and `port-forward` get in
+# name -> module:class, Entering built with (home, account); how `exec`, `cp` and `port-forward`
+# get in
 ENTERING = {
     "local": "fleetctl.providers.local.entering:LocalEntering",
     "modal": "fleetctl.providers.modal.entering:ModalEntering",
@@ -76,53 +80,83 @@ def open_store(home: Path, clock: Clock) -> Store:
     return open_sqlite(home, clock)
 
 
+class Accounts:
+    """The providers of one process: those that are built in, and one for each further account.
+
+    environ: where their credentials are looked up; the environment of this process, unless somebody
+    else's shell is asked too.
+    """
+
+    def __init__(
+        self, home: Path, *, store_id: str, notify: Notify, environ: Lookup = os.environ.get
+    ) -> None:
+        self._home, self._store_id, self._notify = home, store_id, notify
+        self._environ = environ
+        self._now = {name: built_in(name) for name in PROVIDERS}
+        self.backends = {name: self._made(name) for name in PROVIDERS}
+
+    def open(self, name: str, spec: Mapping[str, object]) -> Backend:
+        """The backend of a Provider object, whose account is from now on what the spec says. Talks
+        to nobody.
+        """
+        self._now[name] = account_of(name, spec, self._environ)
+        if name not in self.backends:
+            self.backends[name] = self._made(name)
+        return self.backends[name]
+
+    def restore(self, name: str) -> None:
+        """Of a provider that is built in nothing is said any more."""
+        self._now[name] = built_in(name)
+
+    async def close(self) -> None:
+        for backend in self.backends.values():
+            await backend.close()
+
+    def _made(self, name: str) -> Backend:
+        account = self._now[name]
+        module, _, factory = PROVIDERS[account.sort].partition(":")
+        make = cast(Make, getattr(import_module(module), factory))
+        if account.sort == "local":
+            return make(self._home, store_id=self._store_id, notify=self._notify)
+        return make(
+            self._home,
+            store_id=self._store_id,
+            notify=self._notify,
+            account=lambda: self._now[name],
+        )
+
+
 def build_providers(home: Path, *, store_id: str, notify: Notify) -> dict[str, Backend]:
     """Every provider that is built in, by name."""
-    providers: dict[str, Backend] = {}
-    for name, where in PROVIDERS.items():
-        module, _, factory = where.partition(":")
-        make = cast(Make, getattr(import_module(module), factory))
-        providers[name] = make(home, store_id=store_id, notify=notify)
-    return providers
+    return Accounts(home, store_id=store_id, notify=notify).backends
 
 
-def volume_files(provider: str, home: Path) -> VolumeFiles:
-    """The files of a provider's volumes. Raises Refused where there are none to be reached."""
-    if provider not in VOLUME_FILES:
-        raise Refused(
-            f"the files of volumes on provider `{provider}` cannot be reached",
-            hint="run a task that mounts the volume",
-        )
-    module, _, name = VOLUME_FILES[provider].partition(":")
-    return cast(VolumeFiles, getattr(import_module(module), name)(home))
+def volume_files(account: Account, home: Path) -> VolumeFiles:
+    """The files of a provider's volumes."""
+    module, _, name = VOLUME_FILES[account.sort].partition(":")
+    return cast(VolumeFiles, getattr(import_module(module), name)(home, account))
 
 
-def strays_of(provider: str, home: Path) -> Strays:
+def strays_of(account: Account, home: Path) -> Strays:
     """What a provider knows of sandboxes that nobody may remember."""
-    module, _, name = STRAYS[provider].partition(":")
-    return cast(Strays, getattr(import_module(module), name)(home))
+    module, _, name = STRAYS[account.sort].partition(":")
+    return cast(Strays, getattr(import_module(module), name)(home, account))
 
 
-def entering(provider: str, home: Path) -> Entering:
-    """The way into sandboxes of a provider. Raises Refused where there is none."""
-    if provider not in ENTERING:
-        known = ", ".join(f"`{name}`" for name in sorted(ENTERING))
-        raise Refused(
-            f"sandboxes on provider `{provider}` cannot be entered",
-            hint=f"those on {known} can",
-        )
-    module, _, name = ENTERING[provider].partition(":")
-    return cast(Entering, getattr(import_module(module), name)(home))
+def entering(account: Account, home: Path) -> Entering:
+    """The way into sandboxes of a provider."""
+    module, _, name = ENTERING[account.sort].partition(":")
+    return cast(Entering, getattr(import_module(module), name)(home, account))
 
 
-async def check_providers(home: Path) -> list[Finding]:
-    """What every provider says of this machine and its account; all are asked at once."""
+async def check_providers(home: Path, accounts: Sequence[Account]) -> list[Finding]:
+    """What each provider says of this machine and its account; all are asked at once."""
     checks: list[Check] = []
-    for where in CHECKS.values():
-        module, _, name = where.partition(":")
+    for account in accounts:
+        module, _, name = CHECKS[account.sort].partition(":")
         checks.append(cast(Check, getattr(import_module(module), name)))
-    found = await asyncio.gather(*(check(home) for check in checks))
-    return [finding for findings in found for finding in findings]
+    asked = (check(home, account) for check, account in zip(checks, accounts, strict=True))
+    return [finding for findings in await asyncio.gather(*asked) for finding in findings]
 
 
 async def open_session(provider: str, home: Path, order: SessionOrder) -> Session:

@@ -1,16 +1,23 @@
-"""Provider: what a person sets for one of the built-in providers: its limits and prices."""
+"""Provider: one account at a provider, with what a person sets for it: limits, breaker, prices."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specs.placement import UsdPerHour
-from specs.scalars import Count, NonEmptyText, PositiveCount, Spec
+from specs.scalars import Count, CredentialVariable, NonEmptyText, PositiveCount, Spec
 
-# The name of a Provider object is one of these; a test holds them to fleetctl/wiring.py.
-BUILT_IN = ("daytona", "local", "modal")
+ProviderType = Literal["daytona", "local", "modal"]
+
+# What each sort of account is told by; each line is one complete way.
+ACCOUNT_FIELDS = {
+    "modal": (("profile",), ("tokenIdEnv", "tokenSecretEnv")),
+    "daytona": (("apiKeyEnv",),),
+    "local": (),
+}
+ACCOUNT_EXTRAS = {"modal": (), "daytona": ("apiUrl", "target"), "local": ()}
 
 
 class ProviderLimits(Spec):
@@ -43,9 +50,49 @@ class Prices(Spec):
     )
 
 
-class ProviderSpec(Spec):
-    """Limits and prices of the provider that the object is named after."""
+class ProviderAccount(Spec):
+    """Whose account: where its credentials are. They themselves are never part of it."""
 
+    profile: NonEmptyText | None = Field(
+        default=None, description="Modal: a profile of `~/.modal.toml`; default: the active one."
+    )
+    token_id_env: CredentialVariable | None = Field(
+        default=None, description="Modal: the variable that holds the token's id."
+    )
+    token_secret_env: CredentialVariable | None = Field(
+        default=None, description="Modal: the variable that holds the token's secret."
+    )
+    api_key_env: CredentialVariable | None = Field(
+        default=None, description="Daytona: the variable that holds the key."
+    )
+    api_url: NonEmptyText | None = Field(
+        default=None, description="Daytona: the server; default `DAYTONA_API_URL`, else Daytona's."
+    )
+    target: NonEmptyText | None = Field(
+        default=None, description="Daytona: the region; default: the organization's."
+    )
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The fields that are given, as a manifest has them."""
+        return tuple(self.model_dump(by_alias=True, exclude_none=True))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the environment variables that hold its credentials."""
+        found = (self.token_id_env, self.token_secret_env, self.api_key_env)
+        return tuple(name for name in found if name is not None)
+
+
+class ProviderSpec(Spec):
+    """One account at a provider. Of each type there is one without an object, named as the type."""
+
+    type: ProviderType | None = Field(
+        default=None, description="What provides it; default: the type that the object is named as."
+    )
+    account: ProviderAccount | None = Field(
+        default=None, description="Whose account; default: the one that the type's own tools use."
+    )
     limits: ProviderLimits = Field(
         default_factory=ProviderLimits, description="How much may run there; default: its own."
     )
@@ -55,3 +102,18 @@ class ProviderSpec(Spec):
     prices: Prices | None = Field(
         default=None, description="What you want charged; default: what the provider says."
     )
+
+    @model_validator(mode="after")
+    def _account_fits_its_type(self) -> ProviderSpec:
+        if self.account is None:
+            return self
+        if self.type is None:
+            raise ValueError("an `account` needs a `type` beside it")
+        said, ways = set(self.account.said), ACCOUNT_FIELDS[self.type]
+        if not ways:
+            raise ValueError(f"type `{self.type}` has no accounts")
+        own = said - set(ACCOUNT_EXTRAS[self.type])
+        if not any(own == set(way) for way in ways):
+            needs = ", or ".join(" and ".join(f"`{name}`" for name in way) for way in ways)
+            raise ValueError(f"an account of type `{self.type}` needs {needs}, and no other")
+        return self

@@ -35,6 +35,8 @@ PATH_LENGTH_MAX = 4096  # PATH_MAX on Linux
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Keys and tokens have small letters in them: one that stands where its name should is found out.
+_CREDENTIAL_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 # Mounting over these would take the sandbox's own machinery away.
 _RESERVED_PATHS = ("/", "/proc", "/sys", "/dev")
 
@@ -71,6 +73,15 @@ def _env_name(value: str) -> str:
         raise ValueError(
             "an environment variable's name must be letters, digits and `_`, "
             "and not begin with a digit"
+        )
+    return value
+
+
+def _credential_variable(value: str) -> str:
+    if not _CREDENTIAL_VARIABLE.fullmatch(value):
+        raise ValueError(
+            "it must be the name of an environment variable in capital letters, never the "
+            "credential itself"
         )
     return value
 
@@ -123,6 +134,11 @@ EnvName = Annotated[
     str,
     AfterValidator(_env_name),
     WithJsonSchema({"type": "string", "pattern": f"^{_ENV_NAME.pattern}$"}),
+]
+CredentialVariable = Annotated[
+    str,
+    AfterValidator(_credential_variable),
+    WithJsonSchema({"type": "string", "pattern": f"^{_CREDENTIAL_VARIABLE.pattern}$"}),
 ]
 SandboxPath = Annotated[
     str,

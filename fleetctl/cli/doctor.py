@@ -66,9 +66,17 @@ async def examine(place: Path) -> tuple[list[Finding], set[str]]:
 
 
 async def _providers(place: Path) -> list[Finding]:
+    from fleetctl.cli.accounts import accounts
+    from fleetctl.providers.account import built_in
     from fleetctl.wiring import check_providers
+    from specs.builtin import BUILT_IN
 
-    return await check_providers(place)
+    try:
+        with open_reading(place) as reading:
+            known = list(accounts(reading).values())
+    except StoreError:
+        known = [built_in(name) for name in BUILT_IN]  # what is wrong with it, `_state` has said
+    return await check_providers(place, known)
 
 
 def _show(one: Finding, screen: Screen, *, needed: bool) -> None:
@@ -126,6 +134,10 @@ def _needs(seen: View) -> Iterator[str]:
     if over or seen.kind.name == "Secret":
         return
     spec = seen.spec()
+    if seen.kind.name == "Provider":
+        if spec.get("account"):
+            yield seen.resource.name
+        return
     if not seen.kind.runs:
         yield str(spec.get("provider") or "local")
         return

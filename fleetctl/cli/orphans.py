@@ -14,7 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.flags import Parser, add_output, duration_s, one_of
+from fleetctl.cli.accounts import account_named, accounts
+from fleetctl.cli.flags import Parser, add_output, duration_s
+from fleetctl.cli.reading import open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import age, safe, timestamp
 from fleetctl.clock import SystemClock
@@ -22,9 +24,9 @@ from fleetctl.errors import FleetctlError, NotFound, Refused, Unavailable, Usage
 from fleetctl.home import home
 
 if TYPE_CHECKING:
+    from fleetctl.providers.account import Account
     from fleetctl.providers.strays import Stray
 
-PROVIDERS = ("local", "modal", "daytona")
 HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
 FAILED, REFUSED = 1, 3
 
@@ -72,9 +74,8 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "--provider",
-        type=one_of(*PROVIDERS),
-        metavar="|".join(PROVIDERS),
-        help="ask this one only",
+        metavar="NAME",
+        help="ask this one only: local, modal, daytona or a Provider object",
     )
     add_output(made, "table", "wide", "name", "json")
     return made
@@ -94,7 +95,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 async def _run(args: Namespace, screen: Screen, place: Path) -> int:
-    asked = [args.provider] if args.provider else list(PROVIDERS)
+    asked = [account_named(args.provider, place)] if args.provider else _all(place)
     strays, complete = await _strays(asked, place, screen, named=args.provider is not None)
     found = _wanted(_orphans(strays, place), args)
     if args.delete:
@@ -108,27 +109,32 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
 
 
 async def _strays(
-    providers: Sequence[str], place: Path, screen: Screen, *, named: bool
+    asked: Sequence[Account], place: Path, screen: Screen, *, named: bool
 ) -> tuple[list[Stray], bool]:
     """All that they tell, and whether all could be asked. One without credentials holds nothing."""
     from fleetctl.wiring import strays_of
 
     found: list[Stray] = []
     complete = True
-    for provider in providers:
-        strays = strays_of(provider, place)
+    for account in asked:
+        strays = strays_of(account, place)
         try:
             found += await strays.found()
         except Refused as error:
             if named:
                 raise
-            screen.talk(f"{provider}: not asked: {safe(str(error))}")
+            screen.talk(f"{account.name}: not asked: {safe(str(error))}")
         except Unavailable as error:
             screen.error(str(error), hint=error.hint)
             complete = False
         finally:
             await strays.close()
     return found, complete
+
+
+def _all(place: Path) -> list[Account]:
+    with open_reading(place) as reading:
+        return list(accounts(reading).values())
 
 
 def _orphans(strays: Sequence[Stray], place: Path) -> list[Orphan]:
@@ -174,7 +180,7 @@ async def _delete(found: Sequence[Orphan], args: Namespace, screen: Screen, plac
 
     failed = False
     for provider in dict.fromkeys(one.stray.provider for one in found):
-        strays = strays_of(provider, place)
+        strays = strays_of(account_named(provider, place), place)
         try:
             for one in (one for one in found if one.stray.provider == provider):
                 failed |= not await _ended(one, strays.remove, screen)

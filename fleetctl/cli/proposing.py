@@ -5,6 +5,7 @@ The same decision that the controller makes, over the same rows, read without it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.clock import SystemClock
 from fleetctl.engine.applying import Change, propose, revisions_of
-from fleetctl.engine.orders import namespace_of, order_of, parallelism_of
+from fleetctl.engine.market import KIND as PROVIDER
+from fleetctl.engine.orders import declared_in, namespace_of, order_of, parallelism_of
 from fleetctl.errors import Refused
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
 from fleetctl.providers.base import Backend
 from fleetctl.stores.base import Stored
-from fleetctl.wiring import build_providers
+from fleetctl.wiring import Accounts
+from specs.kinds import dump_spec
 
 if TYPE_CHECKING:
     from fleetctl.planning.report import Report
@@ -38,7 +41,13 @@ def proposed(
 ) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
     manifests = load(documents, namespace_of(order))
-    providers = build_providers(place, store_id=stored.store_id, notify=_nobody)
+    accounts = Accounts(place, store_id=stored.store_id, notify=_nobody)
+    for resource in stored.resources.list():
+        if resource.kind == PROVIDER and resource.deleted_at_s is None:
+            accounts.open(resource.name, json.loads(resource.spec))
+    for name, spec in declared_in(manifests).items():
+        accounts.open(name, json.loads(dump_spec(spec)))
+    providers = accounts.backends
     whole = replace(
         order_of(order),
         parallelism=parallelism_of(providers),

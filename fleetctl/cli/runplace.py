@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.cli.accounts import account_named
 from fleetctl.cli.kinds import Target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.text import and_more, safe
@@ -51,9 +52,8 @@ def beside(wanted: Target, index: int | None, home: Path) -> Beside:
     place = Place(
         run.name, run.sandbox, run.handle, _env(template, task), str(source.get("mountPath") or "")
     )
-    return Beside(
-        entering(run.provider, home), place, f"{seen.kind.unit} {run.index} of {safe(seen.key)}"
-    )
+    way_in = entering(account_named(run.provider, home), home)
+    return Beside(way_in, place, f"{seen.kind.unit} {run.index} of {safe(seen.key)}")
 
 
 def _task(seen: View, index: int | None, reading: Reading) -> Task:

@@ -61,14 +61,24 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
     from fleetctl.engine.api import Api
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.secrets import SecretValues
-    from fleetctl.wiring import build_providers
+    from fleetctl.wiring import Accounts
 
     secrets = SecretValues(store, os.environ)
     engines: list[Engine] = []
-    providers = build_providers(
-        home, store_id=store.store_id, notify=lambda run: engines[0].notify(run)
+    accounts = Accounts(
+        home,
+        store_id=store.store_id,
+        notify=lambda run: engines[0].notify(run),
+        environ=secrets.value,
     )
-    engine = Engine(store=store, providers=providers, clock=SystemClock(), secrets=secrets.resolve)
+    engine = Engine(
+        store=store,
+        providers=accounts.backends,
+        clock=SystemClock(),
+        secrets=secrets.resolve,
+        accounts=accounts,
+    )
+    providers = engine.providers
     engines.append(engine)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,8 +96,7 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
         watch.cancel()
         server.close()
         _remove(home)
-        for provider in providers.values():
-            await provider.close()
+        await accounts.close()
 
 
 def _forecast(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.cli.accounts import account_named
 from fleetctl.cli.kinds import Target
 from fleetctl.cli.reading import must_find, open_reading
 from fleetctl.errors import UsageError
@@ -57,4 +58,4 @@ def files_of(place: VolumePlace, home: Path) -> VolumeFiles:
         provider = must_find(place.target, reading).spec().get("provider") or DEFAULT_PROVIDER
     from fleetctl.wiring import volume_files
 
-    return volume_files(str(provider), home)
+    return volume_files(account_named(str(provider), home), home)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fleetctl.cli.columns import NONE, Column
 from fleetctl.cli.text import byte_size
 from fleetctl.cli.view import READY, View
-from fleetctl.errors import Refused
+from fleetctl.errors import NotFound
 from fleetctl.home import home
 from specs.namespaces import asset_name
 
@@ -38,12 +38,14 @@ def asked(seen: View) -> str:
         return NONE
     import asyncio
 
+    from fleetctl.cli.accounts import account_named
     from fleetctl.wiring import volume_files
 
     try:
-        files = volume_files(str(seen.spec().get("provider") or "local"), home())
-    except Refused:
-        return NONE  # a provider whose volumes show no files
+        account = account_named(str(seen.spec().get("provider") or "local"), home())
+    except NotFound:
+        return NONE  # nobody declares that provider any more
+    files = volume_files(account, home())
     return _shown(asyncio.run(files.size(_at_provider(seen))))
 
 

@@ -24,7 +24,15 @@ from fleetctl.engine.consent import NeedsConsent
 from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.loop import Engine
-from fleetctl.engine.orders import approved_in, expect, namespace_of, order_of, parallelism_of
+from fleetctl.engine.orders import (
+    approved_in,
+    declared_in,
+    expect,
+    namespace_of,
+    order_of,
+    parallelism_of,
+    with_declared,
+)
 from fleetctl.engine.retrying import Choice, retry
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.setting import manifest_with
@@ -33,6 +41,9 @@ from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.version import VERSION
 from specs.kinds import KINDS, find_kind
 from specs.namespaces import DEFAULT_NAMESPACE, object_key, split_key
+from specs.provider import ProviderSpec
+from specs.scalars import Spec
+from specs.secret import SecretSpec
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -135,12 +146,7 @@ class Api:
         environment = request.get("env")
         manifests = await asyncio.to_thread(load, documents, namespace_of(request))
         self._check_providers(manifests)
-        wanted = tuple(
-            name
-            for manifest in manifests
-            if manifest.kind == "Secret"
-            for name in getattr(manifest.spec, "from_env", ())
-        )
+        wanted = tuple(name for manifest in manifests for name in _variables(manifest.spec))
         if wanted and "env" not in request and not request.get("dryRun"):
             # The shell of the one who applies knows best, also where we have an older value.
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
@@ -160,11 +166,12 @@ class Api:
         """
         engine = self._engine
         revisions = await asyncio.to_thread(applying.revisions_of, manifests)
+        providers = with_declared(engine.providers, declared_in(manifests))
         order = replace(
-            order_of(request), parallelism=parallelism_of(engine.providers), revisions=revisions
+            order_of(request), parallelism=parallelism_of(providers), revisions=revisions
         )
         forecaster = self._forecaster
-        if forecaster is None or not may_cost(manifests, engine.providers, engine.market.said):
+        if forecaster is None or not may_cost(manifests, providers, engine.market.said):
             return order, {}
         return order, await asyncio.to_thread(forecaster, manifests, order)
 
@@ -269,22 +276,32 @@ class Api:
         return {"ok": True, "pid": os.getpid(), "live": self._engine.live_runs()}
 
     def _check_providers(self, manifests: list[Manifest]) -> None:
-        """A placement that no built-in provider can serve would wait for ever: say so now."""
-        known = self._engine.providers
+        """A placement whose providers nobody has declared would wait for ever: say so now."""
+        known = with_declared(self._engine.providers, declared_in(manifests))
         for manifest in manifests:
             placement = getattr(manifest.spec, "placement", None)
             names = [it.provider for it in placement.candidates] if placement else []
             if names and not any(name in known for name in names):
-                wrong = ", ".join(f"`{name}`" for name in names)
+                wrong = " or ".join(f"`{name}`" for name in names)
                 raise UsageError(
                     f"{manifest.path}:{manifest.line}: {manifest.key}: "
-                    f"no provider of its placement is built in: {wrong}",
-                    hint=f"providers here: {', '.join(sorted(known))}",
+                    f"there is no provider {wrong}",
+                    hint=f"there is {', '.join(f'`{name}`' for name in sorted(known))}; "
+                    "`kind: Provider` with a `type` declares another account",
                 )
 
 
 # Kinds that starts may wait for, and the reason that they wait with.
 _AWAITED = {"Secret": REASON_MISSING, "Function": FUNCTION_MISSING}
+
+
+def _variables(spec: Spec) -> tuple[str, ...]:
+    """Of the shell of who applies, that a Secret or an account has its values from."""
+    if isinstance(spec, SecretSpec):
+        return spec.from_env
+    if isinstance(spec, ProviderSpec) and spec.account is not None:
+        return spec.account.variables
+    return ()
 
 
 def _document(item: object) -> Document:

@@ -29,6 +29,7 @@ from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.kinds import KINDS, dump_spec
 from specs.namespaces import DEFAULT_NAMESPACE
+from specs.provider import ProviderSpec
 from specs.scalars import Spec
 from specs.volume import VolumeSpec
 
@@ -148,6 +149,16 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
         )
 
 
+def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
+    """What runs at one sort of provider cannot be looked after by another."""
+    before = json.loads(known.spec).get("type")
+    if before != spec.type and {before, spec.type} != {None, known.name}:
+        raise Conflict(
+            f"{known.key} is of type `{before}`, which never changes",
+            hint=f"give the `{spec.type}` another name, or delete {known.key} first",
+        )
+
+
 def _said(change: Change) -> str:
     return f"{change.key} {change.outcome}"
 
@@ -157,6 +168,8 @@ def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) ->
     wish = _wish(manifest, order, known, now_s)
     if known is None:
         return Change(CREATED, None, wish, impact=_fresh_impact(stored, manifest, wish, order))
+    if isinstance(manifest.spec, ProviderSpec):
+        _refuse_another_type(known, manifest.spec)
     same_spec = same(json.loads(known.spec), json.loads(wish.spec))
     same_words = known.labels == wish.labels and known.annotations == wish.annotations
     if same_spec and same_words:

@@ -59,7 +59,8 @@ def _calls(
     if action.provider not in providers:
         known = ", ".join(f"`{name}`" for name in sorted(providers))
         raise Refused(
-            f"provider `{action.provider}` is not built in", hint=f"there is {known or 'none'}"
+            f"there is no provider `{action.provider}`",
+            hint=f"there is {known or 'none'}; `kind: Provider` declares another account",
         )
     backend = providers[action.provider]
     called = asset_name(action.name, namespace)

@@ -17,6 +17,7 @@ from controllers import budget
 from controllers.budget import Account, Cap, OnExceeded, Purse, Tariff
 from controllers.model import LIVE_STATES, Run, RunState
 from controllers.wish import deadline_at_s
+from fleetctl.providers.base import Contract
 from fleetctl.stores.base import Entry
 from specs.budget import BudgetSpec
 from specs.common import Execution
@@ -93,14 +94,14 @@ class Budgets:
 
     def ended(self, track: Track, run: Run, call: Call | None) -> Run:
         """The ended run with its charge, which is written with it."""
-        contract = self._engine.providers[run.provider].contract
+        contract = self._contract(run.provider)
         known = call.held_from_s if call is not None else None
         if run.sandbox != run.name:
             # In another's sandbox it costs from its own beginning; the time before is the other's.
             begun_s = run.ended_at_s if run.started_at_s is None else run.started_at_s
             known, quantum_s = max(begun_s or 0.0, run.created_at_s), 0.0
         else:
-            quantum_s = contract.billing_quantum_s
+            quantum_s = contract.billing_quantum_s if contract is not None else 0.0
             if call is not None and call.nothing_made and run.started_at_s is None:
                 known, quantum_s = run.ended_at_s, 0.0
         usd = budget.charge_usd(run, held_from_s=known, quantum_s=quantum_s)
@@ -249,14 +250,21 @@ class Budgets:
         self, track: Track, provider: str, index: int, now_s: float, since_s: float
     ) -> float:
         assert track.controller is not None
-        policy, contract = track.controller.policy, self._engine.providers[provider].contract
+        policy, contract = track.controller.policy, self._contract(provider)
         ends_at_s = deadline_at_s(policy, track.prior, track.resource.generation, now_s)
         return budget.lasts_s(
             timeout_s=track.controller.template(index).timeout_seconds,
             left_s=None if ends_at_s is None else ends_at_s - since_s,
-            lifetime_s=contract.max_lifetime_s,
-            after_s=policy.grace_s + contract.billing_quantum_s,
+            lifetime_s=contract.max_lifetime_s if contract is not None else None,
+            after_s=policy.grace_s + (contract.billing_quantum_s if contract is not None else 0.0),
         )
+
+    def _contract(self, provider: str) -> Contract | None:
+        """None of a provider that this version cannot make anything of; its runs cost all the
+        same.
+        """
+        backend = self._engine.providers.get(provider)
+        return backend.contract if backend is not None else None
 
     # -- the status of a Budget --------------------------------------------------------------------
 

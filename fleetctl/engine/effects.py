@@ -65,6 +65,10 @@ class Effects:
             for name, provider in engine.providers.items()
         }
 
+    def add_gate(self, provider: str) -> None:
+        """Of an account that was declared after the start."""
+        self.gates[provider] = Gate(self._engine.providers[provider].contract, self._engine.clock)
+
     def limit_creates(self, said: Mapping[str, ProviderSpec]) -> None:
         """createsPerMinute of each provider, by its Provider object."""
         for name, gate in self.gates.items():

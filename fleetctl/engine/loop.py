@@ -28,6 +28,7 @@ from fleetctl.engine.facts import AssetReplied, Fact
 from fleetctl.engine.guard import NoAnswer
 from fleetctl.engine.market import Market
 from fleetctl.engine.passes import Passes
+from fleetctl.engine.providing import Accounts
 from fleetctl.engine.queue import Queue
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
@@ -55,9 +56,13 @@ class Engine:
         clock: Clock,
         settings: Settings = Settings(),  # noqa: B008 - frozen
         secrets: Secrets | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self.store = store
-        self.providers = providers
+        self.providers = dict(providers)
+        self.built_in = frozenset(providers)  # those that nobody has to declare
+        self.accounts = accounts
+        self._helpers: list[asyncio.Future[None]] = []
         self.clock = clock
         self.settings = settings
         self.random = Random(settings.seed)  # noqa: S311 - jitter
@@ -116,6 +121,18 @@ class Engine:
         for uid, track in self.tracks.items():
             if track.history is not None:
                 self.queue.add(uid)
+
+    def admit(self, name: str, backend: Backend) -> None:
+        """The backend of a declared provider is this from now on. Idempotent."""
+        known = self.providers.get(name)
+        if known is backend:
+            return
+        self.providers[name] = backend
+        self.effects.add_gate(name)
+        if known is None:
+            self.watcher.add(name)
+            if self._helpers:
+                self._help(partial(self.watcher.run, name))
 
     def hurry_object(self, uid: str) -> None:
         """Somebody applied it again: whatever its starts wait for may be there now."""
@@ -177,20 +194,22 @@ class Engine:
     async def run(self) -> None:
         """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
         self.load()
-        watch = [partial(self.watcher.run, name) for name in self.providers]
-        helpers = [
-            asyncio.ensure_future(self._forever(work))
-            for work in (*watch, partial(sweep_forever, self))
-        ]
+        self._help(partial(sweep_forever, self))
+        for name in self.providers:
+            self._help(partial(self.watcher.run, name))
         try:
             while not self._stopping:
                 self.turn()
                 await self._sleep()
         finally:
+            helpers, self._helpers = self._helpers, []
             for task in helpers:
                 task.cancel()
             await self.effects.cancel_all()
             await asyncio.gather(*helpers, return_exceptions=True)
+
+    def _help(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._helpers.append(asyncio.ensure_future(self._forever(work)))
 
     async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:
         """A helper that a bug of ours ends begins again: without it nothing is ever seen."""

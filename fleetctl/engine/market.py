@@ -5,6 +5,7 @@ What a person says in a Provider object comes before what the provider says itse
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -39,23 +40,40 @@ class Market:
         self._engine = engine
         self.said: dict[str, ProviderSpec] = {}  # by provider name
         self.uids: dict[str, str] = {}  # of the objects that say it, by the same
+        # Accounts that were declared and are to go: what is there ends, and nothing new begins.
+        self.closing: frozenset[str] = frozenset()
         self._read: dict[tuple[str, int], ProviderSpec | None] = {}
 
     def refresh(self) -> bool:
         """Take in the Provider objects as they are stored; True when something changed."""
-        living = [
-            track.resource
-            for track in self._engine.tracks.values()
-            if track.resource.kind == KIND and track.resource.deleted_at_s is None
-        ]
+        objects = [it.resource for it in self._engine.tracks.values() if it.resource.kind == KIND]
+        living = [it for it in objects if it.deleted_at_s is None]
+        self._open(objects, living)
         self._read = {(it.uid, it.generation): self._spec(it) for it in living}
-        before = self.said
-        self.said, self.uids = {}, {}
+        before = self.said, self.closing
+        self.said = {}
+        names = {it.name for it in living}
+        going = [it for it in objects if it.deleted_at_s is not None and it.name not in names]
+        own = self._engine.built_in
+        self.closing = frozenset(it.name for it in going if it.name not in own)
+        self.uids = {it.name: it.uid for it in going if it.name in self.closing}
         for resource in living:
             spec = self._read[resource.uid, resource.generation]
             if spec is not None and resource.name in self._engine.providers:
                 self.said[resource.name], self.uids[resource.name] = spec, resource.uid
-        return self.said != before
+        return (self.said, self.closing) != before
+
+    def _open(self, objects: list[Resource], living: list[Resource]) -> None:
+        """A backend for each account, also for one that is to go: something may still run there."""
+        engine = self._engine
+        if engine.accounts is None:
+            return
+        newest = {it.name: it for it in [*objects, *living]}  # a living one has the last word
+        for name, resource in newest.items():
+            if resource.deleted_at_s is not None and name in engine.built_in:
+                engine.accounts.restore(name)
+            else:
+                engine.admit(name, engine.accounts.open(name, json.loads(resource.spec)))
 
     def offers(self, track: Track) -> Offers:
         """What the candidates of an object are to each template that it may start."""
@@ -66,7 +84,7 @@ class Market:
             digest: {
                 name: self._offer(track, name, digest, template, only=len(names) == 1)
                 for name in names
-                if name in self._engine.providers
+                if name in self._engine.providers and name not in self.closing
             }
             for digest, template in _templates(controller)
         }

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from fleetctl.engine.applying import Change, Order
 from fleetctl.engine.notes import ESTIMATE
@@ -17,6 +18,11 @@ from fleetctl.providers.base import Backend
 from fleetctl.stores.base import Stored
 from specs.hashing import canonical_json
 from specs.namespaces import DEFAULT_NAMESPACE
+from specs.provider import ProviderSpec
+from specs.scalars import Spec
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
 
 ROLLOUTS = ("Replace", "FinishRunning")
 
@@ -61,6 +67,24 @@ def pruning_of(limit: str) -> Pruning:
         raise UsageError(f"--max-prune is `{limit}`; it must be a number or a share such as `20%`")
     number = int(match[1])
     return Pruning(share=number / 100) if match[2] else Pruning(most=number)
+
+
+def with_declared(
+    providers: Mapping[str, Backend], specs: Mapping[str, Spec]
+) -> dict[str, Backend]:
+    """Also those that these Provider specs, by name, are about to declare: until then each is what
+    every account of its type is.
+    """
+    fresh = {
+        name: providers[spec.type]
+        for name, spec in specs.items()
+        if isinstance(spec, ProviderSpec) and spec.type is not None and spec.type in providers
+    }
+    return {**fresh, **providers}
+
+
+def declared_in(manifests: Sequence[Manifest]) -> dict[str, Spec]:
+    return {it.name: it.spec for it in manifests if it.kind == "Provider"}
 
 
 def parallelism_of(providers: Mapping[str, Backend]) -> dict[str, int]:

@@ -39,9 +39,8 @@ from fleetctl.engine.caching import contents_of, fixed, lookup, take_over
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.names import run_name
 from fleetctl.engine.notes import ESTIMATE
-from fleetctl.engine.providing import provider_status, say_spills
+from fleetctl.engine.providing import kept_on, provider_status, say_spills, users
 from fleetctl.engine.track import Call, Track, last_values, load, score_of, track_of
-from specs.common import DEFAULT_PROVIDER
 from specs.hashing import canonical_json
 
 if TYPE_CHECKING:
@@ -89,7 +88,9 @@ class Passes:
                 "observedGeneration": resource.generation,
             }
             if resource.kind == PROVIDER and resource.uid in self._engine.tracks:
-                status |= provider_status(self._engine, resource.name)
+                stands = provider_status(self._engine, resource.name)
+                # Of one that is to go, what it waits for says more than how full it is.
+                status = stands | status if resource.deleted_at_s else status | stands
             self._write_status(track, status)
             return
         assert track.history is not None
@@ -179,6 +180,7 @@ class Passes:
             providers={
                 name: provider.contract.default_parallelism
                 for name, provider in engine.providers.items()
+                if name not in engine.market.closing
             },
             prior=replace(track.prior, scratch_freed=True) if track.asset.freed else track.prior,
             waits={
@@ -218,7 +220,12 @@ class Passes:
         )
 
     def _users(self, used: Resource) -> list[str]:
-        """Objects that are not over and name this volume or function."""
+        """Objects that are not over and name this volume or function; of a provider, what it still
+        holds.
+        """
+        if used.kind == PROVIDER:
+            closing = used.name in self._engine.market.closing
+            return sorted(users(self._engine.tracks, used.name)) if closing else []
         return [
             track.resource.key
             for track in self._engine.tracks.values()
@@ -238,7 +245,7 @@ class Passes:
             and track.resource.name == resource.name
             and track.resource.namespace == resource.namespace
             and track.resource.uid != resource.uid
-            and _provider(track.resource) == _provider(resource)
+            and kept_on(track.resource) == kept_on(resource)
         ]
 
     # -- writing -----------------------------------------------------------------------------------
@@ -358,7 +365,8 @@ class Passes:
         """One may wait for its last user, or for a deleted one of its name."""
         for track in self._engine.tracks.values():
             deleted = track.resource.deleted_at_s is not None
-            if track.resource.kind in ASSET_KINDS and (deleted or not track.asset.ready):
+            waits = deleted or (track.resource.kind in ASSET_KINDS and not track.asset.ready)
+            if track.resource.kind in (*ASSET_KINDS, PROVIDER) and waits:
                 self._engine.queue.add(track.resource.uid)
 
     def _write_status(self, track: Track, status: dict[str, object]) -> None:
@@ -419,7 +427,3 @@ def _named(resource: Resource) -> set[tuple[str, str]]:
     template = spec if resource.kind == "Function" else spec.get("template") or {}
     named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
     return named | ({("Function", template["function"])} if "function" in template else set())
-
-
-def _provider(asset: Resource) -> str:
-    return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))

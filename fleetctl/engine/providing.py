@@ -1,20 +1,58 @@
-"""What people see of providers: the status of a Provider object, and that work runs over.
-
-Called by passes.
+"""Provider objects in the engine: whose account each is, who still uses one that is to go, and what
+people see of them. Called by market and passes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
 
+from controllers.model import Resource
 from controllers.placing import HOUR_S, no_room
 from controllers.plan import Plan, Start
 from fleetctl.engine.track import Track
+from fleetctl.providers.base import Backend
+from specs.common import DEFAULT_PROVIDER
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
 
 EVENT = "SpillOver"
+
+
+class Accounts(Protocol):
+    """What makes the backend of a declared provider; wiring.py has it."""
+
+    def open(self, name: str, spec: Mapping[str, object]) -> Backend:
+        """The same one for the same name, with the account that the spec says from now on."""
+        ...
+
+    def restore(self, name: str) -> None:
+        """Nothing is said any more of a provider that is built in."""
+        ...
+
+
+def users(tracks: Mapping[str, Track], name: str) -> Iterator[str]:
+    """Keys of objects that hold something at the provider: runs, sandboxes, or what they stand for
+    themselves.
+    """
+    for track in tracks.values():
+        about, history = track.resource, track.history
+        if about.kind in ("Volume", "Function"):
+            holds = kept_on(about) == name
+        elif history is not None:
+            live = any(run.provider == name for run in history.live.values())
+            holds = live or any(it.provider == name for it in history.sandboxes.held.counts)
+        else:
+            holds = False
+        if holds:
+            yield about.key
+
+
+def kept_on(asset: Resource) -> str:
+    """The provider of a volume or a function."""
+    return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))
 
 
 def say_spills(engine: Engine, track: Track, plan: Plan) -> None:
@@ -29,7 +67,7 @@ def say_spills(engine: Engine, track: Track, plan: Plan) -> None:
 def provider_status(engine: Engine, name: str) -> dict[str, object]:
     """Slots, spend and whether anything new may start, as of the beginning of this turn."""
     if name not in engine.providers:
-        text = f"no provider `{name}` is built in"
+        text = f"this version has no provider of the type of `{name}`"
         return {"phase": "Pending", "reason": "NoProvider", "message": text}
     held, left = engine.admission.held(name), engine.admission.standing(name)
     full = no_room(0.0, left)

@@ -52,7 +52,11 @@ class SecretValues:
 
     def missing(self, names: tuple[str, ...]) -> list[str]:
         """Which of these variables are not known here."""
-        return [name for name in names if self._value(name) is None]
+        return [name for name in names if self.value(name) is None]
+
+    def value(self, variable: str) -> str | None:
+        """Of one variable, as the last apply brought it or as the controller has it."""
+        return self._learnt.get(variable, self._environ.get(variable))
 
     def resolve(self, names: tuple[str, ...], namespace: str = DEFAULT_NAMESPACE) -> Found:
         """What all these Secret objects stand for.
@@ -85,10 +89,7 @@ class SecretValues:
                 reason=REASON_MISSING,
                 hint=f"export {missing[0]}=... and run `fleetctl apply` again from that shell",
             )
-        return {variable: str(self._value(variable)) for variable in spec.from_env}
-
-    def _value(self, variable: str) -> str | None:
-        return self._learnt.get(variable, self._environ.get(variable))
+        return {variable: str(self.value(variable)) for variable in spec.from_env}
 
 
 def _read(name: str, path: str) -> str:

@@ -26,7 +26,7 @@ async def sweep_forever(engine: Engine) -> None:
     """Each round looks at every provider; a provider that fails is looked at in the next round."""
     while True:
         await asyncio.sleep(engine.settings.sweep_s)
-        for name in engine.providers:
+        for name in list(engine.providers):
             try:
                 await engine.guarded(sweep(engine, name), what="sweep", key=name)
             except (Refused, Unavailable) as error:

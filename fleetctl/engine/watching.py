@@ -30,6 +30,10 @@ class Watcher:
         self._later: dict[str, float] = {}
         self._wakes = {name: asyncio.Event() for name in engine.providers}
 
+    def add(self, provider: str) -> None:
+        """One that was declared after the start."""
+        self._pushed[provider], self._wakes[provider] = set(), asyncio.Event()
+
     def look(self, run: str) -> None:
         """Observe `run` soon. Unknown names are ignored: a push is only ever a hint.
 
@@ -45,7 +49,7 @@ class Watcher:
         """Observe `run` again at at_s: what was seen before may be stale."""
         self._later[run] = at_s
         provider = self._provider_of(run)
-        if provider is not None:
+        if provider in self._wakes:
             self._wakes[provider].set()
 
     async def run(self, provider: str) -> None:

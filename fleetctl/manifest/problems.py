@@ -95,6 +95,8 @@ def value_text(value: object, path: Path = ()) -> str:
 def masked(value: object, path: Path) -> str:
     """Stars for a value that is named like a credential; empty for any other."""
     named = any(isinstance(part, str) and CREDENTIAL_NAME.search(part) for part in path)
+    # Of a Provider's account: who mistakes what belongs there has written the credential itself.
+    named = named or ("account" in path and str(path[-1]).endswith("Env"))
     return "`***`" if named and not isinstance(value, dict | list | tuple) else ""
 
 

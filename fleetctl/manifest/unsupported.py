@@ -1,4 +1,5 @@
-"""What is declared well and not carried out yet: refused here, so that no wish is silently ignored.
+"""What is declared well and not carried out yet, or cannot be what its name says: refused here, so
+that no wish is silently ignored.
 
 Called by loader.py with specs that their models accepted. A line goes when its feature comes.
 """
@@ -13,8 +14,9 @@ from controllers.sweep import GRID_POINTS_MAX
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.manifest.words import listed
+from specs.builtin import BUILT_IN
 from specs.common import Metadata
-from specs.provider import BUILT_IN, ProviderSpec
+from specs.provider import ProviderSpec
 from specs.scalars import Spec
 from specs.sweep import SweepSpec
 from specs.trainingrun import TrainingRunSpec
@@ -28,13 +30,23 @@ def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
             yield from _sweep(spec)
         case TrainingRunSpec():
             yield from _training(spec)
-        case ProviderSpec() if metadata.name not in BUILT_IN:
-            said = f" is `{metadata.name}`, which is no built-in provider"
-            hint = (
-                f"a Provider sets limits and prices of {listed(BUILT_IN, last='or')}; "
-                "several accounts of one sort are not carried out yet"
-            )
-            yield Finding(("metadata", "name"), ("metadata", "name"), said, hint)
+        case ProviderSpec():
+            yield from _provider(metadata.name, spec)
+
+
+def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
+    """What its name and its type say together, which no model sees."""
+    at = ("spec", "type")
+    if name in BUILT_IN and spec.type not in (None, name):
+        said = f" is `{spec.type}`, and `{name}` is the name of another type"
+        yield Finding(at, at, said, f"name the object otherwise, such as `{spec.type}-team-b`")
+    elif name not in BUILT_IN and spec.type is None:
+        said = f" is `{name}`, which is no type of provider"
+        hint = f"say `type: ...` in its spec: {listed(BUILT_IN, last='or')}"
+        yield Finding(("metadata", "name"), ("metadata", "name"), said, hint)
+    elif name not in BUILT_IN and spec.type == "local":
+        said = " is `local`, which is this machine, and there is one"
+        yield Finding(at, at, said, "name the object `local`")
 
 
 def _sweep(spec: SweepSpec) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from controllers.model import Resource
 from controllers.placing import HOUR_S, Offer, Placement, Vacancy, per_hour
 from fleetctl.engine import market as engine_market
+from fleetctl.engine.orders import with_declared
 from fleetctl.prices import table
 from specs.function import FunctionSpec
 from specs.kinds import parse_spec
@@ -79,10 +80,11 @@ class Market:
         said = self.said.get(provider)
         if said is not None and said.prices is not None:
             return f"provider/{provider}"
+        sort = (said.type if said is not None else None) or provider
         try:
-            prices = table.load(provider)
+            prices = table.load(sort)
         except KeyError:
-            return OWN_MACHINE if provider == "local" else "unknown"
+            return OWN_MACHINE if sort == "local" else "unknown"
         return f"{prices.source} of {prices.updated}"
 
     def _volume(self, name: str, *, namespace: str) -> Resource | None:
@@ -111,11 +113,11 @@ def market_of(
     living = {key: it for key, it in wishes.items() if it.deleted_at_s is None}
     said = {}
     for (kind, name, _), resource in living.items():
-        if kind == engine_market.KIND and name in providers:
+        if kind == engine_market.KIND:
             try:
                 spec = parse_spec(kind, resource.spec)
             except ValueError:
                 continue  # the controller cannot read it either, and says so in its status
             assert isinstance(spec, ProviderSpec)
             said[name] = spec
-    return Market(providers, living, said)
+    return Market(with_declared(providers, said), living, said)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fleetctl.providers.account import Account
+
 
 class Finding(NamedTuple):
     """One line. `says` never holds a credential; `fix` is the exact command that would help."""
@@ -17,4 +19,5 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-Check = Callable[[Path], Awaitable[list[Finding]]]  # called with the state directory
+# called with the state directory and the account that is looked at
+Check = Callable[[Path, Account], Awaitable[list[Finding]]]

@@ -131,7 +131,10 @@ class Fleet:
             self.engine.poke(outcome.uid)
 
     def delete(self, name: str = "job") -> None:
-        self.engine.poke(wishes.delete(self.store, "BatchJob", name, self.engine.clock.now_s()))
+        self.delete_kind("BatchJob", name)
+
+    def delete_kind(self, kind: str, name: str) -> None:
+        self.engine.poke(wishes.delete(self.store, kind, name, self.engine.clock.now_s()))
 
     # -- what is recorded --------------------------------------------------------------------------
 

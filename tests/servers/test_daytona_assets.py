@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.errors import NotFound, Refused, Unavailable
+from fleetctl.providers.account import built_in
 from fleetctl.providers.daytona import images
 from fleetctl.providers.daytona.files import DaytonaFiles
 from fleetctl.providers.rundir.builds import logs_of
@@ -221,7 +222,7 @@ def test_a_volume_is_mounted_with_its_links_and_its_files_are_copied_both_ways(
         mount = {"name": "shared", "mountPath": "/home/daytona/memory", "links": ["/opt/memory"]}
         text = "echo kept >/opt/memory/a; cd $FLEETCTL_VOLUME_SHARED; mkdir d\\ e; echo 2 >d\\ e/b"
         assert (await world.run(script(text, volumes=[mount]))).ok
-        files, told = DaytonaFiles(tmp_path), []
+        files, told = DaytonaFiles(tmp_path, built_in("daytona")), []
         assert [one.path for one in await files.entries("shared", "")] == ["a", "d e"]
         everything = await files.entries("shared", "", recursive=True)
         assert [(one.path, one.size) for one in everything] == [("a", 5), ("d e", 0), ("d e/b", 2)]

@@ -137,10 +137,11 @@ def test_the_sdk_is_not_imported_before_something_is_asked_of_daytona(tmp_path: 
     code = f"""
 import asyncio, sys
 from pathlib import Path
+from fleetctl.providers.account import built_in
 from fleetctl.wiring import build_providers, volume_files
 async def play():
     made = build_providers(Path({str(tmp_path)!r}), store_id="s", notify=print)
-    volume_files("daytona", Path({str(tmp_path)!r}))
+    volume_files(built_in("daytona"), Path({str(tmp_path)!r}))
     assert await made["daytona"].owned() == []
     for provider in made.values():
         await provider.close()

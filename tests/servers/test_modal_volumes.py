@@ -18,6 +18,7 @@ from controllers.model import Resource
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.errors import NotFound, Refused, Unavailable
+from fleetctl.providers.account import built_in
 from fleetctl.providers.modal import files as modal_files
 from fleetctl.providers.modal.files import ModalFiles
 from fleetctl.providers.modal.secrets import Secrets
@@ -129,7 +130,7 @@ async def test_a_service_that_is_away_is_no_fault_of_the_volume(assets: Assets) 
 @told
 async def test_files_are_listed_copied_and_removed(assets: Assets) -> None:
     await Volumes().ensure(assets.client, "files")
-    files, here = ModalFiles(assets.home), assets.home.parent
+    files, here = ModalFiles(assets.home, built_in("modal")), assets.home.parent
     await uploaded(files, "files", here, a="one", d__b="four", d__e__c="")
     top = await files.entries("files", "")
     assert [(one.path, one.is_directory, one.size) for one in top] == [
@@ -151,7 +152,8 @@ async def test_files_are_listed_copied_and_removed(assets: Assets) -> None:
 
 @told
 async def test_what_is_not_there_is_told(assets: Assets) -> None:
-    files, copy = ModalFiles(assets.home), Copy(assets.home.parent / "out", "nope", 0)
+    files = ModalFiles(assets.home, built_in("modal"))
+    copy = Copy(assets.home.parent / "out", "nope", 0)
     with pytest.raises(NotFound, match="Modal has no volume `nowhere` yet"):
         await files.entries("nowhere", "")
     await Volumes().ensure(assets.client, "empty")
@@ -166,7 +168,7 @@ async def test_what_is_not_there_is_told(assets: Assets) -> None:
 @told
 async def test_a_large_directory_goes_in_several_uploads_and_is_told_of(assets: Assets) -> None:
     await Volumes().ensure(assets.client, "many")
-    files, here, seen = ModalFiles(assets.home), assets.home.parent, []
+    files, here, seen = ModalFiles(assets.home, built_in("modal")), assets.home.parent, []
     count = modal_files.BATCH_FILES_MAX + 5
     copies = []
     for number in range(count):
@@ -189,7 +191,8 @@ async def test_what_a_task_synced_can_be_copied_while_it_runs(assets: Assets) ->
     )  # fmt: skip
     assert await anext(aiter(sandbox.stdout)) == "synced\n"
     out = assets.home.parent / "ckpt"
-    await ModalFiles(assets.home).get("live", [Copy(out, "ckpt", 7)], tell=lambda _: None)
+    files = ModalFiles(assets.home, built_in("modal"))
+    await files.get("live", [Copy(out, "ckpt", 7)], tell=lambda _: None)
     assert out.read_text() == "step-1\n"
     await sandbox.terminate.aio()
 

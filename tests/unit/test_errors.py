@@ -38,9 +38,9 @@ from fleetctl.errors import (
 from fleetctl.interpreter.conversation import Conversation, Problem
 from fleetctl.interpreter.errors import InterpreterError
 from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.providers.account import Account
 from fleetctl.stores.base import DiskFull, disk_full
 from fleetctl.stores.sqlite import open_store
-from fleetctl.wiring import volume_files
 from tests.cli_controller import controller
 
 ROOT = Path(fleetctl.__file__).parent
@@ -99,8 +99,8 @@ def _twice(place: Path) -> None:
         store.close()
 
 
-def _no_such_provider(place: Path) -> None:
-    volume_files("mars", place)
+def _no_credentials(_place: Path) -> None:
+    Account("team-b", "modal", {"tokenIdEnv": "NO_SUCH_ID"}).value("tokenIdEnv")
 
 
 def _data_would_go(_place: Path) -> None:
@@ -176,7 +176,7 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     ManifestErrors: _a_bad_manifest,
     NotFound: _no_file,
     Conflict: _twice,
-    Refused: _no_such_provider,
+    Refused: _no_credentials,
     NeedsConsent: _data_would_go,
     Unavailable: _no_such_secret,
     StoreError: _not_a_store,

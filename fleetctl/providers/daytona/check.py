@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from fleetctl.errors import FleetctlError, Refused
+from fleetctl.providers.account import Account
 from fleetctl.providers.daytona.client import Connection, import_sdk, url
 from fleetctl.providers.daytona.errors import KEY_HINT
 from fleetctl.providers.findings import Finding
@@ -17,24 +18,33 @@ INSTALL = "pip install 'fleetctl[daytona]'"
 VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
 
 
-async def check(home: Path) -> list[Finding]:
+async def check(home: Path, account: Account) -> list[Finding]:
     """Each line only when the one before is well: a later one could say nothing."""
     del home
+    name = account.name
     try:
         await import_sdk()
     except Refused:
-        return [Finding("daytona", "package", False, "`daytona` is not installed", INSTALL)]
+        return [Finding(name, "package", False, "`daytona` is not installed", INSTALL)]
     version = importlib.metadata.version("daytona")
-    found = [Finding("daytona", "package", True, f"daytona {version}")]
-    where = _key()
+    found = [Finding(name, "package", True, f"daytona {version}")]
+    try:
+        where = _key(account)
+    except Refused as error:
+        return [*found, Finding(name, "key", False, str(error), error.hint)]
     if not where:
-        return [*found, Finding("daytona", "key", False, "there is none", KEY_HINT)]
-    found.append(Finding("daytona", "key", True, f"from {where}"))
-    return [*found, await _access()]
+        return [*found, Finding(name, "key", False, "there is none", KEY_HINT)]
+    found.append(Finding(name, "key", True, f"from {where}"))
+    return [*found, await _access(account)]
 
 
-def _key() -> str:
-    """Where the SDK has its key from; "" when it has none."""
+def _key(account: Account) -> str:
+    """Where the SDK has its key from; "" when it has none. Raises Refused where the account says
+    where it is, and there is none.
+    """
+    if account.said:
+        account.value("apiKeyEnv")
+        return account.where()
     from daytona._utils.env import DaytonaEnvReader
 
     for name in VARIABLES:
@@ -46,13 +56,15 @@ def _key() -> str:
     return ""
 
 
-async def _access() -> Finding:
+async def _access(account: Account) -> Finding:
     """Asks for what any working key may see."""
-    connection = Connection()
+    connection = Connection(account=lambda: account)
     try:
         await connection.client()
     except FleetctlError as error:
-        return Finding("daytona", "access", False, str(error), error.hint or f"curl -sS {url()}")
+        return Finding(
+            account.name, "access", False, str(error), error.hint or f"curl -sS {url(account)}"
+        )
     finally:
         await connection.close()
-    return Finding("daytona", "access", True, f"`{url()}` answers and knows the key")
+    return Finding(account.name, "access", True, f"`{url(account)}` answers and knows the key")

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.daytona.errors import KEY_HINT, asking
 
 if TYPE_CHECKING:
@@ -22,7 +23,17 @@ CONNECTIONS_MAX = 2000  # a stream for each run, and calls beside them
 
 
 class Connection:
-    def __init__(self, *, connect_s: float | None = None) -> None:
+    """account: whose key it is; with another answer, the next caller connects anew."""
+
+    def __init__(
+        self,
+        *,
+        account: AccountNow = lambda: built_in("daytona"),
+        connect_s: float | None = None,
+    ) -> None:
+        self._account = account
+        self._connected_as: Account | None = None
+        self._left: list[daytona.AsyncDaytona] = []  # of an account that was changed
         self._connect_s = CONNECT_S if connect_s is None else connect_s
         self._client: daytona.AsyncDaytona | None = None
         self._lock = asyncio.Lock()
@@ -30,9 +41,12 @@ class Connection:
 
     async def client(self) -> daytona.AsyncDaytona:
         """Raises Refused without the package or a key, Unavailable when nobody answers."""
-        if self._client is not None:
+        if self._client is not None and self._account() == self._connected_as:
             return self._client
         async with self._lock:
+            if self._client is not None and self._account() != self._connected_as:
+                self._left.append(self._client)  # calls that are under way still use it
+                self._client, self._failure = None, None
             if self._client is None:
                 self._fail_again()
                 try:
@@ -44,27 +58,36 @@ class Connection:
             return self._client
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
+        clients, self._left = [*self._left, *([self._client] if self._client else [])], []
+        self._client = None
+        for client in clients:
             await client.close()  # type: ignore[no-untyped-call]
 
     async def _connect(self) -> daytona.AsyncDaytona:
+        account = self._account()
+        key = account.value("apiKeyEnv") if account.said else None
         await import_sdk()
         import daytona
         from daytona.common.errors import DaytonaAuthenticationError
 
+        server = url(account)
+        about = daytona.DaytonaConfig(api_url=server, connection_pool_maxsize=CONNECTIONS_MAX)
+        if key is not None:
+            about.api_key, about.target = key, account.said.get("target")
         try:
-            client = daytona.AsyncDaytona(
-                daytona.DaytonaConfig(api_url=url(), connection_pool_maxsize=CONNECTIONS_MAX)
-            )
+            client = daytona.AsyncDaytona(about)
         except DaytonaAuthenticationError as error:
             raise Refused("there is no key for Daytona", hint=KEY_HINT) from error
+        what = f"{account.label}cannot reach Daytona at `{server}`"
         try:
-            async with asking(f"cannot reach Daytona at `{url()}`", deadline_s=self._connect_s):
+            async with asking(what, deadline_s=self._connect_s):
                 await client.snapshot.list(limit=1)  # cheap, and only a working key may
-        except BaseException:
+        except BaseException as error:
             await client.close()  # type: ignore[no-untyped-call]
+            if isinstance(error, Refused) and error.hint == KEY_HINT:
+                raise Refused(str(error), hint=account.hint(KEY_HINT)) from error
             raise
+        self._connected_as = account
         return client
 
     def _fail_again(self) -> None:
@@ -80,9 +103,13 @@ class Connection:
         raise Refused(str(error), hint=error.hint)
 
 
-def url() -> str:
+def url(account: Account) -> str:
     """The server that the SDK will ask: never one that a file of the working directory names."""
-    return os.environ.get("DAYTONA_API_URL") or "https://app.daytona.io/api"
+    return (
+        account.said.get("apiUrl")
+        or os.environ.get("DAYTONA_API_URL")
+        or "https://app.daytona.io/api"
+    )
 
 
 async def import_sdk() -> None:

@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused
+from fleetctl.providers.account import Account
 from fleetctl.providers.daytona import endings
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.errors import asking, is_not_found, is_of_the_sdk
@@ -37,9 +38,9 @@ class DaytonaEntering:
     terminal = False
     binary = False
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
         del home
-        self._connection = Connection()
+        self._connection = Connection(account=lambda: account)
 
     async def execute(self, place: Place, argv: tuple[str, ...], streams: Streams) -> int:
         sandbox = await self._sandbox(place)

@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import NotFound, Refused
+from fleetctl.providers.account import Account
 from fleetctl.providers.daytona import volumes
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.errors import asking
@@ -39,20 +40,21 @@ _FIND = "find {path} {depth} \\( -type f -o -type d \\) -printf '%y %s %T@ %p\\0
 class DaytonaFiles:
     """home is not needed: nothing is kept between two verbs."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
         del home
+        self._account = account
 
     async def entries(
         self, volume: str, path: str, *, recursive: bool = False
     ) -> Sequence[FileEntry]:
         wanted = clean(path)
-        async with _helper(volume) as helper:
+        async with _helper(self._account, volume) as helper:
             return await _entries(helper, volume, wanted, recursive=recursive)
 
     async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
         import daytona
 
-        async with _helper(volume) as helper:
+        async with _helper(self._account, volume) as helper:
             folders = {str(PurePosixPath(_place(one.remote)).parent) for one in files}
             await _run(helper, f"mkdir -p {shlex.join(sorted(folders))}", volume)
             for batch in _batches(files):
@@ -63,7 +65,7 @@ class DaytonaFiles:
                 tell(sum(one.size for one in batch))
 
     async def get(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
-        async with _helper(volume) as helper:
+        async with _helper(self._account, volume) as helper:
             for one in files:
                 await _download(helper, volume, one)
                 tell(one.size)
@@ -71,7 +73,7 @@ class DaytonaFiles:
     async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
         wanted = clean(path)
         quoted = shlex.quote(f"./{wanted}")
-        async with _helper(volume) as helper:
+        async with _helper(self._account, volume) as helper:
             told = await _entries(helper, volume, wanted, recursive=False)
             if not recursive and [one.path for one in told] != [wanted]:
                 raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
@@ -85,9 +87,9 @@ class DaytonaFiles:
 
 
 @asynccontextmanager
-async def _helper(volume: str) -> AsyncIterator[daytona.AsyncSandbox]:
+async def _helper(account: Account, volume: str) -> AsyncIterator[daytona.AsyncSandbox]:
     """A sandbox with the volume in it, for the time of one verb."""
-    connection = Connection()
+    connection = Connection(account=lambda: account)
     try:
         client = await connection.client()
         import daytona

@@ -16,6 +16,7 @@ from controllers.model import Observation
 from fleetctl.errors import Refused
 from fleetctl.guest.assemble import posix_source, remote_source
 from fleetctl.prices import table as prices
+from fleetctl.providers.account import AccountNow, built_in
 from fleetctl.providers.base import (
     Backend,
     Contract,
@@ -39,7 +40,7 @@ from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes import Work
-from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, provider_dir
 from fleetctl.providers.sources import frozen
 from fleetctl.providers.sources.pinning import pinned
 from specs.template import Resources, Template
@@ -47,7 +48,7 @@ from specs.template import Resources, Template
 if TYPE_CHECKING:
     import daytona
 
-NAME = "daytona"
+SORT = "daytona"
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Daytona ends a sandbox at its age, so that the task can save what it has.
 LEAVE_S = 300.0
@@ -77,14 +78,21 @@ class DaytonaProvider:
     contract = CONTRACT
 
     def __init__(
-        self, home: Path, *, store_id: str, notify: Notify, pace: Pace | None = None
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify,
+        account: AccountNow = lambda: built_in("daytona"),
+        pace: Pace | None = None,
     ) -> None:
         self._home = home
+        self._name = account().name
         self._store_id = store_id
         self._notify = notify
         self._pace = pace or Pace()
-        self._connection = Connection()
-        self._images = Images(home / NAME)
+        self._connection = Connection(account=account)
+        self._images = Images(provider_dir(home, self._name))
         self._volumes = Volumes()
 
     async def start(self, order: RunOrder) -> str:
@@ -127,7 +135,7 @@ class DaytonaProvider:
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
         raise Refused(
-            f"function `{asset.order.name}` cannot be on provider `daytona`, which has none",
+            f"function `{asset.order.name}` cannot be on provider `{self._name}`, which has none",
             hint="use `runtime: sandbox`, or place it on `modal` or `local`",
         )
 
@@ -138,7 +146,7 @@ class DaytonaProvider:
         self._images.forget(self._job(uid))
         if not keep_logs:
             await self._runs.forget_all_of(uid)
-        await asyncio.to_thread(scratch.remove, self._home, NAME, uid, keep_logs=keep_logs)
+        await asyncio.to_thread(scratch.remove, self._home, self._name, uid, keep_logs=keep_logs)
 
     def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
         # All runs of an object get the same copy, whatever else their template says.
@@ -177,7 +185,9 @@ class DaytonaProvider:
 
     @cached_property
     def _runs(self) -> RemoteRuns:
-        return RemoteRuns(self._home, NAME, self._sandboxes, notify=self._notify, pace=self._pace)
+        return RemoteRuns(
+            self._home, self._name, self._sandboxes, notify=self._notify, pace=self._pace
+        )
 
     @cached_property
     def _creating(self) -> Creating:
@@ -193,7 +203,7 @@ class DaytonaProvider:
 
     @cached_property
     def _jobs(self) -> Path:
-        return jobs_dir(self._home, NAME)
+        return jobs_dir(self._home, self._name)
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -267,7 +277,7 @@ class DaytonaProvider:
 @lru_cache(maxsize=256)
 def _usd_per_s(resources: Resources) -> float | None:
     """Asked several times for each run."""
-    return prices.load(NAME).usd_per_s(machines.billed(resources))
+    return prices.load(SORT).usd_per_s(machines.billed(resources))
 
 
 _: type[Backend] = DaytonaProvider

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.errors import Unavailable
+from fleetctl.providers.account import Account
 from fleetctl.providers.daytona import endings
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.errors import asking, is_conflict, is_not_found
 from fleetctl.providers.daytona.sandboxes import state_of
 from fleetctl.providers.strays import Stray, Strays, of_tags
 
-NAME = "daytona"
 LIST_S = 60.0
 END_S = 120.0  # to end a sandbox and hear that it is over
 BUSY_S = 0.5  # between two tries to end one that is in the midst of a change
@@ -22,16 +22,17 @@ BUSY_S = 0.5  # between two tries to end one that is in the midst of a change
 class DaytonaStrays:
     """A connection of its own, made at the first call; home is not needed."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
         del home
-        self._connection = Connection()
+        self._name = account.name
+        self._connection = Connection(account=lambda: account)
 
     async def found(self) -> Sequence[Stray]:
         client = await self._connection.client()
         async with asking("the sandboxes at Daytona cannot be listed", deadline_s=LIST_S):
             listed = [sandbox async for sandbox in client.list()]
         strays = (
-            of_tags(NAME, one.id, dict(one.labels))
+            of_tags(self._name, one.id, dict(one.labels))
             for one in listed
             if endings.is_listed(state_of(one))
         )

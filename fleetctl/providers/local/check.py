@@ -9,6 +9,7 @@ from pathlib import Path
 
 from controllers.model import Ended
 from fleetctl.errors import FleetctlError
+from fleetctl.providers.account import Account
 from fleetctl.providers.base import RunOrder, RunRef
 from fleetctl.providers.findings import Finding
 from fleetctl.providers.local import pythons
@@ -21,8 +22,8 @@ INSTALL_GIT = "sudo apt-get install git"
 TASK_S = 30.0  # for a task that does nothing
 
 
-async def check(home: Path) -> list[Finding]:
-    del home  # the task below has a state directory of its own
+async def check(home: Path, account: Account) -> list[Finding]:
+    del home, account  # the task below has a state directory of its own
     found = await asyncio.gather(_tier(), _gpus(), _uv(), _git())
     return list(found)
 

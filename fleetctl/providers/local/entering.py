@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.account import Account
 from fleetctl.providers.entering import ENDED_HINT, Entering, Streams
 from fleetctl.providers.entering import Place as Beside
 from fleetctl.providers.local import places
@@ -28,7 +29,8 @@ class LocalEntering:
     terminal = True
     binary = True
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
+        del account  # this machine is one
         self._layout = Layout(home)
 
     async def execute(self, place: Beside, argv: tuple[str, ...], streams: Streams) -> int:

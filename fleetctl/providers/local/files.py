@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fleetctl.errors import NotFound, Refused
+from fleetctl.providers.account import Account
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.sizes import total_bytes
 from fleetctl.providers.rundir.places import make_private
@@ -23,7 +24,8 @@ LOOKED_AT_MAX = 1_000_000  # files of which a size is still added up
 
 
 class LocalFiles:
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
+        del account  # this machine is one
         self._layout = Layout(home)
 
     async def entries(

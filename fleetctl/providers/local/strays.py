@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.errors import Unavailable
+from fleetctl.providers.account import Account
 from fleetctl.providers.local.keepers import Keepers
 from fleetctl.providers.local.link import KeeperGone
 from fleetctl.providers.local.paths import Layout
@@ -19,7 +20,8 @@ LOOK_S = 0.05
 
 
 class LocalStrays:
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
+        del account  # this machine is one
         self._layout = Layout(home)
         self._keepers = Keepers(self._layout, notify=_nobody)
 

@@ -8,6 +8,7 @@ import importlib.metadata
 from pathlib import Path
 
 from fleetctl.errors import FleetctlError, Refused
+from fleetctl.providers.account import Account
 from fleetctl.providers.findings import Finding
 from fleetctl.providers.modal import credentials
 from fleetctl.providers.modal.client import Connection, import_sdk
@@ -15,37 +16,40 @@ from fleetctl.providers.modal.client import Connection, import_sdk
 INSTALL = "pip install 'fleetctl[modal]'"
 
 
-async def check(home: Path) -> list[Finding]:
+async def check(home: Path, account: Account) -> list[Finding]:
     """Each line only when the one before is well: a later one could say nothing."""
     del home
+    name = account.name
     try:
         credentials.check_file()
     except Refused as error:
-        return [Finding("modal", "token", False, str(error), error.hint)]
+        return [Finding(name, "token", False, str(error), error.hint)]
     try:
         await import_sdk()
     except Refused:
-        return [Finding("modal", "package", False, "`modal` is not installed", INSTALL)]
+        return [Finding(name, "package", False, "`modal` is not installed", INSTALL)]
     version = importlib.metadata.version("modal")
-    found = [Finding("modal", "package", True, f"modal {version}")]
-    where = credentials.where()
+    found = [Finding(name, "package", True, f"modal {version}")]
+    credentials.reread()
+    try:
+        where = credentials.where(account)
+    except Refused as error:
+        return [*found, Finding(name, "token", False, str(error), error.hint)]
     if not where:
-        return [*found, Finding("modal", "token", False, "there is none", credentials.LOG_IN)]
-    found.append(Finding("modal", "token", True, f"from {where}"))
-    return [*found, await _access()]
+        return [*found, Finding(name, "token", False, "there is none", credentials.LOG_IN)]
+    found.append(Finding(name, "token", True, f"from {where}"))
+    return [*found, await _access(account)]
 
 
-async def _access() -> Finding:
+async def _access(account: Account) -> Finding:
     """Asks for an app that need not be there, which any working token may do."""
-    from modal.config import config
-
-    server = str(config["server_url"]).partition(",")[0]  # the others are for when it is away
-    connection = Connection("doctor")
+    server = credentials.server(account)
+    connection = Connection("doctor", account=lambda: account)
     try:
         await connection.app_if_any()
     except FleetctlError as error:
         fix = error.hint if isinstance(error, Refused) else f"curl -sS {server}"
-        return Finding("modal", "access", False, str(error), fix)
+        return Finding(account.name, "access", False, str(error), fix)
     finally:
         await connection.close()
-    return Finding("modal", "access", True, f"`{server}` answers and knows the token")
+    return Finding(account.name, "access", True, f"`{server}` answers and knows the token")

@@ -1,6 +1,7 @@
 """The provider's one connection to Modal: the SDK, its client, and the app of our store.
 
-Made at the first call that needs it; several callers share one attempt. Never prints a token.
+Made at the first call that needs it; several callers share one attempt. One for each account, so
+that nothing of one ever asks with the token of another. Never prints a token.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.modal import credentials
 from fleetctl.providers.modal.errors import TOKEN_HINT, asking, is_not_found
 from fleetctl.providers.remote.names import group_name
@@ -26,13 +28,21 @@ FAILED_FOR_S = 5.0  # so long everybody who asks hears that Modal does not answe
 
 class Connection:
     """memory: the file that remembers the workspace that our sandboxes are in; None for who makes
-    none.
+    none. account: whose token it is; with another answer, the next caller connects anew.
     """
 
     def __init__(
-        self, store_id: str, *, connect_s: float = CONNECT_S, memory: Path | None = None
+        self,
+        store_id: str,
+        *,
+        account: AccountNow = lambda: built_in("modal"),
+        connect_s: float = CONNECT_S,
+        memory: Path | None = None,
     ) -> None:
         self.app_name = group_name(store_id)
+        self._account = account
+        self._connected_as: Account | None = None
+        self._left: list[modal.Client] = []  # of an account that was changed; some still use them
         self._connect_s = connect_s
         self._memory = memory
         self._workspace = ""
@@ -44,11 +54,13 @@ class Connection:
     async def client(self) -> modal.Client:
         """Raises Refused without the package or a token, Unavailable when nobody answers."""
         async with self._lock:
+            self._leave_old_account()
             return await self._connected()
 
     async def app(self) -> modal.App:
         """The app that holds every sandbox of our store; made when it is missing."""
         async with self._lock:
+            self._leave_old_account()
             if self._app is None:
                 self._app = await self._found_app(create=True)
             assert self._app is not None
@@ -57,6 +69,7 @@ class Connection:
     async def app_if_any(self) -> modal.App | None:
         """None when our store never made anything at Modal."""
         async with self._lock:
+            self._leave_old_account()
             if self._app is None:
                 self._app = await self._found_app(create=False)
             return self._app
@@ -70,9 +83,16 @@ class Connection:
         self._app = None
 
     async def close(self) -> None:
-        client, self._client, self._app = self._client, None, None
-        if client is not None:
+        clients, self._left = [*self._left, *([self._client] if self._client else [])], []
+        self._client, self._app = None, None
+        for client in clients:
             await client.close.aio()
+
+    def _leave_old_account(self) -> None:
+        account = self._account()
+        if self._client is not None and account != self._connected_as:
+            self._left.append(self._client)
+            self._client, self._app, self._failure = None, None, None
 
     async def _connected(self) -> modal.Client:
         if self._client is None:
@@ -85,29 +105,26 @@ class Connection:
         return self._client
 
     async def _connect(self) -> modal.Client:
+        account = self._account()
         credentials.check_file()
         await import_sdk()
-        import modal
-
         credentials.reread()
         # Throttling must come to us at once: only then can it be told, and others let through.
         os.environ["MODAL_MAX_THROTTLE_WAIT"] = "0"
-        from modal.config import config
-
-        token_id, secret = config["token_id"], config["token_secret"]
-        async with asking(_what(), deadline_s=self._connect_s):
-            if token_id and secret:
-                client = await modal.Client.from_credentials.aio(token_id, secret)
-            elif config.get("oauth_refresh_token"):
-                client = await modal.Client.from_env.aio()
-            else:
-                raise Refused("there is no token for Modal", hint=TOKEN_HINT)
-            try:
-                if self._memory is not None:
-                    await self._recognise(client, self._memory)
-            except BaseException:
-                await client.close.aio()  # it would go on trying in the background
-                raise
+        try:
+            async with asking(_what(account), deadline_s=self._connect_s):
+                client = await credentials.client_of(account)
+                try:
+                    if self._memory is not None:
+                        await self._recognise(client, self._memory)
+                except BaseException:
+                    await client.close.aio()  # it would go on trying in the background
+                    raise
+        except Refused as error:
+            if error.hint == TOKEN_HINT:
+                raise Refused(str(error), hint=account.hint(TOKEN_HINT)) from error
+            raise
+        self._connected_as = account
         return client
 
     async def _recognise(self, client: modal.Client, memory: Path) -> None:
@@ -134,7 +151,7 @@ class Connection:
         import modal
 
         try:
-            async with asking(_what(), deadline_s=self._connect_s):
+            async with asking(_what(self._account()), deadline_s=self._connect_s):
                 app = await modal.App.lookup.aio(
                     self.app_name, client=client, create_if_missing=create
                 )
@@ -169,11 +186,8 @@ class Connection:
         raise Unavailable(str(error), retry_after_s=after_s, reason=reason, hint=error.hint)
 
 
-def _what() -> str:
-    from modal.config import config
-
-    server = str(config["server_url"]).partition(",")[0]  # the others are for when it is away
-    return f"cannot use Modal at `{server}`"
+def _what(account: Account) -> str:
+    return f"{account.label}cannot use Modal at `{credentials.server(account)}`"
 
 
 async def import_sdk() -> None:

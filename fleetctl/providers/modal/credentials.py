@@ -1,18 +1,32 @@
-"""Where the SDK has its token from, read anew for each connection. Never tells a token.
+"""Where an account's token is, read anew for each connection, and the client made with it. Never
+tells a token.
 
 Called by client.py and check.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import tomllib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from fleetctl.errors import Refused
+from fleetctl.providers.account import Account
+from fleetctl.providers.modal.errors import TOKEN_HINT
+
+if TYPE_CHECKING:
+    import modal
 
 LOG_IN = "modal token new"
+SERVER = "MODAL_SERVER_URL"
+# The SDK reads the server's address from the process's environment while it makes a client.
+_making: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 def check_file() -> None:
@@ -39,10 +53,93 @@ def reread() -> None:
     config.logger.handlers[:] = handlers  # each load adds one
 
 
-def where() -> str:
+async def client_of(account: Account) -> modal.Client:
+    """A client of this account and no other. Raises Refused where it has no token."""
+    import modal
+    from modal.config import config
+
+    if account.said:
+        token_id, secret = _token(account)
+        async with _speaking_to(_own_server(account)):
+            return await modal.Client.from_credentials.aio(token_id, secret)
+    token_id, secret = config["token_id"], config["token_secret"]
+    if token_id and secret:
+        async with _speaking_to(""):
+            return await modal.Client.from_credentials.aio(token_id, secret)
+    if config.get("oauth_refresh_token"):
+        async with _speaking_to(""):
+            return await modal.Client.from_env.aio()
+    raise Refused("there is no token for Modal", hint=TOKEN_HINT)
+
+
+def server(account: Account) -> str:
+    """Where its client asks, for people."""
+    from modal.config import config
+
+    # The others are for when it is away.
+    return (_own_server(account) or str(config["server_url"])).partition(",")[0]
+
+
+def _own_server(account: Account) -> str:
+    """A profile may name one; "" is the server of everybody."""
+    profile = account.said.get("profile")
+    return _of_profile(profile, "server_url") if profile else ""
+
+
+def _token(account: Account) -> tuple[str, str]:
+    """Raises Refused for a variable that is not set and a profile that is not there."""
+    profile = account.said.get("profile")
+    if profile is None:
+        return account.value("tokenIdEnv"), account.value("tokenSecretEnv")
+    from modal.config import user_config_path
+
+    token_id, secret = _of_profile(profile, "token_id"), _of_profile(profile, "token_secret")
+    if not (token_id and secret):
+        raise Refused(
+            f"provider `{account.name}` takes its token from profile `{profile}`, and"
+            f" `{user_config_path}` has none of that name",
+            hint=f"modal token new --profile {profile}",
+        )
+    return token_id, secret
+
+
+def _of_profile(profile: str, key: str) -> str:
+    """What the file says, whatever the environment says of the account that people use."""
+    path = Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
+    try:
+        said = tomllib.loads(path.read_text()).get(profile)
+    except FileNotFoundError:
+        return ""
+    return str(said.get(key) or "") if isinstance(said, dict) else ""
+
+
+@asynccontextmanager
+async def _speaking_to(address: str) -> AsyncIterator[None]:
+    """The server of the client that is made meanwhile; one at a time, since the SDK has one
+    setting for the whole process. "" leaves it as it is, when nobody has changed it.
+    """
+    async with _making.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        if not address:
+            yield
+            return
+        before = os.environ.get(SERVER)
+        os.environ[SERVER] = address
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[SERVER]
+            else:
+                os.environ[SERVER] = before
+
+
+def where(account: Account) -> str:
     """Where the token is; "" when there is none."""
     from modal.config import config, user_config_path
 
+    if account.said:
+        _token(account)
+        return account.where()
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return "the environment"
     if (config["token_id"] and config["token_secret"]) or config.get("oauth_refresh_token"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import Refused
+from fleetctl.providers.account import Account
 from fleetctl.providers.entering import ENDED_HINT, Entering, Place, Streams
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.errors import asking
@@ -28,9 +29,9 @@ class ModalEntering:
     terminal = True
     binary = True
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
         del home
-        self._connection = Connection("entering")
+        self._connection = Connection("entering", account=lambda: account)
 
     async def execute(self, place: Place, argv: tuple[str, ...], streams: Streams) -> int:
         process = await self._begun(place, argv, streams)

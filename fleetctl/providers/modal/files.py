@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import NotFound, Refused, Unavailable
+from fleetctl.providers.account import Account
 from fleetctl.providers.modal import volumes
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.errors import asking
@@ -29,9 +30,9 @@ DOWNLOADS_AT_ONCE = 8
 class ModalFiles:
     """A connection of its own, made at the first call; home is not needed."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
         del home
-        self._connection = Connection("files")
+        self._connection = Connection("files", account=lambda: account)
 
     async def entries(
         self, volume: str, path: str, *, recursive: bool = False

@@ -37,7 +37,7 @@ from fleetctl.providers.remote.bucket import Bucket
 from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import STOP_SLACK_S, RemoteRuns
-from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, provider_dir
 from fleetctl.providers.sources.pinning import pinned
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleetctl.providers")
 
-PROVIDER = "modal"
 LOG_RETURNED_BYTES = 4 * 1024 * 1024  # of a run's output: its first quarter and its end
 WORKER_LINGER_S = 86_400.0  # a worker that waits for tasks ends with its container
 CALL = "*"  # stands for the call's id, which only the call itself knows in time
@@ -68,19 +67,22 @@ class Functions:
         stale: Callable[[Template], None],
         notify: Notify,
         pace: Pace,
+        provider: str,
     ) -> None:
-        self._home = home
+        self._job_dirs = jobs_dir(home, provider)
         self._fleet = fleet(store_id)
         self._settings = settings
-        self._deployments = Deployments(home / PROVIDER, store_id, connection, parts, stale=stale)
+        self._deployments = Deployments(
+            provider_dir(home, provider), store_id, connection, parts, stale=stale
+        )
         self._latches = Latches(connection, store_id)
-        self._records = CallRecords(home, PROVIDER)
+        self._records = CallRecords(home, provider)
         self._line = Line(notify)
         self._bucket = Bucket(settings.spawns_per_s, settings.spawns_burst)
         self._spawning: dict[str, asyncio.Task[Handle]] = {}
         self._runs = RemoteRuns(
             home,
-            PROVIDER,
+            provider,
             FunctionCalls(connection, self._latches, wait_s=settings.call_wait_s),
             notify=notify,
             pace=pace,
@@ -250,4 +252,4 @@ class Functions:
         return json.dumps(told, separators=(",", ":"))
 
     def _job(self, uid: str) -> Path:
-        return jobs_dir(self._home, PROVIDER) / checked(uid)
+        return self._job_dirs / checked(uid)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from controllers.model import Gone, Observation
 from fleetctl.errors import Refused
+from fleetctl.providers.account import AccountNow, built_in
 from fleetctl.providers.base import (
     Backend,
     Contract,
@@ -41,12 +42,11 @@ from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes import Work
-from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, provider_dir
 from fleetctl.providers.sources import frozen
 from fleetctl.providers.sources.pinning import pinned
 from specs.template import Template
 
-NAME = "modal"
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.
 LEAVE_S = 300.0
@@ -73,15 +73,23 @@ class ModalProvider:
     contract = CONTRACT
 
     def __init__(
-        self, home: Path, *, store_id: str, notify: Notify, pace: Pace | None = None
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify,
+        account: AccountNow = lambda: built_in("modal"),
+        pace: Pace | None = None,
     ) -> None:
         self._home = home
-        self._jobs = jobs_dir(home, NAME)
+        self._name = account().name
+        self._jobs = jobs_dir(home, self._name)
         self._store_id = store_id
         self._notify = notify
         self._pace = pace or Pace()
-        self._connection = Connection(store_id, memory=home / NAME / "workspace")
-        self._images = Images(home / NAME)
+        own = provider_dir(home, self._name)
+        self._connection = Connection(store_id, account=account, memory=own / "workspace")
+        self._images = Images(own)
         self._volumes = Volumes()
         self._secrets = Secrets()
         self._rates = Rates(self._account_rates)
@@ -199,7 +207,9 @@ class ModalProvider:
 
     @cached_property
     def _runs(self) -> RemoteRuns:
-        return RemoteRuns(self._home, NAME, self._sandboxes, notify=self._notify, pace=self._pace)
+        return RemoteRuns(
+            self._home, self._name, self._sandboxes, notify=self._notify, pace=self._pace
+        )
 
     @cached_property
     def _creating(self) -> Creating:
@@ -223,6 +233,7 @@ class ModalProvider:
             stale=self._forget_parts,
             notify=self._notify,
             pace=self._pace,
+            provider=self._name,
         )
 
     # -- helpers -----------------------------------------------------------------------------------
@@ -263,7 +274,7 @@ class ModalProvider:
         return await rates.of_account(await self._connection.client())
 
     async def _remove_files(self, uid: str, *, keep_logs: bool) -> None:
-        await asyncio.to_thread(scratch.remove, self._home, NAME, uid, keep_logs=keep_logs)
+        await asyncio.to_thread(scratch.remove, self._home, self._name, uid, keep_logs=keep_logs)
 
     def _forget_parts(self, template: Template) -> None:
         """Somebody deleted a volume or our app since: the next start looks again."""

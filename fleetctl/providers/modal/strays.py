@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.providers.account import Account
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.errors import asking, is_not_found
 from fleetctl.providers.remote import names
@@ -16,7 +17,6 @@ from fleetctl.providers.strays import Stray, Strays, of_tags
 if TYPE_CHECKING:
     import modal
 
-NAME = "modal"
 LIST_S = 60.0
 END_S = 60.0  # to end a sandbox and hear that it is over
 TAGS_AT_ONCE = 16
@@ -25,9 +25,10 @@ TAGS_AT_ONCE = 16
 class ModalStrays:
     """A connection of its own, made at the first call; home is not needed."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, account: Account) -> None:
         del home
-        self._connection = Connection("strays")
+        self._name = account.name
+        self._connection = Connection("strays", account=lambda: account)
         self._asking = asyncio.Semaphore(TAGS_AT_ONCE)
 
     async def found(self) -> Sequence[Stray]:
@@ -72,7 +73,7 @@ class ModalStrays:
                 self._asking,
                 asking(f"the tags of sandbox `{handle}` cannot be read", deadline_s=LIST_S),
             ):
-                return of_tags(NAME, handle, await sandbox.get_tags.aio())
+                return of_tags(self._name, handle, await sandbox.get_tags.aio())
         except Exception as error:
             if is_not_found(error):
                 return None  # it ended meanwhile

@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from fleetctl.providers.rundir.places import checked, jobs_dir, make_private
+from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, providers_in
 
 LINKS = "builds"  # the directory of links in a resource's own
 TAIL_BYTES = 2000
@@ -32,10 +32,7 @@ def link(job: Path, log: Path) -> None:
 def logs_of(home: Path, uid: str) -> list[Path]:
     """The build logs of a resource, over all providers, oldest first; some may be empty yet."""
     found: list[Path] = []
-    providers = sorted(one.name for one in home.iterdir() if one.is_dir()) if home.is_dir() else []
-    for provider in providers:
-        if provider.startswith("."):
-            continue
+    for provider in providers_in(home):
         links = jobs_dir(home, provider) / checked(uid) / LINKS
         if links.is_dir():
             found += [one for one in links.iterdir() if one.suffix == ".log" and one.exists()]

@@ -10,14 +10,32 @@ import re
 from pathlib import Path
 
 from fleetctl.errors import FleetctlError
+from specs.builtin import BUILT_IN
 
+ACCOUNTS = "accounts"  # of the providers that somebody declared beside those that are built in
 RUNS = "runs"  # of journals and logs, in a resource's directory
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
+def provider_dir(home: Path, provider: str) -> Path:
+    """All that a provider keeps on this machine. Declared ones have a directory of their own, so
+    that no name of theirs hits another file of the state directory.
+    """
+    return home / checked(provider) if provider in BUILT_IN else home / ACCOUNTS / checked(provider)
+
+
+def providers_in(home: Path) -> list[str]:
+    """Names of the providers that keep anything here."""
+    found = [name for name in BUILT_IN if (home / name).is_dir()]
+    declared = home / ACCOUNTS
+    if declared.is_dir():
+        found += [it.name for it in declared.iterdir() if it.is_dir() and _NAME.fullmatch(it.name)]
+    return sorted(found)
+
+
 def jobs_dir(home: Path, provider: str) -> Path:
     """One directory a resource. Links resolved: namespaces see real paths only."""
-    return Path(os.path.realpath(home)) / checked(provider) / "jobs"
+    return provider_dir(Path(os.path.realpath(home)), provider) / "jobs"
 
 
 def runs_dir(home: Path, provider: str, uid: str) -> Path:

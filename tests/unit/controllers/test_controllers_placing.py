@@ -62,7 +62,7 @@ def test_what_can_never_fit_loses_with_a_sentence() -> None:
     judged = judge(dear, offers)
     assert not any(it.fits or it.won for it in judged)
     assert [it.why for it in judged] == [
-        "no provider `daytona` is built in",
+        "there is no provider `daytona`",
         "it has no GPU `B300`",
         "$3.60/h is above its maxPricePerHour of $1.00/h",
     ]

@@ -179,7 +179,7 @@ def test_the_end_of_a_sandboxs_life_is_not_the_tasks_own_time_limit(
 
 
 def test_scratch_goes_and_logs_stay_when_they_are_to_be_kept(tmp_path: Path) -> None:
-    job = tmp_path / "remote" / "jobs" / "uid-1"
+    job = tmp_path / "accounts" / "remote" / "jobs" / "uid-1"
     for path in ("runs/run-0.log", "builds/x.log", "source-1/deep/file", "commit-1.json"):
         (job / path).parent.mkdir(parents=True, exist_ok=True)
         (job / path).write_text("x")

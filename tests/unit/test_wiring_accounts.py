@@ -1,0 +1,77 @@
+"""Backends of further accounts: one each, with the account that its object says now."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import Refused
+from fleetctl.providers.account import Account, account_of, built_in
+from fleetctl.providers.modal import credentials
+from fleetctl.providers.rundir.places import jobs_dir, providers_in
+from fleetctl.wiring import PROVIDERS, Accounts
+from specs.builtin import BUILT_IN
+
+
+def accounts(home: Path) -> Accounts:
+    return Accounts(home, store_id="s", notify=print, environ={"B_KEY": "dtn_1"}.get)
+
+
+def test_the_names_that_are_built_in_are_those_that_are_wired() -> None:
+    assert set(BUILT_IN) == set(PROVIDERS)
+
+
+def test_each_account_is_a_backend_of_its_own_and_stays_the_same_one(tmp_path: Path) -> None:
+    made = accounts(tmp_path)
+    spec = {"type": "modal", "account": {"profile": "team-b"}}
+    first = made.open("team-b", spec)
+    assert first is not made.backends["modal"]
+    assert made.open("team-b", spec | {"account": {"profile": "other"}}) is first
+    assert made.open("modal", {"limits": {}}) is made.backends["modal"]
+    assert made.open("team-c", {"type": "daytona"}) not in (first, made.backends["daytona"])
+    asyncio.run(made.close())
+
+
+def test_what_an_account_keeps_lies_beside_what_is_built_in(tmp_path: Path) -> None:
+    """No name of a person's can be that of another file of the state directory."""
+    assert jobs_dir(tmp_path, "modal") == tmp_path / "modal" / "jobs"
+    assert jobs_dir(tmp_path, "store") == tmp_path / "accounts" / "store" / "jobs"
+    for name in ("modal", "store"):
+        jobs_dir(tmp_path, name).mkdir(parents=True)
+    (tmp_path / "store").mkdir()
+    assert providers_in(tmp_path) == ["modal", "store"]
+
+
+def test_a_credential_is_looked_up_when_it_is_needed_and_is_in_no_text() -> None:
+    said = {"type": "daytona", "account": {"apiKeyEnv": "B_KEY"}}
+    values = {"B_KEY": "dtn_1"}
+    account = account_of("team-b", said, values.get)
+    assert account.value("apiKeyEnv") == "dtn_1"
+    assert "dtn_1" not in repr(account) + account.where() + account.hint("")
+    values.clear()
+    with pytest.raises(Refused, match="takes its credentials from `B_KEY`, which is not set"):
+        account.value("apiKeyEnv")
+
+
+def test_two_accounts_are_equal_by_what_is_said_of_them() -> None:
+    """A connection asks so whether it must be made anew."""
+    said = {"type": "modal", "account": {"profile": "b"}}
+    assert account_of("b", said, {}.get) == account_of("b", said, {"X": "y"}.get)
+    assert account_of("b", said) != account_of("b", {"type": "modal"})
+
+
+def test_a_profile_is_read_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles = tmp_path / "modal.toml"
+    profiles.write_text('[b]\nserver_url = "https://b.example,https://c.example"\n')
+    monkeypatch.setenv("MODAL_CONFIG_PATH", str(profiles))
+    monkeypatch.setenv("MODAL_SERVER_URL", "https://a.example")
+    ours = Account("team-b", "modal", {"profile": "b"})
+    assert credentials.server(ours) == "https://b.example"
+    assert credentials.server(built_in("modal")) == "https://a.example"
+    with pytest.raises(Refused, match="from profile `b`, and") as caught:
+        credentials.where(ours)
+    assert caught.value.hint == "modal token new --profile b"
