@@ -305,9 +305,11 @@ def unwanted(controller: Controller, history: History, parallelism: int) -> Iter
                 yield Stop(run.name, reason, grace_s)
             case Keep():
                 going_on.append(run)
-    going_on.sort(key=lambda run: (-run.created_at_s, -run.index))
-    for run in going_on[: max(0, len(going_on) - parallelism)]:
-        yield Stop(run.name, "ScaledDown", grace_s)
+    above = len(going_on) - parallelism
+    if above > 0:
+        going_on.sort(key=lambda run: (-run.created_at_s, -run.index))
+        for run in going_on[:above]:
+            yield Stop(run.name, "ScaledDown", grace_s)
 
 
 def _running(

@@ -51,6 +51,7 @@ class Absorber:
         self._results: dict[str, str | None] = {}
         self._remembered: list[Remembered] = []
         self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
+        self.begins: set[str] = set()  # uids of runs whose sandbox is made, and work is to begin
 
     def absorb(self, fact: Fact, now_s: float) -> bool:
         """True when the fact's resource must be looked at because of it."""
@@ -106,7 +107,7 @@ class Absorber:
         call = track.calls.setdefault(fact.run, Call(appeared_at_s=engine.started_at_s))
         call.busy = ""
         call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(fact)
-        track.waits.pop(fact.run, None)
+        waited = track.waits.pop(fact.run, None) is not None
         if not isinstance(fact, StopReplied):
             call.appeared_at_s = now_s
         if track.history is None:
@@ -128,6 +129,9 @@ class Absorber:
                     self._had_room(track, run.provider, now_s)
                 elif run is not None:
                     self._keep(track, replace(run, handle=fact.handle))
+                    # Once it is durable the work begins; there is nothing to decide.
+                    self.begins.add(track.resource.uid)
+                    return waited
             case StartRefused():
                 if run is not None:
                     self._refused(track, run, fact.message, now_s)

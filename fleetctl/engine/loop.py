@@ -286,7 +286,8 @@ class Engine:
             return
         self._store_tries = 0
         self.events.clear()
-        for uid in done:
+        begins, self.absorber.begins = self.absorber.begins, set()
+        for uid in dict.fromkeys([*done, *sorted(begins)]):
             self._drive(uid, now_s)
 
     def _absorb(self, facts: list[Fact], now_s: float) -> list[str]:

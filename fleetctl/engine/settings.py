@@ -14,7 +14,7 @@ class Settings:
     # Many live runs make so many events that a turn for each would cost more than all else; a few
     # are answered at once. For each live run beyond those, turns are this much further apart.
     few_live: int = 16
-    turn_gap_each_s: float = 0.00025
+    turn_gap_each_s: float = 0.0005
     turn_gap_max_s: float = 0.02  # a fiftieth of a task of one second, twice in its life
     resync_s: float = 60.0  # the slow full scan under the watch
     sweep_s: float = 60.0  # how often sandboxes without a record are looked for

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -47,18 +47,41 @@ class Journal:
     garbage_lines: int = 0
 
 
+@dataclass(slots=True)
+class _Read:
+    """What the lines so far say. Changed in place: each run's journal is read several times."""
+
+    started_at_s: float | None = None
+    keeper: str = ""
+    note: str = ""
+    metrics: list[Metric] = field(default_factory=list)
+    result: str | None = None
+    problem: str = ""
+    ending: Ending | None = None
+    garbage_lines: int = 0
+
+
 def parse(data: bytes, offset: int = 0) -> Journal:
     """Read `data`, which begins at byte `offset`. A last line without its end is left for the next
     time.
     """
     whole = data.rfind(b"\n") + 1
-    seen = Journal(offset=offset + whole)
-    metrics: list[Metric] = []
+    read = _Read()
     for line in data[:whole].splitlines():
         event = _event(line)
-        taken = None if event is None else _take(seen, event, metrics)
-        seen = replace(seen, garbage_lines=seen.garbage_lines + 1) if taken is None else taken
-    return replace(seen, metrics=tuple(metrics))
+        if event is None or not _take(read, event):
+            read.garbage_lines += 1
+    return Journal(
+        offset=offset + whole,
+        started_at_s=read.started_at_s,
+        keeper=read.keeper,
+        note=read.note,
+        metrics=tuple(read.metrics),
+        result=read.result,
+        problem=read.problem,
+        ending=read.ending,
+        garbage_lines=read.garbage_lines,
+    )
 
 
 def _event(line: bytes) -> Mapping[str, Any] | None:
@@ -69,34 +92,35 @@ def _event(line: bytes) -> Mapping[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def _take(seen: Journal, event: Mapping[str, Any], metrics: list[Metric]) -> Journal | None:
-    """`seen` with one more event; None when the event makes no sense."""
+def _take(read: _Read, event: Mapping[str, Any]) -> bool:
+    """Note one more event whole, or not at all and say so: then it makes no sense."""
     try:
         match event.get("e"):
             case "metric":
-                metrics += _metrics(event)
-                return seen
+                read.metrics += _metrics(event)
             case "metrics":
-                metrics += raw_metrics(event)
-                return seen
+                read.metrics += raw_metrics(event)
             case "started":
                 at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
-                return replace(
-                    seen, started_at_s=at_s, keeper=keeper, note=str(event.get("note", ""))
-                )
+                read.started_at_s, read.keeper = at_s, keeper
+                read.note = str(event.get("note", ""))
             case "result" if "text" not in event:
                 text, problem = raw_result(event)
-                return replace(seen, result=text or None, problem=problem)
+                read.result, read.problem = text or None, problem
             case "result":
-                return _with_result(seen, str(event["text"]), str(event["sha256"]))
+                text = str(event["text"])
+                if sha256(text.encode()).hexdigest() != str(event["sha256"]):
+                    return False
+                read.result = text
             case "ended":
-                return replace(seen, ending=_judged(_ending(event), seen.problem))
-            case "closed" if seen.ending is not None:
-                return replace(seen, ending=replace(seen.ending, sandbox_open=False))
+                read.ending = _judged(_ending(event), read.problem)
+            case "closed" if read.ending is not None:
+                read.ending = replace(read.ending, sandbox_open=False)
             case _:
-                return None
+                return False
     except (KeyError, TypeError, ValueError):
-        return None
+        return False
+    return True
 
 
 def _metrics(event: Mapping[str, Any]) -> list[Metric]:
@@ -109,10 +133,6 @@ def _metrics(event: Mapping[str, Any]) -> list[Metric]:
         Metric(seq=first + place, step=step, name=str(name), value=float(value), at_s=at_s)
         for place, (name, value) in enumerate(values.items())
     ]
-
-
-def _with_result(seen: Journal, text: str, checksum: str) -> Journal | None:
-    return replace(seen, result=text) if sha256(text.encode()).hexdigest() == checksum else None
 
 
 def _judged(ending: Ending, problem: str) -> Ending:
