@@ -195,16 +195,16 @@ class Creating:
     ) -> daytona.AsyncSandbox:
         """The request's answer, or what it made; unless that stays in one state for too long."""
         asking = asyncio.ensure_future(request)
-        watching = asyncio.ensure_future(self._stuck(order))
         try:
-            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            # Most are there before the first look is due.
+            await asyncio.wait({asking}, timeout=LOOK_S)
+            state = "" if asking.done() else await self._outlasted(order, asking)
             if asking.done():
                 return asking.result()
-            state = watching.result()
         finally:
-            asking.cancel()
-            watching.cancel()
-            await asyncio.wait({asking, watching})
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait({asking})
         sandbox = await self._sandboxes.named(order.run)
         if sandbox is not None and state_of(sandbox) == "started":
             return sandbox  # the answer is late or lost, and is not needed
@@ -216,6 +216,18 @@ class Creating:
             retry_after_s=FAILED_AFTER_S,
         )
 
+    async def _outlasted(
+        self, order: RunOrder, asking: asyncio.Future[daytona.AsyncSandbox]
+    ) -> str:
+        """A state that lasts too long, or is all that is waited for, while there is no answer."""
+        watching = asyncio.ensure_future(self._stuck(order))
+        try:
+            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            return watching.result() if watching.done() else ""
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
     async def _stuck(self, order: RunOrder) -> str:
         """Returns a state that lasts too long, or is all that is waited for. Looks rarely: who
         waits is told by events.
@@ -223,18 +235,22 @@ class Creating:
         loop = asyncio.get_running_loop()
         seen, since_s = "", loop.time()
         while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                sandbox = await self._sandboxes.named(order.run)
-            except FleetctlError:
-                continue
-            state = "unanswered" if sandbox is None else state_of(sandbox)
+            state = await self._state_now(order)
             if state == "started":
                 return state
-            if state != seen:
+            if state and state != seen:
                 seen, since_s = state, loop.time()
-            elif loop.time() - since_s > self._patience_s(order, state) + SLACK_S:
+            elif state and loop.time() - since_s > self._patience_s(order, state) + SLACK_S:
                 return state
+            await asyncio.sleep(LOOK_S)
+
+    async def _state_now(self, order: RunOrder) -> str:
+        """Empty when nothing is known."""
+        try:
+            sandbox = await self._sandboxes.named(order.run)
+        except FleetctlError:
+            return ""
+        return "unanswered" if sandbox is None else state_of(sandbox)
 
     def _patience_s(self, order: RunOrder, state: str) -> float:
         if state == "creating" and order.template.resources.gpu is not None:

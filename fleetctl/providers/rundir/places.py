@@ -60,6 +60,8 @@ def checked(name: str) -> str:
 
 def make_private(path: Path) -> Path:
     """Make a directory, and all above it, that only we can enter."""
+    if path.is_dir():
+        return path  # as for all runs of a resource but its first
     missing = [path]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
