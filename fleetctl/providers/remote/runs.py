@@ -112,7 +112,10 @@ class RemoteRuns:
     ) -> Tracked:
         def sandbox_open() -> bool | None:
             seen = self.journals.read(uid, run)
-            return None if seen is None or seen.ending is None else seen.ending.sandbox_open
+            if seen is None or seen.ending is None:
+                return None
+            tracked.last_read = seen
+            return seen.ending.sandbox_open
 
         mirror = mirror or Mirror(self.journals.directory(uid), run)
         tracked = Tracked(run, handle, mirror, work=work, sandbox_open=sandbox_open)
@@ -172,7 +175,8 @@ class RemoteRuns:
             # known.
             return None if ref.handle else Gone(ref.run, time.time())
         uid = self._uids[ref.run]
-        seen = self.journals.read(uid, ref.run, ref.journal_offset)
+        seen = tracked.read_before(ref.journal_offset)
+        seen = seen or self.journals.read(uid, ref.run, ref.journal_offset)
         fate = self.closings.fate(tracked.handle)
         if tracked.phase is Phase.UNBEGUN and fate is None:
             return None

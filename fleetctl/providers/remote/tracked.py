@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from enum import Enum, auto
 from functools import partial
 
+from fleetctl.providers.journal import Journal
 from fleetctl.providers.remote.closings import Closings
 from fleetctl.providers.remote.fates import Cause, Fate
 from fleetctl.providers.remote.follower import End, Follower, OpenStream, Pace
@@ -50,6 +51,7 @@ class Tracked:
         self.fate: Fate | None = None
         self.fate_asked_at_s = 0.0
         self.tried = False  # somebody may have begun it before we were asked to
+        self.last_read: Journal | None = None  # the whole of it, with its end
         self._sandbox_open = sandbox_open
         self._follower: Follower | None = None
         self._task: asyncio.Task[None] | None = None
@@ -61,6 +63,14 @@ class Tracked:
     @property
     def never_reached(self) -> bool:
         return self._follower is not None and self._follower.never_reached
+
+    def read_before(self, offset: int) -> Journal | None:
+        """What was read of the journal from there on at its end, if that is all; given out once, as
+        it may be large.
+        """
+        seen, self.last_read = self.last_read, None
+        complete = seen is not None and seen.offset == self.mirror.journal_at
+        return seen if complete and offset == 0 else None
 
     def look_after(
         self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace
