@@ -221,8 +221,9 @@ class Creating:
     ) -> str:
         """A state that lasts too long, or is all that is waited for, while there is no answer."""
         watching = asyncio.ensure_future(self._stuck(order))
+        either: tuple[asyncio.Future[Any], ...] = (asking, watching)
         try:
-            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return watching.result() if watching.done() else ""
         finally:
             watching.cancel()
