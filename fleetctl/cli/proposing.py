@@ -5,6 +5,7 @@ The same decision that the controller makes, over the same rows, read without it
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +19,10 @@ from fleetctl.engine.orders import declared_in, namespace_of, order_of, parallel
 from fleetctl.errors import Refused
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
-from fleetctl.providers.base import Backend
+from fleetctl.providers.base import LivePrices
 from fleetctl.stores.base import Stored
 from fleetctl.wiring import Accounts
+from specs.common import Execution
 from specs.kinds import dump_spec
 
 if TYPE_CHECKING:
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
     from fleetctl.stores.readonly import Snapshot
 
 
+PRICES_S = 3.0  # for an account to tell its prices; the import of its SDK is most of it
+
+
 class Proposal(NamedTuple):
-    """providers: as the controller builds them; none of them is talked to."""
+    """accounts: the providers as the controller has them; nothing is started there."""
 
     manifests: list[Manifest]
     changes: list[Change]
-    providers: Mapping[str, Backend]
+    accounts: Accounts
 
 
 def proposed(
@@ -47,26 +52,55 @@ def proposed(
             accounts.open(resource.name, json.loads(resource.spec))
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
-    providers = accounts.backends
     whole = replace(
         order_of(order),
-        parallelism=parallelism_of(providers),
+        parallelism=parallelism_of(accounts.backends),
         revisions=revisions_of(manifests),
     )
     changes = propose(stored, manifests, whole, SystemClock().now_s())
-    return Proposal(manifests, changes, providers)
+    return Proposal(manifests, changes, accounts)
 
 
 def reported(
     place: Path, stored: Snapshot, documents: Sequence[Document], order: Mapping[str, object]
 ) -> tuple[Proposal, Report]:
-    """The proposal, and what it would cost and where."""
+    """The proposal, and what it would cost and where: by live prices where an account tells them in
+    time.
+    """
     from fleetctl.planning.market import market_of
     from fleetctl.planning.planning import report
 
     found = proposed(place, stored, documents, order)
-    market = market_of(stored, found.changes, found.providers)
+    asyncio.run(_asked(found))
+    market = market_of(stored, found.changes, found.accounts.backends)
     return found, report(stored, found.changes, market, SystemClock().now_s())
+
+
+async def _asked(found: Proposal) -> None:
+    """Ask the accounts where work may go what they charge. Who does not answer soon is left with
+    the dated table: a plan needs no network.
+    """
+    named = {
+        it.provider
+        for manifest in found.manifests
+        if isinstance(manifest.spec, Execution)
+        for it in manifest.spec.placement.candidates
+    }
+    backends = [it for name, it in found.accounts.backends.items() if name in named]
+    asked = [it.ask_prices() for it in backends if isinstance(it, LivePrices)]
+    if not asked:
+        return
+    tasks = [asyncio.ensure_future(one) for one in asked]
+    try:
+        # Whoever is late changes nothing: the screen says by which prices it was reckoned.
+        done, _ = await asyncio.wait(tasks, timeout=PRICES_S)
+        for task in done:
+            task.result()  # a bug of ours is told
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await found.accounts.close()
 
 
 def refuse_above(most_usd: float, found: Report) -> None:

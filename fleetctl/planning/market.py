@@ -6,16 +6,18 @@ Called by parts.py. The providers are built as the controller builds them and no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controllers.model import Resource
+from controllers.model import Resource, Run
 from controllers.placing import HOUR_S, Offer, Placement, Vacancy, per_hour
 from fleetctl.engine import market as engine_market
+from fleetctl.engine.admission import Held
 from fleetctl.engine.orders import with_declared
 from fleetctl.prices import table
+from fleetctl.providers.base import LivePrices
 from specs.function import FunctionSpec
 from specs.kinds import parse_spec
 from specs.provider import ProviderSpec
@@ -24,21 +26,24 @@ from specs.template import Template
 if TYPE_CHECKING:
     from fleetctl.engine.applying import Change
     from fleetctl.providers.base import Backend
-    from fleetctl.stores.base import Stored
+    from fleetctl.stores.readonly import Snapshot
 
 OWN_MACHINE = "your own machine"
+LIVE = "live rates of the account"
 
 
 @dataclass(frozen=True, slots=True)
 class Market:
     """wishes: the objects as they will be, by (kind, name, namespace).
 
-    said: the Provider objects of them.
+    said: the Provider objects of them. held: (provider, USD a second, how many) of the sandboxes
+    that are there now.
     """
 
     providers: Mapping[str, Backend]
     wishes: Mapping[tuple[str, str, str], Resource]
     said: Mapping[str, ProviderSpec]
+    held: Sequence[tuple[str, float | None, int]] = ()
 
     def whole(self, template: Template, namespace: str) -> Template | None:
         """The template with what its Function adds; None while that is not declared."""
@@ -67,8 +72,17 @@ class Market:
         }
 
     def vacancies(self) -> dict[str, Vacancy]:
-        """All that each provider may hold: what it holds just now is gone when it matters."""
+        """All that each provider may hold, as if it held nothing."""
         return {name: self._vacancy(name) for name in self.providers}
+
+    def free_now(self, ending: Iterable[Run]) -> dict[str, Vacancy]:
+        """What each provider holds less than it may. ending: runs that the change itself ends."""
+        held = {name: Held() for name in self.providers}
+        for provider, usd_per_s, count in self.held:
+            _count(held.setdefault(provider, Held()), usd_per_s, count)
+        for run in ending:
+            _count(held.setdefault(run.provider, Held()), run.usd_per_s, -1)
+        return {name: _less(left, held[name]) for name, left in self.vacancies().items()}
 
     def parallelism(self, provider: str) -> int:
         """What it adds to that of an object which names none."""
@@ -80,6 +94,9 @@ class Market:
         said = self.said.get(provider)
         if said is not None and said.prices is not None:
             return f"provider/{provider}"
+        backend = self.providers.get(provider)
+        if isinstance(backend, LivePrices) and backend.has_live_prices:
+            return LIVE
         sort = (said.type if said is not None else None) or provider
         try:
             prices = table.load(sort)
@@ -102,8 +119,24 @@ class Market:
         return Vacancy(free=free, full=full, spare_usd_per_s=most / HOUR_S, breaker=breaker)
 
 
+def _count(held: Held, usd_per_s: float | None, count: int) -> None:
+    held.sandboxes += count
+    held.usd_per_s += count * (usd_per_s or 0.0)
+    held.unpriced += count * (usd_per_s is None)
+
+
+def _less(left: Vacancy, held: Held) -> Vacancy:
+    free = left.free if left.free is None else max(0, left.free - held.sandboxes)
+    if left.spare_usd_per_s is None:
+        return replace(left, free=free)
+    if held.unpriced > 0:
+        unknown = f"what runs there has no known price, and there is {left.breaker}"
+        return replace(left, free=0, full=unknown)
+    return replace(left, free=free, spare_usd_per_s=left.spare_usd_per_s - held.usd_per_s)
+
+
 def market_of(
-    stored: Stored, changes: Sequence[Change], providers: Mapping[str, Backend]
+    stored: Snapshot, changes: Sequence[Change], providers: Mapping[str, Backend]
 ) -> Market:
     """With every object as the changes leave it."""
     there = [it for it in stored.resources.list() if it.deleted_at_s is None]
@@ -120,4 +153,4 @@ def market_of(
                 continue  # the controller cannot read it either, and says so in its status
             assert isinstance(spec, ProviderSpec)
             said[name] = spec
-    return Market(with_declared(providers, said), living, said)
+    return Market(with_declared(providers, said), living, said, stored.held())

@@ -6,12 +6,12 @@ Called by planning.py. Most objects are one part; a TrainingRun has one a stage.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from controllers.impact import Impact
 from controllers.model import Resource
-from controllers.placing import Judgement, Vacancy, judge
+from controllers.placing import Judgement, Offer, Placement, Vacancy, judge
 from fleetctl.planning.estimate import FREE, UNKNOWN, Cost, Lasting, cost, lasting, shared_out
 from fleetctl.planning.market import Market
 from fleetctl.planning.report import Place
@@ -90,14 +90,14 @@ def _part(
     policy, namespace = found.controller.policy, wish.namespace
     lasts = _lasting(stored, wish.uid, found, unit, group)
     offers = market.offers(policy.placement, group.template, namespace)
-    judged = judge(policy.placement, offers, market.vacancies())
+    judged, vacancies = _judged(policy.placement, offers, market, found)
     winner = next((it for it in judged if it.won), None)
     at_once = policy.parallelism
     if at_once is None:
         at_once = sum(market.parallelism(it.provider) for it in judged)
     if group.units is not None:
         at_once = min(at_once, group.units)
-    slots = _slots(judged, at_once, market.vacancies())
+    slots = _slots(judged, at_once, vacancies)
     places = _places(judged, slots, group, lasts, market)
     whole = market.whole(group.template, namespace)
     gpu = whole.resources.gpu if whole is not None else None
@@ -109,6 +109,27 @@ def _part(
         at_once=min(at_once, sum(slots)),
         gpu=str(gpu) if gpu else "",
     )
+
+
+def _judged(
+    placement: Placement, offers: Mapping[str, Offer], market: Market, found: Impact
+) -> tuple[Sequence[Judgement], Mapping[str, Vacancy]]:
+    """Where it goes now. With room nowhere, where it goes when what is there has ended: it runs,
+    and costs, all the same.
+    """
+    now = market.free_now((*found.replaced, *found.cancelled))
+    judged = judge(placement, offers, now)
+    if any(it.won for it in judged):
+        return judged, now
+    whole = market.vacancies()
+    full = {it.provider: it.why for it in judged if it.fits}
+    later = judge(placement, offers, whole)
+    if not any(it.won for it in later):
+        return judged, now
+    return [
+        replace(it, why=f"{it.why}; full now: {full[it.provider]}") if it.fits else it
+        for it in later
+    ], whole
 
 
 def _slots(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from controllers.model import Observation
 from specs.template import Template
@@ -210,6 +210,20 @@ class Priced(Protocol):
         """A sentence why this template can never run here, as far as is known without asking; or
         empty. Nothing is waited for.
         """
+        ...
+
+
+@runtime_checkable
+class LivePrices(Protocol):
+    """A provider whose accounts tell their own prices. Optional: the others have dated tables."""
+
+    @property
+    def has_live_prices(self) -> bool:
+        """Whether usd_per_s goes by what the account told, within a day."""
+        ...
+
+    async def ask_prices(self) -> None:
+        """Ask the account now, where there is one; what it does not tell stays as it was."""
         ...
 
 

@@ -116,3 +116,9 @@ ORDER BY run_id DESC LIMIT ?;
 -- Those in use, and how many objects of each kind they have. What belongs to none is left out.
 SELECT namespace, kind, count(*) FROM resources WHERE kind <> 'Provider'
 GROUP BY namespace, kind ORDER BY namespace, kind;
+
+-- name: held_by_provider
+-- Sandboxes that are there: where, at what price a second, and how many.
+SELECT provider.word, usd_per_s, COUNT(DISTINCT COALESCE(sandbox, runs.name)) FROM runs
+JOIN words AS provider ON provider.word_id = runs.provider
+WHERE state <= 2 OR sandbox_open GROUP BY provider.word, usd_per_s;

@@ -45,6 +45,13 @@ class Snapshot:
     def durations_of_object(self, uid: str) -> list[float]:
         return self._durations("durations_of_object", uid)
 
+    def held(self) -> list[tuple[str, float | None, int]]:
+        """(provider, USD a second of each, how many) of the sandboxes that are there now."""
+        if self._connection is None:
+            return []
+        sql = queries.named("reader.sql")["held_by_provider"]
+        return list(self._connection.execute(sql))
+
     def _durations(self, query: str, about: str) -> list[float]:
         if self._connection is None:
             return []

@@ -333,3 +333,36 @@ def test_missing_credentials_are_told_by_name_and_never_by_value(
         assert pair.secret not in out + json.dumps(status)
 
     play(home, pair, tale)
+
+
+JOB = """apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {name: job}
+spec:
+  completions: 2
+  template: {script: "true", timeoutSeconds: 60}
+  placement: {provider: NAME}
+"""
+
+
+def test_a_plan_goes_by_what_each_account_charges(home: Path, pair: Pair) -> None:
+    """Of Modal, that is: Daytona's accounts do not tell their prices."""
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.declare("a")
+        file = home / "job.yaml"
+
+        async def planned(name: str) -> dict[str, Any]:
+            file.write_text(JOB.replace("NAME", name))
+            code, out, said = await fleet.fleetctl("plan", "-f", str(file), "-o", "json")
+            assert code == 0, said
+            return dict(json.loads(out))
+
+        [told] = (await planned("team-a"))["prices"]
+        live = told == "team-a: live rates of the account"
+        assert live == (pair.sort == "modal")
+        # Without credentials of its own nobody is asked, and the table has a date.
+        [dated] = (await planned(pair.sort))["prices"]
+        assert dated.startswith(f"{pair.sort}: ") and " of 20" in dated
+
+    play(home, pair, tale)

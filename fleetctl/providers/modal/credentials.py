@@ -33,7 +33,7 @@ def check_file() -> None:
     """Raises Refused for a file of the SDK's that cannot be read: with it the SDK cannot even be
     imported.
     """
-    path = Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
+    path = _config_path()
     try:
         tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -105,12 +105,16 @@ def _token(account: Account) -> tuple[str, str]:
 
 def _of_profile(profile: str, key: str) -> str:
     """What the file says, whatever the environment says of the account that people use."""
-    path = Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
+    path = _config_path()
     try:
         said = tomllib.loads(path.read_text()).get(profile)
     except FileNotFoundError:
         return ""
     return str(said.get(key) or "") if isinstance(said, dict) else ""
+
+
+def _config_path() -> Path:
+    return Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
 
 
 @asynccontextmanager
@@ -131,6 +135,12 @@ async def _speaking_to(address: str) -> AsyncIterator[None]:
                 del os.environ[SERVER]
             else:
                 os.environ[SERVER] = before
+
+
+def may_be_there(account: Account) -> bool:
+    """Found out without the SDK: whether asking Modal could lead anywhere."""
+    given = os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET")
+    return bool(account.said or given or _config_path().exists())
 
 
 def where(account: Account) -> str:

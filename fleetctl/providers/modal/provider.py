@@ -20,13 +20,14 @@ from fleetctl.providers.base import (
     Backend,
     Contract,
     FunctionAsset,
+    LivePrices,
     LogChunk,
     Notify,
     Owned,
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.modal import machines, rates, settings, sources
+from fleetctl.providers.modal import credentials, machines, rates, settings, sources
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.creating import Creating, Parts
 from fleetctl.providers.modal.deployments import Parts as FunctionParts
@@ -82,6 +83,7 @@ class ModalProvider:
         pace: Pace | None = None,
     ) -> None:
         self._home = home
+        self._account = account
         self._name = account().name
         self._jobs = jobs_dir(home, self._name)
         self._store_id = store_id
@@ -176,6 +178,14 @@ class ModalProvider:
 
     def usd_per_s(self, template: Template) -> float | None:
         return self._rates.usd_per_s(template)
+
+    @property
+    def has_live_prices(self) -> bool:
+        return self._rates.live
+
+    async def ask_prices(self) -> None:
+        if credentials.may_be_there(self._account()):
+            await self._rates.refresh()
 
     def lacks(self, template: Template) -> str:
         try:
@@ -300,3 +310,4 @@ class ModalProvider:
 
 
 _: type[Backend] = ModalProvider
+__: type[LivePrices] = ModalProvider

@@ -48,6 +48,10 @@ class Rates:
         runtime = FUNCTION if template.is_function else SANDBOX
         return self.table.usd_per_s(template.resources, runtime=runtime)
 
+    @property
+    def live(self) -> bool:
+        return self.table.updated == LIVE
+
     def refresh_soon(self) -> None:
         """Ask in the background, at most daily. Called where Modal is talked to anyway."""
         if self._asking is None and time.monotonic() >= self._again_at_s:

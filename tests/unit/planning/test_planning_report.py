@@ -144,3 +144,42 @@ def test_a_plan_reads_what_a_controller_is_writing(home: Path) -> None:
     assert planned(home, job(2)).count(Verb.KEEP) == 1
     store.close()
     assert json.loads(json.dumps(planned(home, job(2)).now.expected)) == 0.0
+
+
+def limited(most: int) -> Manifest:
+    return manifest("Provider", "modal", {"limits": {"maxConcurrent": most}})
+
+
+def test_slots_are_those_that_are_free_now(home: Path) -> None:
+    live = [(index, RunState.RUNNING, 5.0) for index in range(2)]
+    stored(home, [job(2), limited(5)], *live)
+    [it] = planned(home, job(9, name="other", parallelism=9, timeout_s=60)).objects
+    assert it.work is not None
+    assert [place.slots for place in it.work.places] == [3]
+    # What the change itself ends makes room for what it starts.
+    [it] = planned(home, job(9, parallelism=9, timeout_s=60, template={"env": {"A": "b"}})).objects
+    assert it.work is not None and it.work.replaced == 2
+    assert [place.slots for place in it.work.places] == [5]
+
+
+def test_where_nothing_is_free_it_is_said_and_reckoned_with_what_will_be(home: Path) -> None:
+    live = [(index, RunState.RUNNING, 5.0) for index in range(2)]
+    stored(home, [job(2), limited(2)], *live)
+    [it] = planned(home, job(9, name="other", parallelism=9, timeout_s=60)).objects
+    assert it.work is not None and it.work.now.high is not None and it.work.now.high > 0
+    [place] = it.work.places
+    assert place.slots == 2
+    assert place.judged.why == "the only candidate; full now: its limit of 2 sandboxes is reached"
+
+
+def test_what_runs_over_now_is_planned_where_it_would_go(home: Path) -> None:
+    live = [(index, RunState.RUNNING, 5.0) for index in range(2)]
+    stored(home, [job(2), limited(3)], *live)
+    both = {"ordered": [{"provider": "modal"}, {"provider": "local"}]}
+    other = job(3, name="other", parallelism=3, timeout_s=60, placement=both)
+    [it] = planned(home, other).objects
+    assert it.work is not None
+    assert [(place.judged.provider, place.slots) for place in it.work.places] == [
+        ("modal", 1),
+        ("local", 2),
+    ]
