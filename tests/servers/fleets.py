@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import socketserver
 import threading
 from collections import Counter
@@ -30,20 +31,25 @@ from tests.contracts.provider_worlds import eventually
 BRISK = Settings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0)
 QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
 
-# In every task: says that its work begins, to the tally of the test. Sandboxes of emulators
-# share this machine's network.
+# In every task: says that its work begins, to the tally of the test, and goes on once that has
+# counted it. Sandboxes of emulators share this machine's network.
 CALL = """
 import os, socket
 with socket.create_connection(("127.0.0.1", {port})) as line:
-    line.sendall(f"{{os.environ['JOB_COMPLETION_INDEX']}}/{{os.environ['FLEETCTL_ATTEMPT']}}".encode())
+    said = f"{word} {{os.environ['JOB_COMPLETION_INDEX']}}/{{os.environ['FLEETCTL_ATTEMPT']}}"
+    line.sendall(said.encode() + b"\\n")
+    line.recv(1)
 """
 
 
 class Tally:
-    """How often the work of each `index/attempt` really began."""
+    """How often the work of each `index/attempt` really began. Only who knows its word is counted:
+    clients of servers that are gone try their old ports, and one of those may be ours now.
+    """
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()
+        self._word = secrets.token_hex(8)
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -64,14 +70,17 @@ class Tally:
 
     def python(self, code: str = "") -> str:
         """A Python task that calls the tally and goes on with `code`."""
-        return CALL.format(port=self._server.server_address[1]) + code
+        return CALL.format(port=self._server.server_address[1], word=self._word) + code
 
     def _handler(self) -> type[socketserver.BaseRequestHandler]:
-        begun = self.begun
+        begun, ours = self.begun, self._word
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                begun[self.rfile.read().decode()] += 1
+                word, _, attempt = self.rfile.readline().decode(errors="replace").partition(" ")
+                if word == ours:
+                    begun[attempt.strip()] += 1
+                    self.wfile.write(b".")
 
         return Handler
 
