@@ -47,6 +47,7 @@ class Pace:
     silence_s: float = 60.0
     retry_initial_s: float = 0.2
     retry_max_s: float = 15.0
+    crash_s: float = 10.0  # after a bug of ours ended a following, until it begins anew
 
 
 class Follower:

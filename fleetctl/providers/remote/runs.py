@@ -74,9 +74,11 @@ class RemoteRuns:
         making is gone and nothing began.
         """
         tracked = self._tracked.get(order.run)
-        if tracked is None or not (tracked.began or tracked.work):
+        if tracked is None or tracked.crash or not (tracked.began or tracked.work):
             tracked = await self._track_work(order, work)
         await tracked.beginning()
+        if tracked.crash is not None and not tracked.began:
+            raise tracked.crash
         never = tracked.never_reached and not tracked.began and not tracked.tried
         if never and order.sandbox != order.run:
             await self._forget(order.run)
@@ -85,7 +87,7 @@ class RemoteRuns:
     async def follow(self, uid: str, run: str, handle: str) -> None:
         """Look after a run that others begin, now or at any moment."""
         tracked = self._tracked.get(run)
-        if tracked is not None and tracked.handle == handle and not tracked.crashed:
+        if tracked is not None and tracked.handle == handle and not tracked.crash:
             return
         await self._forget(run)
         mirror = Mirror(self.journals.directory(uid), run)
@@ -144,12 +146,12 @@ class RemoteRuns:
 
     def _needs_look(self, ref: RunRef) -> bool:
         tracked = self._tracked.get(ref.run)
-        return tracked is None or tracked.phase is Phase.OPEN or tracked.crashed
+        return tracked is None or tracked.phase is Phase.OPEN or tracked.due_again
 
     async def _look_after(self, ref: RunRef) -> None:
         """Ask what only the provider knows: the handle of a lost one, the fate of an idle one."""
         tracked = self._tracked.get(ref.run)
-        if tracked is not None and tracked.crashed:
+        if tracked is not None and tracked.due_again:
             await self._forget(ref.run)
             tracked = None
         if tracked is None:

@@ -55,6 +55,7 @@ class Tracked:
         self._sandbox_open = sandbox_open
         self._follower: Follower | None = None
         self._task: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def began(self) -> bool:
@@ -87,15 +88,22 @@ class Tracked:
             pace=pace,
         )
         self._task = asyncio.ensure_future(self._live(self._follower, closings, left_open))
-        self._task.add_done_callback(lambda done: self._settled(done, changed))
+        self._task.add_done_callback(lambda done: self._settled(done, changed, pace))
 
     @property
-    def crashed(self) -> bool:
-        """A bug of ours ended the following; a later look begins anew."""
+    def crash(self) -> BaseException | None:
+        """The bug of ours that ended the following."""
         task = self._task
         if task is None or not task.done() or task.cancelled():
+            return None
+        return task.exception()
+
+    @property
+    def due_again(self) -> bool:
+        """The following crashed, and so long ago that a look begins it anew."""
+        if self.crash is None or self._again is None:
             return False
-        return task.exception() is not None
+        return asyncio.get_running_loop().time() >= self._again.when()
 
     async def beginning(self) -> None:
         """Until the run has begun, or never will in this sandbox."""
@@ -113,6 +121,8 @@ class Tracked:
 
     async def leave(self) -> None:
         """Look after it no more. What is here stays."""
+        if self._again is not None:
+            self._again.cancel()
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -156,9 +166,15 @@ class Tracked:
         await closings.close(self.handle)
         self.phase = Phase.OVER
 
-    def _settled(self, done: asyncio.Task[None], changed: Callable[[str], None]) -> None:
+    def _settled(
+        self, done: asyncio.Task[None], changed: Callable[[str], None], pace: Pace
+    ) -> None:
         if done.cancelled():
             return
-        if done.exception() is not None:
-            log.error("following failed", exc_info=done.exception(), extra={"run": self.run})
-        changed(self.run)
+        if done.exception() is None:
+            changed(self.run)
+            return
+        log.error("following failed", exc_info=done.exception(), extra={"run": self.run})
+        # Who looks begins it anew: at once, that would crash and be told again without end.
+        loop = asyncio.get_running_loop()
+        self._again = loop.call_later(pace.crash_s, changed, self.run)

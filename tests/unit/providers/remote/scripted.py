@@ -12,7 +12,7 @@ from fleetctl.providers.remote.follower import Pace, SandboxOver
 from fleetctl.providers.remote.sandboxes import At, Work
 from tests.unit.providers.remote import frames
 
-QUICK = Pace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01)
+QUICK = Pace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01, crash_s=0.01)
 
 
 @dataclass
@@ -37,6 +37,7 @@ class Script:
         self.names: dict[str, str] = {}
         self.cuts: list[int] = []
         self.refusals: dict[str, int] = {}
+        self.bugs = 0  # how many of the next streams a bug of ours ends
         self.opened: list[At] = []
         self.calls: list[str] = []
 
@@ -50,6 +51,9 @@ class Script:
         self, handle: str, run: str, work: Work | None, at: At
     ) -> AsyncGenerator[bytes, None]:
         self.opened.append(at)
+        if self.bugs:
+            self.bugs -= 1
+            raise ZeroDivisionError
         box = self.boxes[handle]
         if not box.live:
             raise SandboxOver(handle)

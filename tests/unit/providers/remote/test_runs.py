@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
 from fleetctl.providers.remote.fates import Cause, Fate
+from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes import Work
 from specs.template import Template
@@ -30,11 +32,9 @@ class Scene:
         self.told: list[str] = []
         self.runs = self.again()
 
-    def again(self) -> RemoteRuns:
+    def again(self, pace: Pace = QUICK) -> RemoteRuns:
         """The next controller's."""
-        self.runs = RemoteRuns(
-            self.home, "remote", self.script, notify=self.told.append, pace=QUICK
-        )
+        self.runs = RemoteRuns(self.home, "remote", self.script, notify=self.told.append, pace=pace)
         return self.runs
 
     def order(self, run: str = "run-0", sandbox: str = "", handle: str = "sb-1") -> RunOrder:
@@ -350,6 +350,38 @@ def test_output_is_read_while_it_comes_and_the_reading_ends_with_the_run(
         chunks = [it async for it in scene.runs.logs(ref, offset=4, follow=True)]
         assert b"".join(it.data for it in chunks) == b"two\n"
         assert chunks[-1].eof
+
+    play(tale)
+
+
+def test_a_following_that_a_bug_ended_begins_anew_after_a_while_and_not_at_every_look(
+    play: Callable[[Tale], None],
+) -> None:
+    async def tale(scene: Scene) -> None:
+        scene.script.box("sb-1", "run-0", DONE).begun["run-0"] = 1
+        scene.script.bugs = 2
+        scene.again(replace(QUICK, crash_s=0.2))
+        asked = 0
+        while len(scene.script.opened) < 2:
+            asked += isinstance(await scene.see(REF), Alive)
+            await asyncio.sleep(0)
+        assert asked > len(scene.script.opened)
+        assert scene.told in ([], ["run-0"])  # not until it was time to look again
+        assert isinstance(await scene.until(REF, Ended), Ended)
+
+    play(tale)
+
+
+def test_a_start_that_a_bug_ended_is_not_told_as_begun(play: Callable[[Tale], None]) -> None:
+    async def tale(scene: Scene) -> None:
+        box = scene.script.box("sb-1", "run-0", DONE)
+        scene.script.bugs = 1
+        with pytest.raises(ZeroDivisionError):
+            await scene.begin()
+        assert box.begun == {}
+        await scene.begin()
+        assert isinstance(await scene.until(REF, Ended), Ended)
+        assert box.begun == {"run-0": 1}
 
     play(tale)
 
