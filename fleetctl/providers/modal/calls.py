@@ -122,9 +122,9 @@ class FunctionCalls:
 
     async def _poll(self, call: str, wait_s: float) -> Output | None:
         """Raises SandboxOver when Modal knows the call no more, and ConnectionError."""
+        client = await self._connection.client()
         from fleetctl.providers.modal import plain
 
-        client = await self._connection.client()
         try:
             async with asyncio.timeout(wait_s + CALL_S):
                 polled = await plain.poll.aio(client, call, wait_s)
@@ -141,9 +141,9 @@ class FunctionCalls:
 
     async def _cancel(self, call: str) -> None:
         """Returns once it is over; its container, too, so that nothing of it goes on."""
+        client = await self._connection.client()
         import modal
 
-        client = await self._connection.client()
         self._ended_by_us.add(call)
         try:
             found = modal.FunctionCall.from_id(call, client=client)

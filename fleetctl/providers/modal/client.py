@@ -191,7 +191,12 @@ def _what(account: Account) -> str:
 
 
 async def import_sdk() -> None:
-    """In a thread: it takes most of a second. Raises Refused when it is not there."""
+    """In a thread: it takes most of a second. Raises Refused when it is not there.
+
+    Its modules import each other in circles, so that two threads that begin at different ones leave
+    it broken for the life of the process. Whoever imports a part of it asks for the package first,
+    which waits for the thread: `from modal import exception`, never `from modal.exception import`.
+    """
     try:
         await asyncio.to_thread(importlib.import_module, "modal")
     except ImportError as error:

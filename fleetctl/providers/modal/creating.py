@@ -146,7 +146,7 @@ class Creating:
     async def _create(self, order: RunOrder, *, deadline_s: float) -> str:
         """Exactly one sandbox, whatever became of earlier requests under the same name."""
         parts = await self._parts(order)  # first: only there a missing package is told as such
-        from modal.exception import AlreadyExistsError, NotFoundError
+        from modal import exception as sdk
 
         await self._bucket.take()
         carried = names.tags(order, self._store_id, time.time())
@@ -155,14 +155,14 @@ class Creating:
         try:
             async with asyncio.timeout(deadline_s):
                 sandbox = await self._request(order, parts, carried)
-        except AlreadyExistsError:
+        except sdk.AlreadyExistsError:
             return await self._adopt(order)
         except FleetctlError:
             raise
         except Exception as error:
             if not is_of_the_sdk(error):
                 raise
-            if isinstance(error, NotFoundError):
+            if isinstance(error, sdk.NotFoundError):
                 self._stale(order)
             told = certain(error, what)
             if told is not None:

@@ -74,10 +74,10 @@ async def client_of(account: Account) -> modal.Client:
 
 def server(account: Account) -> str:
     """Where its client asks, for people."""
-    from modal.config import config
+    from modal import config as sdk
 
     # The others are for when it is away.
-    return (_own_server(account) or str(config["server_url"])).partition(",")[0]
+    return (_own_server(account) or str(sdk.config["server_url"])).partition(",")[0]
 
 
 def _own_server(account: Account) -> str:
@@ -91,13 +91,13 @@ def _token(account: Account) -> tuple[str, str]:
     profile = account.said.get("profile")
     if profile is None:
         return account.value("tokenIdEnv"), account.value("tokenSecretEnv")
-    from modal.config import user_config_path
+    from modal import config as sdk
 
     token_id, secret = _of_profile(profile, "token_id"), _of_profile(profile, "token_secret")
     if not (token_id and secret):
         raise Refused(
             f"provider `{account.name}` takes its token from profile `{profile}`, and"
-            f" `{user_config_path}` has none of that name",
+            f" `{sdk.user_config_path}` has none of that name",
             hint=f"modal token new --profile {profile}",
         )
     return token_id, secret
@@ -145,13 +145,15 @@ def may_be_there(account: Account) -> bool:
 
 def where(account: Account) -> str:
     """Where the token is; "" when there is none."""
-    from modal.config import config, user_config_path
+    from modal import config as sdk
 
     if account.said:
         _token(account)
         return account.where()
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return "the environment"
-    if (config["token_id"] and config["token_secret"]) or config.get("oauth_refresh_token"):
-        return f"`{user_config_path}`"
+    if (sdk.config["token_id"] and sdk.config["token_secret"]) or sdk.config.get(
+        "oauth_refresh_token"
+    ):
+        return f"`{sdk.user_config_path}`"
     return ""

@@ -68,19 +68,19 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
 
 
 def is_not_found(error: Exception) -> bool:
-    from modal.exception import NotFoundError
+    from modal import exception as sdk
 
-    return isinstance(error, NotFoundError)
+    return isinstance(error, sdk.NotFoundError)
 
 
 def is_of_the_sdk(error: Exception) -> bool:
     """Raised by the SDK, or leaked by what it is made of; all else is a bug of ours."""
     import aiohttp
     import grpclib.exceptions
-    from modal.exception import Error
+    from modal import exception as sdk
 
     stream = grpclib.exceptions.StreamTerminatedError
-    return isinstance(error, Error | grpclib.GRPCError | stream | aiohttp.ClientError | OSError)
+    return isinstance(error, sdk.Error | grpclib.GRPCError | stream | aiohttp.ClientError | OSError)
 
 
 def words(error: Exception) -> str:

@@ -39,12 +39,12 @@ class ModalFiles:
     ) -> Sequence[FileEntry]:
         found = await self._volume(volume)
         wanted = clean(path)
-        from modal.exception import NotFoundError
+        from modal import exception as sdk
 
         async with asking(f"volume/{volume} cannot be listed", deadline_s=LIST_S):
             try:
                 listed = await found.listdir.aio(f"/{wanted}", recursive=recursive)
-            except NotFoundError as error:
+            except sdk.NotFoundError as error:
                 raise _missing(volume, wanted) from error
         return sorted(_entry(one) for one in listed if one.type.name in ("FILE", "DIRECTORY"))
 

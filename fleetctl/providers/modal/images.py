@@ -115,7 +115,7 @@ class Images:
 
 
 async def _build(app: modal.App, recipe: Recipe, log: Path) -> modal.Image:
-    from modal.exception import ImageBuildError, NotFoundError
+    from modal import exception as sdk
 
     from fleetctl.providers.modal.output import heard
 
@@ -124,9 +124,9 @@ async def _build(app: modal.App, recipe: Recipe, log: Path) -> modal.Image:
         async with asking("the image cannot be built", deadline_s=BUILD_S):
             try:
                 await image.build.aio(app)
-            except ImageBuildError as error:
+            except sdk.ImageBuildError as error:
                 raise _build_failure(error, written) from error
-            except NotFoundError as error:
+            except sdk.NotFoundError as error:
                 raise Refused(
                     f"the image cannot be built: {words(error)}", hint="change the template's image"
                 ) from error

@@ -46,9 +46,9 @@ class Latches:
 
     async def holder(self, uid: str, run: str) -> str:
         """The call that has begun the run, VOID, or ""."""
+        value = await self._value(uid, run)
         from fleetctl.providers.modal import plain
 
-        value = await self._value(uid, run)
         held = plain.unpickled(value) if value is not None else ""
         return str(held).partition(" ")[0]
 
@@ -56,9 +56,9 @@ class Latches:
         """The frames of a run that goes on, as far as its call has told them; not all of them where
         there are many.
         """
+        value = await self._value(uid, f"{run}.said")
         from fleetctl.providers.modal import plain
 
-        value = await self._value(uid, f"{run}.said")
         return (plain.story(value) or b"") if value is not None else b""
 
     async def _value(self, uid: str, key: str) -> bytes | None:
@@ -66,14 +66,16 @@ class Latches:
         table = await self._table(uid, create=False)
         if table is None:
             return None
-        from modal._serialization import serialize
+        client = await self._connection.client()
+        from modal import _serialization
 
         from fleetctl.providers.modal import plain
 
-        client = await self._connection.client()
         try:
             async with asking(f"the latch `{key}` cannot be read", deadline_s=ASK_S):
-                value: bytes | None = await plain.entry.aio(client, table.object_id, serialize(key))
+                value: bytes | None = await plain.entry.aio(
+                    client, table.object_id, _serialization.serialize(key)
+                )
                 return value
         except Exception as error:
             if not is_not_found(error):
@@ -87,10 +89,10 @@ class Latches:
 
     async def remove(self, uid: str) -> None:
         """Without its table no late call of the resource begins anything. Idempotent."""
-        import modal
-
         self._known.pop(uid, None)
         client = await self._connection.client()
+        import modal
+
         async with asking("the latches cannot be removed", deadline_s=ASK_S):
             await modal.Dict.objects.delete.aio(self.name(uid), allow_missing=True, client=client)
 
@@ -114,9 +116,9 @@ class Latches:
         """None when there is none and none is to be made."""
         if uid in self._known:
             return self._known[uid]
+        client = await self._connection.client()
         import modal
 
-        client = await self._connection.client()
         found = modal.Dict.from_name(self.name(uid), create_if_missing=create, client=client)
         try:
             async with asking("the latches cannot be looked up", deadline_s=ASK_S):

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+# First of all: it waits for an import of the SDK that another thread has begun; see client.py.
+import modal  # noqa: F401
 from modal._output.manager import DisabledOutputManager, OutputManager
 
 Hear = Callable[[str], None]

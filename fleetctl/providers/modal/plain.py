@@ -12,8 +12,11 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+# First of all: it waits for an import of the SDK that another thread has begun; see client.py.
+import modal  # noqa: F401
 from modal._utils.async_utils import synchronize_api
 from modal._utils.blob_utils import blob_download
+from modal._utils.grpc_utils import Retry
 from modal.client import _Client
 from modal_proto import api_pb2
 
@@ -79,8 +82,6 @@ def story(data: bytes) -> bytes | None:
 
 async def _poll(client: _Client, call_id: str, wait_s: float) -> Polled:
     """Wait at the server for the one output of a call. Raises what the SDK raises."""
-    from modal._utils.grpc_utils import Retry
-
     request = api_pb2.FunctionGetOutputsRequest(
         function_call_id=call_id,
         timeout=wait_s,

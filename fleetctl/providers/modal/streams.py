@@ -85,7 +85,7 @@ async def attach(
     sandbox: modal.Sandbox, argv: list[str], work: Work | None, *, posix: bool, live_s: float
 ) -> Line:
     """argv: of `attach_command`; live_s: after which Modal ends it. Raises what the SDK raises."""
-    from modal.stream_type import StreamType
+    from modal import stream_type
 
     order = work.order if work is not None else None
     text = order_argument(order, posix=posix) if order is not None else ""
@@ -95,8 +95,8 @@ async def attach(
         *argv,
         *(("--order", "-" if piped else text) if order is not None else ()),
         *(("--more", "yes") if takes_more else ()),
-        stdout=StreamType.PIPE,
-        stderr=StreamType.DEVNULL,
+        stdout=stream_type.StreamType.PIPE,
+        stderr=stream_type.StreamType.DEVNULL,
         timeout=max(1, int(live_s)),
         env=dict(work.secrets) if work is not None else {},
         text=False,
