@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from controllers.advancing import unwanted
 from controllers.history import History
 from controllers.kind import Controller
 from controllers.model import Run, RunState
-from controllers.reconcile import unwanted
 
 
 @dataclass(frozen=True, slots=True)

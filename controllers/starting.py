@@ -1,16 +1,95 @@
-"""What a pass may start: units that are due, and idle sandboxes that can take one. Pure; called by
-reconcile.py.
+"""What a pass starts: units that are due, each in an idle sandbox or at a place with room, as long
+as there is both room and money. Pure; called by advancing.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+from controllers.budget import Denied
 from controllers.history import History
 from controllers.kind import Controller, Policy, Unit, ordered
+from controllers.placing import Judgement
 from controllers.plan import CloseSandbox, Start
 from controllers.sandboxes import OpenSandbox
-from controllers.seats import Seats
+from controllers.seats import Seats, placed
+from controllers.wish import Wish
+
+# A pass that starts more than this at once would hold up the other objects; the next pass goes on
+# at once.
+STARTS_PER_PASS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What a pass has for the units that wait.
+
+    idle: sandboxes that take another task, the best place last. runs and sandboxes: how many more
+    there may be.
+    """
+
+    seats: Seats
+    idle: list[OpenSandbox]
+    runs: int
+    sandboxes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What starts now, and why nothing more does: the pass is full, or one unit found no room or no
+    money. Without any, all that may run now does.
+    """
+
+    starts: tuple[Start, ...]
+    idle: tuple[OpenSandbox, ...]  # that no unit takes
+    full: bool
+    crowded: Unit | None
+    denied: Denied | None
+
+
+def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Started:
+    """First come, first served; whoever cannot start keeps all behind it from starting."""
+    seats, policy = supply.seats, wish.controller.policy
+    idle, made = list(supply.idle), 0
+    starts: list[Start] = []
+    full = False
+    crowded: Unit | None = None
+    denied: Denied | None = None
+    for unit, reason in wanted_now(wish.controller, history, now_s):
+        full = len(starts) == STARTS_PER_PASS_MAX
+        if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
+            break
+        box = idle[-1] if idle else None
+        where = seats.best(unit.template_hash) if box is None else None
+        place = box or where
+        if wish.room.paused or place is None:
+            crowded = unit
+            break
+        paid = wish.purse.take(unit.index, place.provider)
+        if isinstance(paid, Denied):
+            denied = paid
+            break
+        start = replace(start_of(unit, history, box, policy, reason), usd=paid.usd)
+        if where is None:
+            idle.pop()
+        else:
+            start = _in_a_new_one(start, where, seats)
+            made += 1
+        starts.append(start)
+    return Started(tuple(starts), tuple(idle), full, crowded, denied)
+
+
+def _in_a_new_one(start: Start, where: Judgement, seats: Seats) -> Start:
+    """It takes the seat."""
+    judged = seats.judged(start.template_hash)
+    seats.take(where)
+    return replace(
+        start,
+        provider=where.provider,
+        placed=placed(judged),
+        spilled=judged[0] is not where,
+    )
 
 
 def sort_sandboxes(

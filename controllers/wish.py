@@ -75,6 +75,11 @@ class Wish:
     estimate: Estimate | None = None  # of the whole, when its spec was applied
 
 
+def ends_at_s(wish: Wish, now_s: float) -> float | None:
+    """The deadline of the object, if it has one."""
+    return deadline_at_s(wish.controller.policy, wish.prior, wish.generation, now_s)
+
+
 def deadline_at_s(policy: Policy, prior: Prior, generation: int, now_s: float) -> float | None:
     """Counts from the start of the present activity: suspending stops the clock, and resuming or
     changing the spec of an object that was over starts it anew.

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controllers import batchjob, history, reconcile
+from controllers import advancing, batchjob, clearing, history, reconcile, wish
 from controllers.history import History
 from controllers.kind import Keep
 from controllers.model import RunState
@@ -131,17 +131,17 @@ def wake_time_ignored() -> Context:
 
 def deadline_ignored() -> Context:
     """activeDeadlineSeconds is not looked at."""
-    return swapped(reconcile, "_deadline_at_s", lambda *_: None)
+    return swapped(wish, "deadline_at_s", lambda *_: None)
 
 
 def suspend_only_in_status() -> Context:
     """A suspended object says so, and its runs go on."""
-    return swapped(reconcile, "_stop_all", lambda known, reason, policy: [])
+    return swapped(clearing, "stop_all", lambda known, reason, policy: [])
 
 
 def old_template_goes_on() -> Context:
     """A run that the spec does not want any more is left alone."""
-    return swapped(reconcile, "keep", lambda controller, run: Keep())
+    return swapped(advancing, "keep", lambda controller, run: Keep())
 
 
 def reuse_without_limit() -> Context:

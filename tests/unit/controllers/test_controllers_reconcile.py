@@ -6,7 +6,7 @@ import pytest
 
 from controllers.model import RunState
 from controllers.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
-from controllers.reconcile import STARTS_PER_PASS_MAX
+from controllers.starting import STARTS_PER_PASS_MAX
 from controllers.wish import Wait
 from tests.unit.controllers.play import START_S, Play, job
 

@@ -1,0 +1,88 @@
+"""How an object that is under way goes on: stop what should not run, start what should, and say
+what is waited for. Pure; the last rule of reconcile.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controllers.history import History
+from controllers.holdups import crowded_by, denied_by
+from controllers.kind import Controller, Keep, StopNow, keep
+from controllers.model import Run, RunState
+from controllers.plan import CloseSandbox, Phase, Plan, Shortage, Stop
+from controllers.seats import Seats, spilled
+from controllers.starting import Supply, sort_sandboxes, started
+from controllers.underway import under_way, wakes_at_s
+from controllers.wish import Wish
+
+
+def advance(wish: Wish, history: History, now_s: float) -> Plan:
+    """Always decides."""
+    places = _places(wish)
+    if not places:
+        candidates = wish.controller.policy.placement.candidates
+        wanted = " or ".join(f"`{it.provider}`" for it in candidates)
+        text = f"there is no provider {wanted}; hint: `kind: Provider` with that name declares one"
+        return Plan((), Phase.PENDING, "NoProvider", text)
+    parallelism = wish.controller.policy.parallelism
+    if parallelism is None:
+        parallelism = sum(wish.providers[name] for name in places)
+    seats = Seats(wish, history, now_s)
+    stops, shortages = _stops(wish, history, seats, parallelism, now_s)
+    closes, idle = sort_sandboxes(wish.controller, history, seats)
+    # A stopping run and an idle sandbox still hold their machine, so they count against
+    # parallelism.
+    held = len(history.live) + len(closes) + len(idle)
+    supply = Supply(seats, idle, parallelism - len(history.live), parallelism - held)
+    found = started(wish, history, supply, now_s)
+    if not found.full and found.crowded is None:
+        # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
+        closes += tuple(
+            CloseSandbox(box.name, box.last.name, "no task to give it") for box in found.idle
+        )
+    wake_at_s = now_s if found.full else wakes_at_s(wish, history, now_s)
+    plan = under_way(wish, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
+    if shortages:
+        plan = replace(plan, shortages=shortages)
+    if found.denied is not None:
+        return denied_by(plan, wish, history, found.denied)
+    if found.crowded is not None:
+        return crowded_by(plan, wish, seats, found.crowded, now_s)
+    return plan
+
+
+def _places(wish: Wish) -> list[str]:
+    """Candidates where something may start."""
+    candidates = wish.controller.policy.placement.candidates
+    return [it.provider for it in candidates if it.provider in wish.providers]
+
+
+def _stops(
+    wish: Wish, history: History, seats: Seats, parallelism: int, now_s: float
+) -> tuple[tuple[Stop, ...], dict[str, Shortage]]:
+    """Runs that must not go on here, and what that tells of their places."""
+    stops = tuple(unwanted(wish.controller, history, parallelism))
+    # What is stopped anyway needs no other place; the next pass looks at the rest.
+    return (stops, {}) if stops else spilled(seats, history, wish, now_s)
+
+
+def unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
+    """Runs that the spec does not want now, then those above parallelism, the youngest first."""
+    grace_s = controller.policy.grace_s
+    going_on: list[Run] = []
+    for run in history.live.values():
+        if run.state is RunState.STOPPING:
+            continue
+        answer = keep(controller, run)
+        match answer:
+            case StopNow(reason=reason):
+                yield Stop(run.name, reason, grace_s)
+            case Keep():
+                going_on.append(run)
+    above = len(going_on) - parallelism
+    if above > 0:
+        going_on.sort(key=lambda run: (-run.created_at_s, -run.index))
+        for run in going_on[:above]:
+            yield Stop(run.name, "ScaledDown", grace_s)

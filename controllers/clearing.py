@@ -1,0 +1,37 @@
+"""Ending what an object still holds: its runs and its idle sandboxes. Pure; called by the rules of
+a pass.
+"""
+
+from __future__ import annotations
+
+from controllers.history import History
+from controllers.kind import Policy
+from controllers.model import RunState
+from controllers.plan import Action, CloseSandbox, Stop
+
+
+def end_all(history: History, reason: str, policy: Policy) -> tuple[Action, ...]:
+    """Every run and every idle sandbox."""
+    return (*stop_all(history, reason, policy), *close_all(history, reason))
+
+
+def stop_all(history: History, reason: str, policy: Policy) -> list[Action]:
+    return [
+        Stop(run.name, reason, policy.grace_s)
+        for run in history.live.values()
+        if run.state is not RunState.STOPPING
+    ]
+
+
+def close_all(history: History, reason: str) -> list[Action]:
+    return [
+        CloseSandbox(box.name, box.last.name, reason)
+        for box in history.sandboxes.values()
+        if not box.busy
+    ]
+
+
+def stopping(history: History) -> tuple[str, ...]:
+    """A sentence about the runs that are being stopped, if there are any."""
+    count = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
+    return (f"{count} runs are being stopped",) if count else ()

@@ -1,0 +1,69 @@
+"""The plan of an object that is under way: whether it moves, what it waits for, and when to look
+again. Pure; called by the rules of a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controllers.clearing import stopping
+from controllers.history import History
+from controllers.model import RunState
+from controllers.plan import Action, Phase, Plan, Start
+from controllers.seats import spills_at_s
+from controllers.wish import Wish, ends_at_s
+
+WAITING_SHOWN_MAX = 5
+
+
+def under_way(
+    wish: Wish, history: History, actions: tuple[Action, ...], wake_at_s: float | None, now_s: float
+) -> Plan:
+    """These actions, and what to say of the object meanwhile."""
+    waiting = tuple(_waiting(wish, history, now_s))
+    moving = any(run.name not in wish.waits for run in history.live.values())
+    moving = moving or any(isinstance(action, Start) for action in actions)
+    begun = len(history.succeeded) + len(history.failed) > 0
+    first = next(iter(wish.waits.values()), None)
+    if first is not None and not moving:
+        reason, message = first.reason, first.message
+    elif waiting and not moving:
+        reason, message = "Waiting", waiting[0]
+    else:
+        reason, message = "InProgress", ""
+    ever = begun or wish.prior.phase is Phase.RUNNING
+    ever = ever or any(run.state is not RunState.STARTING for run in history.live.values())
+    phase = Phase.RUNNING if ever else Phase.PENDING
+    summary = wish.controller.summary(history)
+    return Plan(
+        actions, phase, reason, message, waiting, wake_at_s, active=bool(moving), extra=summary
+    )
+
+
+def wakes_at_s(wish: Wish, history: History, now_s: float) -> float | None:
+    """When this object must be looked at again, by the clock alone."""
+    times = (
+        history.waiting.next_due_at_s(now_s),
+        ends_at_s(wish, now_s),
+        spills_at_s(wish, now_s),
+        # A wait whose time has come is being acted on; waking for it again would spin.
+        min((it.retry_at_s for it in wish.waits.values() if it.retry_at_s > now_s), default=None),
+    )
+    return min((at_s for at_s in times if at_s is not None), default=None)
+
+
+def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
+    """Sentences: what is waited for, and why. A few; never one a task."""
+    shown = 0
+    for name, wait in wish.waits.items():
+        run = history.live.get(name)
+        if run is not None and shown < WAITING_SHOWN_MAX:
+            shown += 1
+            yield f"task {run.index}: {wait.message}"
+    for due_s, index in history.waiting.backing_off(now_s):
+        unit = history.unfinished.get(index)
+        why = unit.last.reason if unit and unit.last else "a failure"
+        yield f"task {index}: backing off for {due_s - now_s:.0f} s after {why}"
+    if wish.controller.policy.parallelism == 0:
+        yield "spec.parallelism is 0"
+    yield from stopping(history)[:1]
