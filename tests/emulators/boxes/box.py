@@ -173,6 +173,7 @@ class Box:
             "work": str(self.directory / "work"),
             "base": [str(part) for part in self._base],
             "overlays": nursery.overlays,
+            "warm": nursery.warm,
             "layers": [(path, str(lower)) for path, lower in self._layers.items()],
             "binds": own + sorted(binds),
             "hostname": self._hostname[:63],
@@ -203,7 +204,7 @@ class Box:
         os.close(pidfd)
 
         def send_signal(number: int, group: bool) -> None:
-            order = {"signal": number, "inner": inner, "group": group}
+            order = {"signal": int(number), "inner": inner, "group": group}
             if self.alive and channel:
                 self._keep(asyncio.ensure_future(channel.send(order)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ class Channel:
             # Four bytes always fit where a socket is writable at all; wait until it is.
             while True:
                 try:
-                    socket.send_fds(self._end, [head], list(descriptors))
+                    wire.send_head(self._end, head, descriptors)
                     break
                 except BlockingIOError:
                     await asyncio.sleep(0.001)
@@ -47,7 +46,7 @@ class Channel:
             if not part:
                 return None
             body += part
-        return json.loads(bytes(body)), descriptors
+        return wire.unpacked(bytes(body)), descriptors
 
     def finish(self) -> None:
         """Let the other end see the end of our messages; what it still sends arrives."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,10 +20,13 @@ from typing import Any
 
 from tests.emulators.boxes.channel import Channel
 
-INNER = Path(__file__).parent / "inner"
+INNER = Path(__file__).parent / "inner/__main__.py"
 MEMORY_BYTES_MIN = 2 << 30
 # Set to 1, boxes are plain processes, as on a machine that lets nobody make namespaces.
 PLAIN_VARIABLE = "EMULATED_BOXES_PLAIN"
+# Set to 1, each Python in a box is an interpreter that was started for it. Else a box that is asked
+# to run the interpreter which the emulator has forks its own; see inner/program.py for when.
+COLD_VARIABLE = "EMULATED_BOXES_COLD"
 _nurseries: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Nursery]] = (
     weakref.WeakKeyDictionary()
 )
@@ -31,7 +35,8 @@ _nurseries: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[
 class Nursery:
     """Owns the process. Use from the event loop that started it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: Channel) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, *, warm: bool) -> None:
+        self.warm = warm
         self._process = process
         self._channel = channel
         self._numbers = itertools.count(1)
@@ -43,8 +48,10 @@ class Nursery:
         self._listener: asyncio.Task[None] | None = None
 
     @classmethod
-    async def started(cls, *, plain: bool = False) -> Nursery:
-        """`plain` refuses namespaces even where they work, for tests of the fallback."""
+    async def started(cls, *, plain: bool = False, warm: bool = True) -> Nursery:
+        """`plain` refuses namespaces even where they work, for tests of the fallback; without
+        `warm` no Python is forked.
+        """
         ours, theirs = socket.socketpair()
         scratch = tempfile.mkdtemp(prefix="boxes-", dir=_roomy_memory())
         mode = "plain" if plain else "try"
@@ -52,15 +59,18 @@ class Nursery:
             [sys.executable, "-I", "-S", INNER, str(theirs.fileno()), mode, scratch],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            env=_environment(),
         )
         theirs.close()
-        nursery = cls(process, Channel(ours))
+        nursery = cls(process, Channel(ours), warm=warm)
         nursery.scratch = Path(scratch)
         hello = await nursery._channel.receive()
         if hello is None:
             raise OSError("the nursery of boxes ended before it could tell why")
         nursery.isolated, nursery.problem = hello[0]["isolated"], hello[0]["problem"]
         nursery.overlays = hello[0]["overlays"]
+        for trial in nursery.scratch.iterdir():
+            shutil.rmtree(trial)
         nursery._listener = asyncio.create_task(nursery._listen())
         return nursery
 
@@ -90,6 +100,12 @@ class Nursery:
                 born.set_exception(OSError("the nursery of boxes has ended"))
 
 
+def _environment() -> dict[str, str]:
+    """Few variables, in the locale of boxes: what is forked has read its own from them."""
+    loader = {name: value for name, value in os.environ.items() if name.startswith("LD_")}
+    return {**loader, "LANG": "C.UTF-8"}
+
+
 def _roomy_memory() -> str | None:
     """A file system in memory, where a box starts in a fifth of the time; None when it is small."""
     place = "/dev/shm"
@@ -103,6 +119,6 @@ async def nursery_here() -> Nursery:
     """The running loop's nursery, started at first use."""
     loop = asyncio.get_running_loop()
     if loop not in _nurseries:
-        plain = os.environ.get(PLAIN_VARIABLE) == "1"
-        _nurseries[loop] = asyncio.ensure_future(Nursery.started(plain=plain))
+        plain, cold = (os.environ.get(name) == "1" for name in (PLAIN_VARIABLE, COLD_VARIABLE))
+        _nurseries[loop] = asyncio.ensure_future(Nursery.started(plain=plain, warm=not cold))
     return await asyncio.shield(_nurseries[loop])

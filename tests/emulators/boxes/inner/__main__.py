@@ -1,36 +1,48 @@
 """The nursery: a small process that forks boxes. Arguments: descriptor, mode, scratch directory.
 
 It is pid 1 of a pid namespace, so that all boxes die with it, and it dies when the socket to the
-emulator ends. Each box is one child, pid 1 of a namespace of its own (see init.py).
+emulator ends. Each box is one child, pid 1 of a namespace of its own (see init.py). Run as a file:
+as a directory it would have modules that a fresh interpreter has not (see become.py).
 """
 
 from __future__ import annotations
 
+import _signal
+import _socket
 import gc
 import os
 import select
-import shutil
-import signal
-import socket
 import sys
-from typing import Any
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import become
 import calls
 import init
+import naming
 import tree
 import wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def main() -> None:
-    end = socket.socket(fileno=int(sys.argv[1]))
+    from program import Program
+
+
+def main() -> Program:
+    """Returns only in a process of a box that is to run a Python program."""
+    end = _socket.socket(fileno=int(sys.argv[1]))
     end.setblocking(True)
     problem = "asked for" if sys.argv[2] == "plain" else _enter_namespaces()
     overlays = not problem and _overlays(sys.argv[3])
     wire.send(end, {"isolated": not problem, "problem": problem, "overlays": overlays})
+    naming.look()
+    become.hide_ourselves()
     gc.freeze()
     wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(woken)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    _signal.set_wakeup_fd(woken)
+    _signal.signal(_signal.SIGCHLD, lambda *_: None)
     # Saved, because a process may enter a new pid namespace for its children only from its own.
     own = 0 if problem else os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     poll = select.poll()
@@ -45,9 +57,13 @@ def main() -> None:
             received = wire.receive(end)
             if received is None:
                 # The boxes end with this process; what they wrote goes with them.
+                import shutil
+
                 shutil.rmtree(sys.argv[3], ignore_errors=True)
                 os._exit(0)
-            _birth(end, received[0], received[1][0], own)
+            program = _birth(end, received[0], received[1][0], own)
+            if program is not None:
+                return program
 
 
 def _enter_namespaces() -> str:
@@ -80,26 +96,28 @@ def _overlays(place: str) -> bool:
         calls.unshare(calls.CLONE_NEWNS)
         os._exit(0 if tree.overlays_work(place) else 1)
     _pid, status = os.waitpid(child, 0)
-    for name in os.listdir(place):
-        shutil.rmtree(os.path.join(place, name))
     return status == 0
 
 
-def _birth(end: socket.socket, spec: dict[str, Any], control: int, own: int) -> None:
-    """Fork a box's pid 1; its pidfd goes to the emulator, which learns of its death by it."""
+def _birth(end: _socket.socket, spec: dict[str, Any], control: int, own: int) -> Program | None:
+    """Fork a box's pid 1; its pidfd goes to the emulator, which learns of its death by it.
+
+    None in the nursery itself; see init.run.
+    """
     if own:
         calls.unshare(calls.CLONE_NEWPID)
     pid = os.fork()
     if pid == 0:
         end.close()
-        signal.set_wakeup_fd(-1)
-        init.run(spec, socket.socket(fileno=control), isolated=bool(own))
+        _signal.set_wakeup_fd(-1)
+        return init.run(spec, _socket.socket(fileno=control), isolated=bool(own))
     if own:
         calls.setns(own, calls.CLONE_NEWPID)
     os.close(control)
     handle = os.pidfd_open(pid)
     wire.send(end, {"born": spec["id"]}, [handle])
     os.close(handle)
+    return None
 
 
 def _reap() -> None:
@@ -117,4 +135,4 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-main()
+become.run(main())

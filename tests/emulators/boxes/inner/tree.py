@@ -8,10 +8,12 @@ kernel refuses that, read-only; what a box writes below them lands in `root` as 
 from __future__ import annotations
 
 import os
-import shutil
-from typing import Any
 
 import calls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 COPY_ON_WRITE = ("usr", "etc", "opt")
 READ_ONLY = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -40,7 +42,7 @@ def enter(spec: dict[str, Any]) -> None:
         _overlay(root, spec["base"], root, spec["work"] + "/root")
     else:
         for part in reversed(spec["base"]):
-            shutil.copytree(part, root, symlinks=True, dirs_exist_ok=True)
+            _copy(part, root)
         calls.mount(root, root, "", calls.MS_BIND)
     skeleton(root)
     for number, (path, lowers) in enumerate(_layers(spec)):
@@ -98,7 +100,13 @@ def _without_overlay(target: str, lower: str) -> None:
     if os.path.basename(target) in COPY_ON_WRITE and os.path.dirname(lower) == "/":
         calls.bind(lower, target, read_only=True)
     else:
-        shutil.copytree(lower, target, symlinks=True, dirs_exist_ok=True)
+        _copy(lower, target)
+
+
+def _copy(tree: str, target: str) -> None:
+    import shutil  # which most boxes can do without, and it is large
+
+    shutil.copytree(tree, target, symlinks=True, dirs_exist_ok=True)
 
 
 def _overlay(target: str, lowers: list[str], upper: str, work: str) -> None:

@@ -1,61 +1,72 @@
-"""Messages over a Unix stream socket: four bytes of length, JSON, descriptors beside the length.
+"""Messages over a Unix stream socket: four bytes of length, a marshalled value, descriptors beside
+the length.
 
-Shared by both ends, so: standard library only, and no import of a sibling.
+Shared by both ends, so: standard library only, and no import of a sibling; `_socket` alone, as
+each module that the nursery imports makes each fork of it dearer.
 """
 
 from __future__ import annotations
 
-import array
-import json
-import socket
-import struct
-from collections.abc import Sequence
-from typing import Any
+import _socket
+import marshal
+import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+HEAD_BYTES = DESCRIPTOR_BYTES = 4
 DESCRIPTORS_MAX = 8
-_HEAD = struct.Struct("!I")
 
 
 def packed(message: dict[str, Any]) -> tuple[bytes, bytes]:
     """Head and body; the descriptors belong to the head."""
-    body = json.dumps(message).encode("utf-8", "surrogateescape")
-    return _HEAD.pack(len(body)), body
+    body = marshal.dumps(message)
+    return len(body).to_bytes(HEAD_BYTES, "big"), body
 
 
-def send(end: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+def unpacked(body: bytes) -> dict[str, Any]:
+    message: dict[str, Any] = marshal.loads(body)
+    return message
+
+
+def send(end: _socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
     head, body = packed(message)
-    socket.send_fds(end, [head], list(descriptors))
+    send_head(end, head, descriptors)
     end.sendall(body)
 
 
-def receive(end: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+def send_head(end: _socket.socket, head: bytes, descriptors: Sequence[int]) -> None:
+    given = b"".join(one.to_bytes(DESCRIPTOR_BYTES, sys.byteorder) for one in descriptors)
+    end.sendmsg([head], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, given)] if given else [])
+
+
+def receive(end: _socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next message, or None at the end. Blocks."""
     head, descriptors = receive_head(end)
     if not head:
         return None
-    rest = _exactly(end, _HEAD.size - len(head))
-    (size,) = _HEAD.unpack(head + rest)
-    return json.loads(_exactly(end, size)), descriptors
+    rest = _exactly(end, HEAD_BYTES - len(head))
+    return unpacked(_exactly(end, size_of(head + rest))), descriptors
 
 
-def receive_head(end: socket.socket) -> tuple[bytes, list[int]]:
-    space = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
-    head, ancillary, _flags, _address = end.recvmsg(_HEAD.size, space, socket.MSG_CMSG_CLOEXEC)
-    found = array.array("i")
+def receive_head(end: _socket.socket) -> tuple[bytes, list[int]]:
+    space = _socket.CMSG_SPACE(DESCRIPTORS_MAX * DESCRIPTOR_BYTES)
+    head, ancillary, _flags, _address = end.recvmsg(HEAD_BYTES, space, _socket.MSG_CMSG_CLOEXEC)
+    found = []
     for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return head, list(found)
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            for at in range(0, len(data) - DESCRIPTOR_BYTES + 1, DESCRIPTOR_BYTES):
+                found.append(int.from_bytes(data[at : at + DESCRIPTOR_BYTES], sys.byteorder))
+    return head, found
 
 
 def size_of(head: bytes) -> int:
-    return int(_HEAD.unpack(head)[0])
+    return int.from_bytes(head, "big")
 
 
-HEAD_BYTES = _HEAD.size
-
-
-def _exactly(end: socket.socket, size: int) -> bytes:
+def _exactly(end: _socket.socket, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         part = end.recv(size - len(parts))
