@@ -23,6 +23,7 @@ from tests.emulators.boxes import nursery_here
 
 from . import admin, blobs
 from .calls import Service
+from .gathering import Gathering
 from .router import Router
 from .servicer import ControlPlane, admit_to_router
 from .state import TOKEN_ID, TOKEN_SECRET, World
@@ -46,6 +47,8 @@ class GrpcEndpoint(grpclib.server.Server):
 
     def _protocol_factory(self) -> Any:
         protocol = super()._protocol_factory()
+        made = protocol.connection_made
+        protocol.connection_made = lambda transport: made(Gathering(transport))
         self.protocols.add(protocol)
         return protocol
 
