@@ -55,7 +55,7 @@ class GrpcEndpoint(grpclib.server.Server):
     def cut(self) -> int:
         """Closes all connections without a word; returns how many there were."""
         open_ones = [one.connection for one in self.protocols if hasattr(one, "connection")]
-        alive = [one._transport for one in open_ones if not one._transport.is_closing()]
+        alive = [one._transport for one in open_ones if not one.is_closing()]
         for transport in alive:
             transport.abort()
         return len(alive)

@@ -15,6 +15,8 @@ PR_SET_CHILD_SUBREAPER = 36
 
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
+_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 def unshare(flags: int) -> None:
@@ -26,7 +28,7 @@ def setns(descriptor: int, kind: int) -> None:
 
 
 def subreaper() -> None:
-    _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl")
+    _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def sethostname(name: str) -> None:
@@ -39,7 +41,7 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
         os.fsencode(source),
         os.fsencode(target),
         os.fsencode(kind) if kind else None,
-        ctypes.c_ulong(flags),
+        flags,
         os.fsencode(data) if data else None,
     )
     _check(result, f"mount {kind} {source} at {target} {data}")
