@@ -15,8 +15,6 @@ import yaml
 from tests.docs.fleet import EXAMPLES, Fleet
 from tests.docs.readme import README
 
-pytestmark = pytest.mark.xdist_group("docs-examples")
-
 RUN_BY_A_TEST = {
     "hello.yaml",
     "retries.yaml",

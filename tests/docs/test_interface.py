@@ -12,8 +12,6 @@ import pytest
 
 from tests.docs.fleet import BIN, HANG_S, Fleet
 
-pytestmark = pytest.mark.xdist_group("docs-readme")
-
 
 def manifest(kind: str, name: str, spec: dict[str, Any]) -> str:
     head = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
 import yaml
 
 from controllers.retry import Limits
@@ -18,8 +17,6 @@ from specs.kinds import KINDS
 from specs.template import Template
 from tests.docs.fleet import EXAMPLES, ROOT, Fleet
 from tests.docs.readme import README, blocks, comparable, screen_of, shown
-
-pytestmark = pytest.mark.xdist_group("docs-readme")
 
 TEXT = README.read_text("utf-8")
 

@@ -10,8 +10,6 @@ from fleetctl.cli.init import KINDS
 from fleetctl.cli.kinds import kind_of
 from tests.docs.fleet import Fleet
 
-pytestmark = pytest.mark.xdist_group("docs-examples")
-
 NAMES = {"batchjob": "first-job", "sweep": "first-sweep", "trainingrun": "first-run"}
 
 

@@ -22,8 +22,6 @@ from tests.docs.fleet import EXAMPLES, Fleet
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
 
-pytestmark = pytest.mark.xdist_group("examples-on-clouds")
-
 # Of objects that give results; a sweep of two dozen trials shows no more than one of four.
 WORK = (
     "job/hello",
