@@ -10,7 +10,7 @@ from dataclasses import replace
 from controllers.history import History
 from controllers.holdups import crowded_by, denied_by
 from controllers.kind import Controller, Keep, StopNow, keep
-from controllers.model import Run, RunState
+from controllers.model import ADOPTED, Run, RunState
 from controllers.plan import CloseSandbox, Phase, Plan, Shortage, Stop
 from controllers.seats import Seats, spilled
 from controllers.starting import Supply, sort_sandboxes, started
@@ -69,7 +69,10 @@ def _stops(
 
 
 def unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
-    """Runs that the spec does not want now, then those above parallelism, the youngest first."""
+    """Runs that the spec does not want now, then those above parallelism, the youngest first.
+
+    One that was adopted keeps others from starting, and is not stopped for having come last.
+    """
     grace_s = controller.policy.grace_s
     going_on: list[Run] = []
     for run in history.live.values():
@@ -83,6 +86,7 @@ def unwanted(controller: Controller, history: History, parallelism: int) -> Iter
                 going_on.append(run)
     above = len(going_on) - parallelism
     if above > 0:
-        going_on.sort(key=lambda run: (-run.created_at_s, -run.index))
-        for run in going_on[:above]:
+        stoppable = [run for run in going_on if run.placed != ADOPTED]
+        stoppable.sort(key=lambda run: (-run.created_at_s, -run.index))
+        for run in stoppable[:above]:
             yield Stop(run.name, "ScaledDown", grace_s)

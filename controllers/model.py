@@ -28,6 +28,8 @@ LIVE_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING}
 
 # The reason of a run that was not made: an equal unit had succeeded, and its result was taken.
 CACHED = "Cached"
+# Why a run is where it is that nobody here started: its sandbox lived before its record.
+ADOPTED = "adopted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,10 @@ class Accounts:
         """Of a provider that is built in nothing is said any more."""
         self._now[name] = built_in(name)
 
+    def strays(self, name: str) -> Strays:
+        """What a provider of this process knows of sandboxes that nobody may remember."""
+        return strays_of(self._now[name], self._home)
+
     async def close(self) -> None:
         for backend in self.backends.values():
             await backend.close()

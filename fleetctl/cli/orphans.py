@@ -10,12 +10,15 @@ import asyncio
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.cli import starting
 from fleetctl.cli.accounts import account_named, accounts
-from fleetctl.cli.flags import Parser, add_output, duration_s
+from fleetctl.cli.client import results_of
+from fleetctl.cli.flags import Parser, add_output, duration_s, namespace, own_namespace
+from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import age, safe, timestamp
@@ -46,28 +49,41 @@ class Orphan(NamedTuple):
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="[ID ...] [--delete [--yes]] [--all-stores] [--older-than TIME] [--provider NAME]",
+        usage="[ID ...] [--adopt [--into KIND/NAME] | --delete [--yes]] [--all-stores]\n"
+        "    [--older-than TIME] [--provider NAME]",
         summary=(
             "List the sandboxes at every provider that carry a tag of fleetctl and that no object\n"
             "of this store remembers: ours without a record, and those of other stores, which may\n"
-            "be well remembered there. --delete ends ours. Volumes carry no tag and are not listed."
+            "be well remembered there. --delete ends ours. --adopt makes them runs of the object\n"
+            "that they were made for, or of one made for them (or --into another): their end and\n"
+            "their results are then collected as of any run."
         ),
         examples=(
             "fleetctl orphans",
             "fleetctl orphans --delete --older-than 1h --yes",
-            "fleetctl orphans sb-7f31c --delete --all-stores",
+            "fleetctl orphans sb-7f31c --adopt --all-stores",
         ),
         codes="0 ok, 1 a provider could not be asked or a sandbox not ended, 2 wrong usage,\n"
-        "  3 refused (needs --yes, or nothing to adopt into), 4 no such orphan",
+        "  3 refused (needs --yes), or a sandbox cannot be adopted, 4 no such orphan or object",
     )
     made.add_argument("ids", nargs="*", metavar="ID", help="only these")
     made.add_argument(
         "--delete", action="store_true", help="end them, and wait until they are gone"
     )
-    made.add_argument("--adopt", action="store_true", help="refused, with the reason")
+    made.add_argument(
+        "--adopt", action="store_true", help="make them runs of objects of this store"
+    )
+    made.add_argument("--into", metavar="KIND/NAME", help="with --adopt: runs of this object")
+    made.add_argument(
+        "-n",
+        "--namespace",
+        type=namespace,
+        metavar="NS",
+        help="with --into: where that object is (default: $FLEETCTL_NAMESPACE, or `default`)",
+    )
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument(
-        "--all-stores", action="store_true", help="with --delete: also those of other stores"
+        "--all-stores", action="store_true", help="also end, or adopt, those of other stores"
     )
     made.add_argument(
         "--older-than", type=duration_s, default=0.0, metavar="TIME", help="only what is older"
@@ -82,13 +98,10 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    if args.adopt:
-        raise Refused(
-            "a sandbox without a record cannot be adopted: no object knows its task, so nobody"
-            " would take its result, count its cost or end it",
-            hint="apply its manifest again, which starts the work anew, and "
-            "`fleetctl orphans --delete` the old",
-        )
+    if args.adopt and args.delete:
+        raise UsageError("`--adopt` and `--delete` exclude each other")
+    if (args.into or args.namespace) and not args.adopt:
+        raise UsageError("`--into` and `-n` go with `--adopt`")
     if args.yes and not args.delete:
         raise UsageError("`--yes` goes with `--delete`")
     return asyncio.run(_run(args, screen, home()))
@@ -98,12 +111,16 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
     asked = [account_named(args.provider, place)] if args.provider else _all(place)
     strays, complete = await _strays(asked, place, screen, named=args.provider is not None)
     found = _wanted(_orphans(strays, place), args)
-    if args.delete:
+    if args.delete or args.adopt:
         chosen = [one for one in found if one.ours or args.all_stores]
         if len(chosen) < len(found):
             left = len(found) - len(chosen)
             screen.talk(f"{_sandboxes(left)} of other stores left alone (--all-stores)")
-        return max(await _delete(chosen, args, screen, place), int(not complete))
+        if args.adopt:
+            code = await asyncio.to_thread(_adopt, chosen, args, screen, place)
+        else:
+            code = await _delete(chosen, args, screen, place)
+        return max(code, int(not complete))
     _show(found, args.output, screen)
     return int(not complete)
 
@@ -168,6 +185,47 @@ def _wanted(found: Sequence[Orphan], args: Namespace) -> list[Orphan]:
         for one in found
         if (not args.ids or one.id in args.ids) and one.stray.created_at_s <= old_at_s
     ]
+
+
+def _adopt(found: Sequence[Orphan], args: Namespace, screen: Screen, place: Path) -> int:
+    """The controller does it: its sandboxes are those of its runs from then on."""
+    into = target(args.into, args.namespace or own_namespace()).key if args.into else ""
+    if not found:
+        screen.talk("no orphans to adopt")
+        return 0
+    sandboxes = [
+        {
+            "provider": one.stray.provider,
+            "id": one.stray.handle,
+            "run": one.stray.run,
+            "job": one.stray.job,
+            "index": one.stray.index,
+            "uid": one.stray.uid,
+            "work": one.stray.work,
+            "store": one.stray.store,
+            "createdAt": one.stray.created_at_s,
+        }
+        for one in found
+    ]
+    message = {"verb": "adopt", "sandboxes": sandboxes, "into": into}
+    by_run = {one.stray.run: one for one in found}
+    refused = False
+    for result in results_of(starting.demand(place, message)):
+        refused |= not _told(by_run[str(result.get("run"))], result, screen)
+    return REFUSED if refused else 0
+
+
+def _told(orphan: Orphan, result: Mapping[str, object], screen: Screen) -> bool:
+    """Whether it was adopted."""
+    name = safe(f"{orphan.stray.provider}/{orphan.id}")
+    why, hint = str(result.get("why") or ""), str(result.get("hint") or "")
+    if why:
+        screen.error(f"{name} cannot be adopted: {safe(why)}", hint=hint)
+        return False
+    made = ", which was made for it" if result.get("made") else ""
+    key = safe(str(result.get("key")))
+    screen.data(f"{name} adopted: index {result.get('index')} of {key}{made}")
+    return True
 
 
 async def _delete(found: Sequence[Orphan], args: Namespace, screen: Screen, place: Path) -> int:
@@ -243,7 +301,7 @@ def _row(orphan: Orphan, now_s: float, *, wide: bool) -> list[str]:
         f"{stray.job}{index}" if stray.job else "-",
         f"{age(now_s - stray.created_at_s)} ago" if stray.created_at_s else "-",
         "this store" if orphan.ours else "another store",
-        "--delete ends it" if orphan.ours else "none; --delete --all-stores ends it",
+        "--adopt or --delete" + ("" if orphan.ours else ", with --all-stores"),
     ]
     return [safe(cell) for cell in (*cells, *((stray.run, stray.store) if wide else ()))]
 

@@ -58,6 +58,7 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
 
 
 async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foreground: bool) -> None:
+    from fleetctl.engine.adopting import Adopter
     from fleetctl.engine.api import Api
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.secrets import SecretValues
@@ -83,7 +84,13 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, engine.stop)
-    api = Api(engine, secrets, shutdown=engine.stop, forecaster=partial(_forecast, home, providers))
+    api = Api(
+        engine,
+        secrets,
+        shutdown=engine.stop,
+        forecaster=partial(_forecast, home, providers),
+        adopter=Adopter(engine, accounts.strays),
+    )
     listener = _listen(home)
     server = await api.serve(listener)
     watch = asyncio.ensure_future(_idle(engine, api, idle_exit_s))

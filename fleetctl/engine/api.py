@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import applying, consent, wishes
+from fleetctl.engine.adopting import Adopter, stray_of
 from fleetctl.engine.applying import Order
 from fleetctl.engine.consent import NeedsConsent
 from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
@@ -61,7 +62,7 @@ Request = Mapping[str, object]
 
 class Api:
     """shutdown: called once when a client asks the controller to end. forecaster: None = nothing
-    is said of costs.
+    is said of costs. adopter: None = no sandbox can be adopted.
     """
 
     def __init__(
@@ -71,11 +72,13 @@ class Api:
         *,
         shutdown: Callable[[], None],
         forecaster: Forecaster | None = None,
+        adopter: Adopter | None = None,
     ) -> None:
         self._engine = engine
         self._secrets = secrets
         self._shutdown = shutdown
         self._forecaster = forecaster
+        self._adopter = adopter
         self.last_request_at_s = engine.clock.now_s()
         self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
             "ping": self._ping,
@@ -85,6 +88,7 @@ class Api:
             "resume": self._resume,
             "retry": self._retry,
             "set": self._set,
+            "adopt": self._adopt,
             "shutdown": self._end,
         }
 
@@ -257,6 +261,24 @@ class Api:
                 {"key": done.key, "units": done.units, "live": done.live, "unit": KINDS[kind].unit}
             )
         self._engine.poke_wishes()
+        return {"ok": True, "results": results}
+
+    async def _adopt(self, request: Request) -> Reply:
+        if self._adopter is None:
+            raise UsageError("this controller adopts nothing")
+        strays = [stray_of(item) for item in _list(request, "sandboxes")]
+        done = await self._adopter.adopt(strays, str(request.get("into") or ""))
+        results = [
+            {
+                "run": it.stray.run,
+                "key": it.key,
+                "index": it.index,
+                "made": it.made,
+                "why": it.why,
+                "hint": it.hint,
+            }
+            for it in done
+        ]
         return {"ok": True, "results": results}
 
     async def _set(self, request: Request) -> Reply:

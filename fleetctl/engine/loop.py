@@ -70,6 +70,8 @@ class Engine:
         self.owner_of: dict[
             str, str
         ] = {}  # run name -> uid: live runs, and the last of open sandboxes
+        # Sandboxes without a record yet, whose adoption is under way.
+        self.adopting: set[str] = set()
         self.queue = Queue()
         self.events: list[EventRow] = []
         self._inbox: list[Fact] = []

@@ -54,7 +54,9 @@ async def sweep(engine: Engine, name: str) -> int:
 
 
 def _known(engine: Engine, box: Owned) -> bool:
-    """The record of one of our resources says that this sandbox lives."""
+    """The record of one of our resources says that this sandbox lives, or is about to."""
+    if box.sandbox in engine.adopting:
+        return True
     for track in engine.tracks.values():
         if track.history is not None:
             known = box.sandbox in track.history.sandboxes

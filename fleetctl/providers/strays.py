@@ -7,7 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from fleetctl.providers.base import RunOrder
+from specs.hashing import params_hash
 from specs.namespaces import DEFAULT_NAMESPACE, object_key
+
+SHARED = "shared"  # the work of a sandbox in which tasks take turns
+_MARK_CHARS = 12  # of each hash: enough to tell two templates of one object apart
 
 
 class Stray(NamedTuple):
@@ -22,6 +27,8 @@ class Stray(NamedTuple):
     job: str  # its key, for people; "" where the tags do not say
     index: str  # type: ignore[assignment]  # hides tuple.index, which nobody wants of one
     created_at_s: float  # 0.0 where it is not known
+    uid: str = ""  # of its object, in the store that made it
+    work: str = ""  # as work_mark tells it, SHARED, or "" where nothing says so
 
 
 class Strays(Protocol):
@@ -36,9 +43,26 @@ class Strays(Protocol):
         """End the sandbox and return once that is confirmed. No error when it is gone."""
         ...
 
+    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+        """Make it a sandbox of this store, for the object `uid`; its work goes on untouched.
+
+        Returns once its tags say so. Raises Refused when it is gone, Unavailable when nobody knows.
+        """
+        ...
+
     async def close(self) -> None:
         """Let go of connections."""
         ...
+
+
+def work_mark(template_hash: str, params_hash: str) -> str:
+    """Tells whether two runs are the same work, in the letters that every tag may have."""
+    return f"{template_hash[:_MARK_CHARS]}-{params_hash[:_MARK_CHARS]}"
+
+
+def work_of(order: RunOrder) -> str:
+    """What the sandbox that `order` makes says of its work."""
+    return SHARED if order.reusable else work_mark(order.template_hash, params_hash(order.params))
 
 
 def of_tags(provider: str, handle: str, tags: dict[str, str]) -> Stray | None:
@@ -52,5 +76,14 @@ def of_tags(provider: str, handle: str, tags: dict[str, str]) -> Stray | None:
     job = (
         object_key(kind, name, tags.get("namespace") or DEFAULT_NAMESPACE) if kind and name else ""
     )
-    made_at_s = names.made_at_s(tags)
-    return Stray(provider, handle, store, names.run_of(tags), job, tags.get("index", ""), made_at_s)
+    return Stray(
+        provider=provider,
+        handle=handle,
+        store=store,
+        run=names.run_of(tags),
+        job=job,
+        index=tags.get("index", ""),
+        created_at_s=names.made_at_s(tags),
+        uid=tags.get("uid", ""),
+        work=names.work_of(tags),
+    )

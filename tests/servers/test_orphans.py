@@ -86,14 +86,6 @@ def test_one_is_named_by_its_id(home: Path, provider: str) -> None:
     play(home, provider, tale)
 
 
-def test_a_sandbox_without_a_record_is_not_adopted(home: Path) -> None:
-    async def tale(world: VerbWorld) -> None:
-        code, _, said = await world.fleetctl("orphans", "--adopt")
-        assert code == 3 and "no object knows its task" in said
-
-    play(home, "local", tale)
-
-
 def test_a_provider_that_does_not_answer_is_an_error_and_the_others_are_listed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

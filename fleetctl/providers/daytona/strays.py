@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.errors import Unavailable
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
 from fleetctl.providers.daytona import endings
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.errors import asking, is_conflict, is_not_found
 from fleetctl.providers.daytona.sandboxes import state_of
+from fleetctl.providers.remote import names
 from fleetctl.providers.strays import Stray, Strays, of_tags
 
 LIST_S = 60.0
@@ -57,6 +58,18 @@ class DaytonaStrays:
             if asyncio.get_running_loop().time() > until_s:
                 raise Unavailable(f"sandbox `{stray.handle}` at Daytona stays busy")
             await asyncio.sleep(BUSY_S)
+
+    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+        client = await self._connection.client()
+        what = f"the labels of sandbox `{stray.handle}` cannot be changed"
+        try:
+            async with asking(what, deadline_s=LIST_S):
+                sandbox = await client.get(stray.handle)
+                await sandbox.set_labels(names.claimed(dict(sandbox.labels), store_id, uid))
+        except Exception as error:
+            if is_not_found(error):
+                raise Refused(f"sandbox `{stray.handle}` at Daytona is gone by now") from None
+            raise
 
     async def close(self) -> None:
         await self._connection.close()

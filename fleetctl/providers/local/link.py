@@ -10,9 +10,21 @@ import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetctl.providers.local import places
+
+
+class Living(NamedTuple):
+    """A sandbox that a keeper keeps. index and work: of the task that it was made for; "" where
+    the keeper is of an older version, which tells neither.
+    """
+
+    sandbox: str
+    created_at_s: float
+    owner: str
+    index: str  # type: ignore[assignment]  # hides tuple.index, which nobody wants of one
+    work: str
 
 
 class KeeperGone(Exception):
@@ -34,7 +46,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._listings: list[asyncio.Future[list[tuple[str, float]]]] = []
+        self._listings: list[asyncio.Future[list[Living]]] = []
         self._unsent: list[str] = []
         self._rest = b""
 
@@ -51,11 +63,9 @@ class Link(asyncio.Protocol):
             self.send(message)
         return await asyncio.shield(answer)
 
-    async def listing(self) -> list[tuple[str, float]]:
-        """(sandbox, when it was made) of all that live. Raises KeeperGone."""
-        listing: asyncio.Future[list[tuple[str, float]]] = (
-            asyncio.get_running_loop().create_future()
-        )
+    async def listing(self) -> list[Living]:
+        """All that live. Raises KeeperGone."""
+        listing: asyncio.Future[list[Living]] = asyncio.get_running_loop().create_future()
         self._listings.append(listing)
         self.send({"op": "list"})
         return await listing
@@ -111,11 +121,18 @@ class Link(asyncio.Protocol):
             for run in message["changed"]:
                 self._changed(run)
         elif "listed" in message:
-            self._listings.pop(0).set_result([(name, at_s) for name, at_s in message["listed"]])
+            self._listings.pop(0).set_result([self._living(*one) for one in message["listed"]])
         elif "hello" in message:
             self.token, self.note, self.owner = message["hello"], message["note"], message["owner"]
             if not self._greeted.done():
                 self._greeted.set_result(None)
+
+    def _living(
+        self, name: str, at_s: float, owner: str = "", first: dict[str, Any] | None = None
+    ) -> Living:
+        first = first or {}
+        index, work = str(first.get("index", "")), str(first.get("work", ""))
+        return Living(name, at_s, owner or self.owner, index, work)
 
 
 async def connect(

@@ -18,6 +18,7 @@ from fleetctl.guest.assemble import guest_source
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.strays import work_of
 from specs.namespaces import own_name
 from specs.template import Template
 
@@ -77,6 +78,7 @@ def start_message(order: RunOrder, gpus: list[int]) -> dict[str, Any]:
         "sandbox": order.sandbox,
         "index": order.index,
         "attempt": order.attempt,
+        "work": work_of(order),
         "argv": _arguments(order.template),  # a sweep's trials have arguments of their own
         "params": dict(order.params),
         "params_text": json.dumps(order.params),

@@ -96,21 +96,26 @@ class LocalProvider:
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         name = (ref.handle or self._handle(ref.uid, ref.run)).partition("/")[0]
         link = await self._keepers.reach(name) if name else None
-        if link is not None and link.owner == self._store_id:
-            link.send({"op": "stop", "run": ref.run, "sandbox": ref.sandbox, "grace_s": grace_s})
+        if link is not None:
+            order = {"op": "stop", "owner": self._store_id, "grace_s": grace_s}
+            link.send({**order, "run": ref.run, "sandbox": ref.sandbox})
 
     async def owned(self) -> Sequence[Owned]:
         found: list[Owned] = []
         names = sorted(os.listdir(self._layout.keepers)) if self._layout.keepers.exists() else []
         for name in names:
             link = await self._keepers.reach(name)
-            if link is None or link.owner != self._store_id:
+            if link is None:
                 continue
             try:
                 listing = await link.listing()
             except KeeperGone:
                 continue
-            found += [Owned(sandbox, link.token, at_s) for sandbox, at_s in listing]
+            found += [
+                Owned(one.sandbox, link.token, one.created_at_s)
+                for one in listing
+                if one.owner == self._store_id
+            ]
         return found
 
     async def logs(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.errors import Unavailable
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
 from fleetctl.providers.local.keepers import Keepers
-from fleetctl.providers.local.link import KeeperGone
-from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.link import KeeperGone, Link, Living
+from fleetctl.providers.local.paths import Layout, uid_of
+from fleetctl.providers.rundir.places import make_private
 from fleetctl.providers.strays import Stray, Strays
 
 NAME = "local"
@@ -42,20 +44,71 @@ class LocalStrays:
             if asyncio.get_running_loop().time() > until_s:
                 raise Unavailable(f"sandbox `{stray.run}` does not end on this machine")
 
+    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+        name = stray.handle.partition("/")[0]
+        link = await self._keepers.reach(name)
+        if link is None:
+            raise Refused(f"sandbox `{stray.run}` is gone by now")
+        if stray.uid != uid:
+            self._share_files(stray, uid)
+        link.send({"op": "own", "sandbox": stray.run, "owner": store_id})
+        living = {one.sandbox: one for one in await _listing(link)}
+        if stray.run not in living:
+            raise Refused(f"sandbox `{stray.run}` is gone by now")
+        if living[stray.run].owner != store_id:
+            raise Refused(
+                f"sandbox `{stray.run}` was started by an older version of fleetctl, whose"
+                " sandboxes cannot change their store",
+                hint="let it end, or `fleetctl orphans --delete` it",
+            )
+
     async def close(self) -> None:
         self._keepers.close()
+
+    def _share_files(self, stray: Stray, uid: str) -> None:
+        """The journal and the log get a second name where those of `uid` are; the keeper writes on
+        into the same files.
+        """
+        made_for, to = self._layout.runs(stray.uid), make_private(self._layout.runs(uid))
+        for path in sorted(made_for.glob(f"{stray.run}.*")):
+            there = to / path.name
+            if not there.exists():
+                os.link(path, there, follow_symlinks=False)
 
     async def _of_keeper(self, name: str) -> list[Stray]:
         link = await self._keepers.reach(name)
         if link is None:
             return []
+        job = self._job(name)
+        return [_stray(link, one, job) for one in await _listing(link)]
+
+    def _job(self, name: str) -> str:
         try:
-            listing = await link.listing()
-        except KeeperGone:
-            return []
-        return [
-            Stray(NAME, link.token, link.owner, sandbox, "", "", at_s) for sandbox, at_s in listing
-        ]
+            config = json.loads((self._layout.keeper(name) / "config.json").read_bytes())
+        except (OSError, ValueError):
+            return ""  # it is being written, or going away
+        return str(config.get("resource", ""))
+
+
+async def _listing(link: Link) -> list[Living]:
+    try:
+        return await link.listing()
+    except KeeperGone:
+        return []
+
+
+def _stray(link: Link, one: Living, job: str) -> Stray:
+    return Stray(
+        provider=NAME,
+        handle=link.token,
+        store=one.owner,
+        run=one.sandbox,
+        job=job,
+        index=one.index,
+        created_at_s=one.created_at_s,
+        uid=uid_of(link.token),
+        work=one.work,
+    )
 
 
 def _nobody(_run: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import Refused
 from fleetctl.providers.account import Account
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.errors import asking, is_not_found
@@ -53,6 +54,20 @@ class ModalStrays:
             async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
                 sandbox = await modal.Sandbox.from_id.aio(stray.handle, client=client)
                 await sandbox.terminate.aio(wait=True)
+
+    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+        client = await self._connection.client()
+        import modal
+        from modal import exception as sdk
+
+        what = f"the tags of sandbox `{stray.handle}` cannot be changed"
+        try:
+            async with asking(what, deadline_s=LIST_S):
+                sandbox = await modal.Sandbox.from_id.aio(stray.handle, client=client)
+                carried = await sandbox.get_tags.aio()
+                await sandbox.set_tags.aio(names.claimed(carried, store_id, uid))
+        except sdk.NotFoundError:
+            raise Refused(f"sandbox `{stray.handle}` at Modal is gone by now") from None
 
     async def close(self) -> None:
         await self._connection.close()

@@ -8,13 +8,14 @@ import re
 from hashlib import blake2b
 
 from fleetctl.providers.base import RunOrder
+from fleetctl.providers.strays import work_of as work_of_order
 from specs.namespaces import DEFAULT_NAMESPACE, split_key
 
 NAME_CHARS_MAX = 64
 TAG_CHARS_MAX = 63
 GROUP = "fleetctl-"  # begins the name of what holds a store's sandboxes
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_FLEET, _RUN, _MADE_AT = "fleet", "run", "made-at"
+_FLEET, _RUN, _WORK, _MADE_AT = "fleet", "run", "work", "made-at"
 
 
 def sandbox_name(run: str) -> str:
@@ -40,7 +41,8 @@ def tags(order: RunOrder, store_id: str, now_s: float) -> dict[str, str]:
         **fleet_tag(store_id),
         _RUN: _fitting(order.run, TAG_CHARS_MAX),
         "uid": _fitting(order.uid, TAG_CHARS_MAX),
-        "attempt": str(order.attempt),
+        # In one, because a provider may limit how many tags there are.
+        _WORK: f"{order.attempt}.{work_of_order(order)}",
         "index": str(order.index),
         "kind": _fitting(kind, TAG_CHARS_MAX),
         "name": _fitting(name or kind, TAG_CHARS_MAX),
@@ -71,6 +73,16 @@ def tag_of(store_id: str) -> str:
 
 def run_of(carried: dict[str, str]) -> str:
     return carried.get(_RUN, "")
+
+
+def work_of(carried: dict[str, str]) -> str:
+    """As strays.work_mark tells it; "" when nothing says so."""
+    return carried.get(_WORK, "").partition(".")[2]
+
+
+def claimed(carried: dict[str, str], store_id: str, uid: str) -> dict[str, str]:
+    """The tags of a sandbox that passes to another store, for its object `uid`."""
+    return {**carried, **fleet_tag(store_id), "uid": _fitting(uid, TAG_CHARS_MAX)}
 
 
 def made_at_s(carried: dict[str, str]) -> float:

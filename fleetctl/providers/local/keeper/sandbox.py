@@ -36,6 +36,8 @@ class Run:
 class Sandbox:
     def __init__(self, name: str, mark: int) -> None:
         self.name = name
+        self.owner = ""  # the store that it belongs to
+        self.first: dict[str, Any] = {}  # the order that it was made for, as far as it names it
         self.work = ""
         self.mark = mark
         self.created_at_s = time.time()

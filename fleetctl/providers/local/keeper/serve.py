@@ -77,14 +77,16 @@ class Keeper:
             return
         self._begin_ordered()  # what came first happens first
         if message["op"] == "stop":
-            self._supervisor.stop(message["run"], message["sandbox"], message["grace_s"])
+            owner = message.get("owner", self._config["owner"])
+            self._supervisor.stop(owner, message["run"], message["sandbox"], message["grace_s"])
         elif message["op"] == "end":
             self._supervisor.end_named(message["sandbox"])
         elif message["op"] == "exec":
             self._visit(client, message)
         elif message["op"] == "list":
-            found = [[one.name, one.created_at_s] for one in self._supervisor.sandboxes.values()]
-            self._clients.tell(client, compact({"listed": found}))
+            self._clients.tell(client, compact({"listed": self._supervisor.listing()}))
+        elif message["op"] == "own":
+            self._supervisor.own(message["sandbox"], message["owner"])
         elif message["op"] == "leave":
             self._ending = True  # as soon as nothing runs
 

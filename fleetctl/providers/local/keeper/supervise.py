@@ -87,7 +87,7 @@ class Supervisor:
             write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
             return OK
         try:
-            self._begin(sandbox or self._new_sandbox(name), order, journal)
+            self._begin(sandbox or self._new_sandbox(order), order, journal)
         except OSError as error:
             self._undo(order, journal)
             return _no_room(error)
@@ -101,14 +101,27 @@ class Supervisor:
             return {"reason": "DiskRefuses", "message": f"cannot record a start: {error}"}
         return {}
 
-    def stop(self, run: str, name: str, grace_s: float) -> None:
-        """End a run and its sandbox; nothing happens when there is none, or another run is in
-        it.
+    def stop(self, owner: str, run: str, name: str, grace_s: float) -> None:
+        """End a run and its sandbox; nothing happens when there is none of this owner, or another
+        run is in it.
         """
         sandbox = self.sandboxes.get(name)
-        if sandbox is None or (sandbox.run is not None and sandbox.run.name != run):
+        if sandbox is None or sandbox.owner != owner:
+            return
+        if sandbox.run is not None and sandbox.run.name != run:
             return
         self.end(sandbox, "Stopped", grace_s)
+
+    def own(self, name: str, owner: str) -> None:
+        """A sandbox passes to another store."""
+        sandbox = self.sandboxes.get(name)
+        if sandbox is not None:
+            sandbox.owner = owner
+
+    def listing(self) -> list[Any]:
+        """[name, when it was made, owner, what it was made for] of every sandbox."""
+        found = self.sandboxes.values()
+        return [[one.name, one.created_at_s, one.owner, one.first] for one in found]
 
     def end_named(self, name: str) -> None:
         """End a sandbox at once, whatever runs in it; nothing happens when there is none."""
@@ -153,8 +166,11 @@ class Supervisor:
                 sandbox.status = status
                 self._settle(sandbox)
 
-    def _new_sandbox(self, name: str) -> Sandbox:
+    def _new_sandbox(self, order: dict[str, Any]) -> Sandbox:
+        name = order["sandbox"]
         sandbox = self.sandboxes[name] = Sandbox(name, next(self._marks))
+        sandbox.owner = self._config["owner"]
+        sandbox.first = {"index": order["index"], "work": order.get("work", "")}
         sandbox.work, sandbox.fresh = self._janitor.give()
         return sandbox
 

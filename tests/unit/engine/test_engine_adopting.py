@@ -1,0 +1,210 @@
+"""Adoption writes down what lives already: never twice the same unit, never in the sweep's way, and
+nothing of it starts by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from controllers.kinds import CONTROLLERS
+from fleetctl.engine.adopting import Adopted, Adopter, stray_of
+from fleetctl.engine.sweeper import sweep
+from fleetctl.errors import NotFound, Unavailable, UsageError
+from fleetctl.providers.base import RunOrder
+from fleetctl.providers.strays import SHARED, Stray, work_mark, work_of
+from specs.kinds import KINDS
+from specs.template import Template
+from tests.unit.engine.fake_world import Box, Fleet, tasks
+
+
+@dataclass
+class Claims:
+    """Strays of a provider that only notes who was claimed."""
+
+    fleet: Fleet
+    claimed: list[tuple[str, str]] = field(default_factory=list)
+    error: Exception | None = None
+    swept: int = 0
+
+    async def found(self) -> Sequence[Stray]:
+        return []
+
+    async def remove(self, stray: Stray) -> None:
+        raise AssertionError("nobody asked for that")
+
+    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+        if self.error is not None:
+            raise self.error
+        assert store_id == self.fleet.store.store_id
+        # From here on it is ours and has no record: the sweep must not take it for a stray.
+        self.fleet.clock.time_s += 1e6
+        self.swept += await sweep(self.fleet.engine, stray.provider)
+        self.claimed.append((stray.run, uid))
+
+    async def close(self) -> None:
+        pass
+
+
+def stray(index: int = 0, *, spec: dict[str, object] | None = None, **changes: object) -> Stray:
+    """A task of batchjob/job as a lost store left it."""
+    controller = CONTROLLERS["BatchJob"](
+        KINDS["BatchJob"].spec.model_validate(spec or tasks(4)), {}
+    )
+    unit = controller.unit(index)
+    assert unit is not None
+    fields: dict[str, object] = {
+        "provider": "local",
+        "handle": f"h-lost-{index}",
+        "store": "lost",
+        "run": f"lost-{index}",
+        "job": "batchjob/job",
+        "index": str(index),
+        "created_at_s": 500.0,
+        "uid": "uid-lost",
+        "work": work_mark(unit.template_hash, unit.params_hash),
+    }
+    return Stray(**(fields | changes))  # type: ignore[arg-type]
+
+
+def lives(fleet: Fleet, it: Stray) -> None:
+    """Its sandbox is at the provider, and works."""
+    order = RunOrder(
+        it.run, it.run, "lost", it.uid, it.job, int(it.index or 0), 1,
+        Template(python="pass"), "hash", {}, reusable=False,
+    )  # fmt: skip
+    fleet.local.orders[it.run] = order
+    fleet.local.boxes[it.run] = Box(it.run, it.uid, it.created_at_s, working=it.run)
+
+
+async def adopt(fleet: Fleet, *strays: Stray, into: str = "") -> tuple[list[Adopted], Claims]:
+    claims = Claims(fleet)
+    done = await Adopter(fleet.engine, lambda _: claims).adopt(strays, into)
+    await fleet.settle()
+    return done, claims
+
+
+async def test_a_unit_that_is_still_wished_for_is_taken_over_and_not_begun_again() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(4, parallelism=0))
+        lives(fleet, stray(2))
+        (done,), claims = await adopt(fleet, stray(2))
+        assert (done.key, done.index, done.made, done.why) == ("batchjob/job", 2, False, "")
+        assert claims.claimed == [("lost-2", fleet.row("job").uid)]
+        assert claims.swept == 0 and not fleet.local.stops
+        await fleet.apply("BatchJob", "job", tasks(4, parallelism=4))
+        assert fleet.local.working() == [0, 1, 2, 3]
+        assert fleet.local.run(2) == "lost-2"
+        for index in range(4):
+            fleet.local.finish(index)
+        await fleet.settle()
+        assert fleet.status("job")["phase"] == "Succeeded"
+
+
+async def test_what_was_adopted_survives_a_crash_as_any_run_does() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(1, parallelism=0))
+        lives(fleet, stray(0, spec=tasks(1)))
+        await adopt(fleet, stray(0, spec=tasks(1)))
+        await fleet.crash()
+        await fleet.settle()
+        fleet.local.finish(0)
+        await fleet.settle()
+        assert fleet.status("job")["phase"] == "Succeeded"
+
+
+async def test_an_object_that_is_made_starts_nothing_and_takes_the_old_uid() -> None:
+    async with Fleet() as fleet:
+        lives(fleet, stray(3))
+        (done,), _ = await adopt(fleet, stray(3))
+        assert (done.key, done.made) == ("batchjob/adopted-job", True)
+        assert fleet.row("adopted-job").uid == "uid-lost"
+        fleet.local.boxes["lost-3"].alive = False
+        fleet.local.notify("lost-3")
+        await fleet.settle()
+        assert fleet.status("adopted-job")["phase"] == "Failed"
+        assert [run.name for run in fleet.runs("adopted-job")] == ["lost-3"]
+
+
+async def test_a_cost_that_nobody_knows_is_not_called_zero() -> None:
+    async with Fleet() as fleet:
+        fleet.local.price = 0.1
+        lives(fleet, stray(0))
+        await adopt(fleet, stray(0))
+        (run,) = fleet.runs("adopted-job")
+        assert run.usd_per_s is None
+
+
+async def test_each_that_cannot_be_adopted_says_why_and_is_left_alone() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(4, parallelism=2))
+        fleet.local.finish(0)
+        await fleet.settle()
+        await fleet.apply("BatchJob", "idle", tasks(4, suspend=True))
+        done, claims = await adopt(
+            fleet,
+            stray(0),
+            stray(1),
+            stray(2, work=SHARED),
+            stray(2, job="batchjob/idle"),
+            stray(3, provider="elsewhere"),
+        )
+        whys = [it.why for it in done]
+        assert "task 0 has succeeded already" in whys[0]
+        assert "task 1 runs already" in whys[1]
+        assert "take turns" in whys[2]
+        assert "suspended" in whys[3]
+        assert "not built in" in whys[4]
+        assert claims.claimed == []
+
+
+async def test_other_work_of_the_same_name_gets_an_object_of_its_own() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(4, template={"python": "other()"}))
+        lives(fleet, stray(2))
+        (done,), _ = await adopt(fleet, stray(2))
+        assert done.key == "batchjob/adopted-job"
+
+
+async def test_a_person_may_name_the_object() -> None:
+    async with Fleet() as fleet:
+        other = tasks(4, parallelism=0, template={"python": "other()"})
+        await fleet.apply("BatchJob", "other", other)
+        lives(fleet, stray(2))
+        (done,), _ = await adopt(fleet, stray(2, work=""), into="batchjob/other")
+        assert (done.key, done.index) == ("batchjob/other", 2)
+        with pytest.raises(NotFound):
+            await adopt(fleet, stray(3), into="batchjob/none")
+        with pytest.raises(UsageError):
+            await adopt(fleet, stray(3), into="volume/data")
+
+
+async def test_asking_again_after_no_answer_does_no_more_than_once() -> None:
+    async with Fleet() as fleet:
+        lives(fleet, stray(1))
+        await adopt(fleet, stray(1))
+        (done,), claims = await adopt(fleet, stray(1))
+        assert (done.key, done.why) == ("batchjob/adopted-job", "")
+        assert len(claims.claimed) == 1
+        assert fleet.names() == ["adopted-job"]
+
+
+async def test_a_provider_that_does_not_answer_leaves_no_record() -> None:
+    async with Fleet() as fleet:
+        claims = Claims(fleet, error=Unavailable("no answer"))
+        (done,) = await Adopter(fleet.engine, lambda _: claims).adopt([stray(1)])
+        assert done.why == "no answer"
+        assert fleet.names() == [] and not fleet.engine.adopting
+
+
+def test_reuse_is_told_by_the_tag() -> None:
+    order = RunOrder("r", "r", "s", "u", "batchjob/x", 0, 1, Template(), "h", {}, reusable=True)
+    assert work_of(order) == SHARED
+
+
+@pytest.mark.parametrize("item", [None, {}, {"provider": "local"}, "text"])
+def test_a_request_of_another_form_is_refused(item: object) -> None:
+    with pytest.raises(UsageError):
+        stray_of(item)
