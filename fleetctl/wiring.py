@@ -58,6 +58,9 @@ ENTERING = {
     "daytona": "fleetctl.providers.daytona.entering:DaytonaEntering",
 }
 
+# name -> module:function, called with (home, uid, run); where a task's own files outlive it
+KEPT = {"local": "fleetctl.providers.local.kept:kept"}
+
 # name -> module:function, a Check
 CHECKS = {
     "local": "fleetctl.providers.local.check:check",
@@ -139,6 +142,17 @@ def volume_files(account: Account, home: Path) -> VolumeFiles:
     """The files of a provider's volumes."""
     module, _, name = VOLUME_FILES[account.sort].partition(":")
     return cast(VolumeFiles, getattr(import_module(module), name)(home, account))
+
+
+def kept_files(sort: str, home: Path, uid: str, run: str) -> Path | None:
+    """Where an ended task began, with the files that it left; None where its disk went with it.
+
+    sort: of its provider, as in an Account.
+    """
+    if sort not in KEPT:
+        return None
+    module, _, name = KEPT[sort].partition(":")
+    return cast(Callable[..., Path | None], getattr(import_module(module), name))(home, uid, run)
 
 
 def strays_of(account: Account, home: Path) -> Strays:

@@ -28,18 +28,20 @@ def parser(verb: str) -> Parser:
         verb=verb,
         usage="PATH volume/NAME:/path | volume/NAME:/path PATH | PATH job/NAME:INDEX/path | ...",
         summary=(
-            "Copy files and whole directories into a volume or a task that runs, or out of it.\n"
+            "Copy files and whole directories into a volume or a task, or out of it.\n"
             "A directory goes into a destination that is there, under its own name, and becomes\n"
             "one that is not; `/.` after it means what is in it. Files are written over, each\n"
             "seen whole or not at all. Links to files are copied as files. job/x:3/a is below\n"
-            "where task 3 began, job/x:3//tmp/a is absolute; without an index, the only task\n"
-            "that runs. A task that has ended left its results, its logs and its volumes."
+            "where task 3 began, job/x:3//tmp/a is absolute; without an index, the only task.\n"
+            "A task that has ended left what it wrote to volumes, which is copied from there, and\n"
+            "on `local` also its own files if it failed."
         ),
         examples=(
             "fleetctl cp data.jsonl volume/corpus:/data.jsonl",
             "fleetctl cp ./data/. volume/corpus:/data",
             "fleetctl cp volume/ckpt:/run-1 .",
             "fleetctl cp job/chunks:3/out.json .",
+            "fleetctl cp job/chunks:3//data/out.json .",
         ),
         codes="0 copied, 1 failed, 2 wrong usage, 3 refused, 4 no such volume, task or path",
     )
@@ -62,7 +64,7 @@ def run(args: Namespace, screen: Screen) -> int:
     if target is not None:
         return asyncio.run(_into(args.source, target, screen))
     assert source is not None
-    return asyncio.run(_out_of(source, args.target, screen))
+    return asyncio.run(out_of(source, args.target, screen))
 
 
 def _of_a_task(args: Namespace, screen: Screen) -> int | None:
@@ -90,7 +92,8 @@ async def _into(source: str, target: VolumePlace, screen: Screen) -> int:
     return 0
 
 
-async def _out_of(source: VolumePlace, target: str, screen: Screen) -> int:
+async def out_of(source: VolumePlace, target: str, screen: Screen) -> int:
+    """Copy from a volume to this machine."""
     from fleetctl.cli.copying import downloads
 
     files = files_of(source, home())

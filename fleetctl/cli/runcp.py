@@ -70,6 +70,15 @@ def run_place(text: str, namespace: str = DEFAULT_NAMESPACE) -> RunPlace | None:
 
 
 async def download(source: RunPlace, target: str, screen: Screen) -> int:
+    from fleetctl.cli import leftcp
+
+    left = leftcp.left(source.target, source.index, source.path)
+    if left is not None and left.volume is not None:
+        from fleetctl.cli.cp import out_of
+
+        return await out_of(left.volume, target, screen)
+    if left is not None:
+        return _told(leftcp.copy(left.path, source.path, target), str(Path(target)), screen)
     found = beside(source.target, source.index, home())
     try:
         with tempfile.TemporaryFile() as file:

@@ -37,7 +37,7 @@ def beside(wanted: Target, index: int | None, home: Path) -> Beside:
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
         task = _task(seen, index, reading)
-        template = _template(seen, task.run.index)
+        template = template_of(seen, task.run.index)
     run = task.run
     of_function = template.get("function") or template.get("runtime") == "function"
     if of_function and run.provider != "local":
@@ -84,7 +84,7 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
     return live[0]
 
 
-def _template(seen: View, index: int) -> Mapping[str, object]:
+def template_of(seen: View, index: int) -> Mapping[str, object]:
     """What the task runs, with what its stage adds."""
     spec = seen.spec()
     template = mapping(spec.get("template"))

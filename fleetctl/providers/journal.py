@@ -30,6 +30,7 @@ class Ending:
     exit_code: int | None
     sandbox_open: bool
     note: str
+    kept: str = ""  # where the run began, below the work directories, when its files stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +155,5 @@ def _ending(event: Mapping[str, Any]) -> Ending:
         exit_code=None if code is None else int(code),
         sandbox_open=event.get("open") is True,
         note=str(event.get("note", "")),
+        kept=str(event.get("kept", "")),
     )

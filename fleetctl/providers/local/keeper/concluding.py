@@ -33,6 +33,15 @@ def files_left(work: str) -> list[str]:
         return []
 
 
+def left_at(config: dict[str, Any], work: str) -> str:
+    """Where a run began, below the directory of all work directories: there its files stay."""
+    source, workdir = config["source"], config["workdir"] or ""
+    start = os.path.join(work, source["name"]) if source else work
+    if not os.path.isabs(workdir):
+        start = os.path.join(start, workdir)
+    return os.path.relpath(start, os.path.dirname(work))
+
+
 def conclude(
     sandbox: Sandbox, run: Run, left: list[str], *, memory: int
 ) -> tuple[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from . import procs, record, usage
 from .begun import Begun
 from .child import Birth, become, variable
 from .cleaning import Janitor
-from .concluding import conclude, files_left, read_metrics
+from .concluding import conclude, files_left, left_at, read_metrics
 from .hearing import Hearing
 from .poller import Poller
 from .sandbox import Run, Sandbox
@@ -290,13 +290,15 @@ class Supervisor:
         crashed = self._config["mode"] == "python" and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
         ended["note"] = self._config["note"]
+        sandbox.clean = sandbox.clean and ended["ok"]
+        if not (staying or sandbox.clean):
+            ended["kept"] = left_at(self._config, sandbox.work)
         try:
             run.journal.end(result, ended, sandbox_open=staying)
         except OSError:  # a full disk: the end of a run waits until it can be told
             self.timers.after(RETRY_S, lambda: self._finish(sandbox))
             return
         sandbox.run, sandbox.told_open = None, staying
-        sandbox.clean = sandbox.clean and ended["ok"]
         if staying:
             self._rest(sandbox)
         else:
