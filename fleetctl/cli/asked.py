@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 from fleetctl.cli.pace import Deadline
@@ -20,3 +21,16 @@ def open_asking(place: Path, *, timeout_s: float | None = TIMEOUT_S) -> Asking:
         task_state=ended_state,
         over=lambda: deadline.passed,
     )
+
+
+def within(args: Namespace) -> str | None:
+    """The namespace that is asked about; None for all."""
+    return None if args.everywhere else str(args.namespace)
+
+
+def others(asking: Asking, namespace: str | None) -> int:
+    """How many other namespaces have run something, which a list of one does not show."""
+    if namespace is None:
+        return 0
+    sql = "SELECT count(DISTINCT namespace) FROM attempts WHERE namespace <> ?1"
+    return int(next(asking.ask(sql, (namespace,)).rows)[0])

@@ -7,10 +7,11 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fleetctl.cli.asked import open_asking
-from fleetctl.cli.flags import Parser, add_output, duration_s, is_label
+from fleetctl.cli.asked import open_asking, others, within
+from fleetctl.cli.flags import Parser, add_all_namespaces, add_output, duration_s, is_label
 from fleetctl.cli.grid import (
     GridColumn,
+    hint_at_others,
     hours_cell,
     percent_cell,
     text_cell,
@@ -38,7 +39,8 @@ WITH spans AS (
 SELECT {key} AS key, count(DISTINCT uid), count(*), round(sum(duration_s * share), 3),
     CASE WHEN count(usd_per_h) THEN sum(usd * share) END AS spent,
     sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd * share END), sum(usd IS NULL)
-FROM shares {joined} WHERE share > 0 GROUP BY 1 ORDER BY spent, 1
+FROM shares {joined} WHERE share > 0 AND (?3 IS NULL OR shares.namespace = ?3)
+GROUP BY 1 ORDER BY spent, 1
 """
 LABELED = """JOIN (SELECT uid, json_extract(labels, '$."' || ?2 || '"') AS label FROM objects)
 USING (uid)"""
@@ -50,11 +52,20 @@ WITH paid AS (
     SELECT uid, CASE WHEN sum(usd IS NULL) = 0 THEN sum(usd) END AS spent FROM attempts GROUP BY uid
 ), known AS (
     SELECT objects.*, spent, phase IN ('Succeeded', 'Failed') AND spent IS NOT NULL AS over
-    FROM objects JOIN paid USING (uid) WHERE estimated_usd IS NOT NULL
+    FROM objects JOIN paid USING (uid)
+    WHERE estimated_usd IS NOT NULL AND (?2 IS NULL OR namespace = ?2)
 )
 SELECT {key}, sum(estimated_usd), sum(CASE WHEN over THEN estimated_usd END),
     sum(CASE WHEN over THEN spent END)
 FROM known GROUP BY 1
+"""
+
+
+# What was not spent: the cost of each run whose result was taken instead of doing its work again.
+SAVED = """
+SELECT {key}, sum(saved_usd) FROM reuses {joined}
+WHERE (?1 IS NULL OR strftime('%s', at) >= ?1) AND (?3 IS NULL OR reuses.namespace = ?3)
+GROUP BY 1 HAVING sum(saved_usd) > 0
 """
 
 
@@ -88,13 +99,15 @@ class Spent(NamedTuple):
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="[--by job|kind|provider|label=KEY] [--since TIME] [-o table|csv|json]",
+        usage="[--by job|kind|provider|label=KEY] [--since TIME] [-n NS | -A]\n"
+        "    [-o table|csv|json]",
         summary="Show what was spent: each attempt's price times its duration, live ones up to now."
-        "\nAttempts without a known price are counted apart. The provider's own bill decides.",
+        "\nAttempts without a known price are counted apart. The provider's own bill decides."
+        "\nCACHE SAVED is what the work had cost whose results were taken from the cache.",
         examples=(
             "fleetctl cost",
             "fleetctl cost --by provider --since 7d",
-            "fleetctl cost --by label=team -o csv",
+            "fleetctl cost -A --by label=team -o csv",
         ),
         codes="0 ok, 2 wrong usage",
     )
@@ -104,6 +117,7 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--since", type=duration_s, metavar="TIME", help="only what was spent in the last 7d, 12h"
     )
+    add_all_namespaces(made)
     add_output(made, "table", "csv", "json")
     return made
 
@@ -116,52 +130,76 @@ def _by(text: str) -> str:
 
 def run(args: Namespace, screen: Screen) -> int:
     since_s = None if args.since is None else SystemClock().now_s() - args.since
+    namespace = within(args)
     with open_asking(home()) as asking:
-        groups = spent(asking, args.by, since_s=since_s)
-        estimates = {} if since_s is not None else estimated(asking, args.by)
-    if not groups:
-        if args.output == "table":
-            screen.talk("nothing has run" + ("" if since_s is None else " since then"))
-        else:
-            write_grid(_columns(args.by, estimates), [], args.output, screen)
-        return 0
-    rows = [_row(group, estimates) for group in groups]
-    total = _total(groups, estimates)
-    write_grid(_columns(args.by, estimates), rows, args.output, screen, total=total)
+        groups = spent(asking, args.by, since_s=since_s, namespace=namespace)
+        estimates = {} if since_s is not None else estimated(asking, args.by, namespace)
+        savings = saved(asking, args.by, since_s=since_s, namespace=namespace)
+        hidden = others(asking, namespace)
+    columns = _columns(args.by, estimates, savings)
+    if groups or args.output != "table":
+        rows = [_row(group, estimates, savings) for group in groups]
+        total = _total(groups, estimates, savings)
+        write_grid(columns, rows, args.output, screen, total=total)
+    else:
+        screen.talk("nothing has run" + ("" if since_s is None else " since then"))
     if unpriced := sum(group.unpriced for group in groups):
         whose = "its" if unpriced == 1 else "their"
         said = f"{plural(unpriced, 'attempt')} without a known price: {whose} cost is not in it"
         screen.warn(said)
+    if args.output == "table":
+        hint_at_others(hidden, screen)
     return 0
 
 
-def spent(asking: Asking, by: str, *, since_s: float | None) -> list[Spent]:
+def spent(
+    asking: Asking, by: str, *, since_s: float | None, namespace: str | None = None
+) -> list[Spent]:
     """Cheapest first, so that what costs most stands next to the prompt."""
     label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
     sql = ATTEMPTS.format(key=BY.get(by, "label"), joined="" if label is None else LABELED)
-    parameters: Sequence[object] = (since_s,) if label is None else (since_s, label)
-    return [Spent(*row) for row in asking.ask(sql, parameters).rows]
+    return [Spent(*row) for row in asking.ask(sql, (since_s, label, namespace)).rows]
 
 
-def estimated(asking: Asking, by: str) -> dict[str | None, Estimated]:
+def saved(
+    asking: Asking, by: str, *, since_s: float | None, namespace: str | None
+) -> dict[str | None, float]:
+    """By group, where anything was saved. None by provider: no provider did that work."""
+    if by == "provider":
+        return {}
+    label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
+    sql = SAVED.format(key=BY.get(by, "label"), joined="" if label is None else LABELED)
+    return dict(asking.ask(sql, (since_s, label, namespace)).rows)
+
+
+def estimated(asking: Asking, by: str, namespace: str | None = None) -> dict[str | None, Estimated]:
     """By group, of objects that have run and have an estimate. None by provider: an estimate is of
     a whole object, wherever that runs.
     """
     if by == "provider":
         return {}
     key = BY.get(by, "json_extract(labels, '$.\"' || ?1 || '\"')")
-    parameters = (by.removeprefix(LABEL),) if by.startswith(LABEL) else ()
-    rows = asking.ask(ESTIMATES.format(key=key), parameters).rows
+    label = by.removeprefix(LABEL) if by.startswith(LABEL) else None
+    rows = asking.ask(ESTIMATES.format(key=key), (label, namespace)).rows
     return {key: Estimated(*sums) for key, *sums in rows}
 
 
-def _row(group: Spent, estimates: dict[str | None, Estimated]) -> dict[str, Any]:
+def _row(
+    group: Spent, estimates: dict[str | None, Estimated], savings: dict[str | None, float]
+) -> dict[str, Any]:
     found = estimates.get(group.key, Estimated(None, None, None))
-    return {**group._asdict(), "estimate": found.usd, "error": found.error}
+    row = {**group._asdict(), "estimate": found.usd, "error": found.error}
+    return {**row, "saved_usd": savings.get(group.key, 0.0)} if savings else row
 
 
-def _total(groups: Sequence[Spent], estimates: dict[str | None, Estimated]) -> dict[str, Any]:
+def _total(
+    groups: Sequence[Spent],
+    estimates: dict[str | None, Estimated],
+    savings: dict[str | None, float],
+) -> dict[str, Any]:
     sums: dict[str, Any] = {"key": "TOTAL"}
+    if savings:
+        sums["saved_usd"] = sum(savings.values())
     for name in ("objects", "attempts", "seconds", "usd", "failed_usd", "unpriced"):
         sums[name] = _sum(getattr(group, name) for group in groups)
     if not estimates:
@@ -175,7 +213,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _columns(by: str, estimates: dict[str | None, Estimated]) -> list[GridColumn]:
+def _columns(
+    by: str, estimates: dict[str | None, Estimated], savings: dict[str | None, float]
+) -> list[GridColumn]:
     title = (by.removeprefix(LABEL) if by.startswith(LABEL) else BY[by]).upper()
     columns = [GridColumn(title, "key", text_cell)]
     if by != "job":
@@ -193,5 +233,6 @@ def _columns(by: str, estimates: dict[str | None, Estimated]) -> list[GridColumn
         *columns,
         GridColumn("ACTUAL", "usd", usd_cell),
         GridColumn("FAILED", "failed_usd", usd_cell),
+        *([GridColumn("CACHE SAVED", "saved_usd", usd_cell)] if savings else []),
         GridColumn("UNPRICED", "unpriced", text_cell),
     ]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fleetctl.cli import starting
 from fleetctl.cli.consent import accepts
-from fleetctl.cli.flags import Parser, duration_s
-from fleetctl.cli.kinds import Target, target
+from fleetctl.cli.flags import Parser, duration_s, selector
+from fleetctl.cli.get import matches
+from fleetctl.cli.kinds import Target, kind_of, target, target_of
 from fleetctl.cli.pace import Deadline, Every
 from fleetctl.cli.reading import Reading, missing, open_reading
 from fleetctl.cli.render import Screen
@@ -25,7 +26,8 @@ TALK_EVERY_S = 5.0
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [KIND/NAME ...] | -f FILE|DIR|- [--no-wait] [--timeout TIME]",
+        usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | -f FILE|DIR|-\n"
+        "    [--no-wait] [--timeout TIME]",
         summary=(
             "Stop the work of objects and remove them with their runs, results and logs.\n"
             "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
@@ -34,12 +36,20 @@ def parser(verb: str) -> Parser:
         examples=(
             "fleetctl delete job/chunks",
             "fleetctl delete -f sweep.yaml",
+            "fleetctl delete jobs -l team=rlm,stage!=prod",
             "fleetctl delete job/a sweep/b --no-wait",
         ),
         codes="0 gone (with --no-wait: going), 2 wrong usage, 3 refused (data would go: --yes),\n"
         "  4 no such object, 124 timed out, 130 interrupted (the deletion goes on)",
     )
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
+    made.add_argument(
+        "-l",
+        "--selector",
+        type=selector,
+        metavar="LABELS",
+        help="of the kind that is named, or of `all`, those with these labels",
+    )
     made.add_argument(
         "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
         help="delete the objects that these manifests name",
@@ -59,8 +69,12 @@ def run(args: Namespace, screen: Screen) -> int:
     targets = _targets(args)
     place = home()
     with open_reading(place) as reading:
+        if args.selector:
+            targets = _selected(args, reading)
         found = _found(targets, reading, ignore=args.ignore_not_found)
         if not found:
+            if args.selector:
+                screen.talk("no object has such labels")
             return 0
         _consent(found, reading, args, screen)
         _ask(place, found, reading)
@@ -76,7 +90,25 @@ def run(args: Namespace, screen: Screen) -> int:
             return INTERRUPTED
 
 
+def _selected(args: Namespace, reading: Reading) -> list[Target]:
+    """Those that live; what is being deleted already needs no one to say so."""
+    word = args.objects[0]
+    kind = None if word.lower() == "all" else kind_of(word)
+    return [
+        target_of(seen.kind, seen.resource.name, seen.resource.namespace)
+        for seen in reading.views(kind, namespace=args.namespace)
+        if seen.phase != DELETING and matches(seen.resource.labels, args.selector)
+    ]
+
+
 def _targets(args: Namespace) -> list[Target]:
+    if args.selector:
+        if args.files or len(args.objects) != 1 or "/" in args.objects[0]:
+            raise UsageError(
+                "`-l` selects among the objects of one kind, or of `all`",
+                hint="fleetctl delete jobs -l team=rlm",
+            )
+        return []
     if bool(args.objects) == bool(args.files):
         raise UsageError(
             "`fleetctl delete` takes either objects or -f FILE", hint="fleetctl delete job/NAME"

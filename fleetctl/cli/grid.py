@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fleetctl.cli.csvtext import write_csv
 from fleetctl.cli.render import Screen
-from fleetctl.cli.text import duration, safe, usd
+from fleetctl.cli.text import duration, plural, safe, usd
 
 Row = Mapping[str, object]
 NONE = "-"
@@ -46,6 +46,12 @@ def write_grid(
 def _cell(column: GridColumn, row: Row) -> str:
     value = row.get(column.key)
     return NONE if value is None else column.cell(value)
+
+
+def hint_at_others(namespaces: int, screen: Screen) -> None:
+    """What is spent elsewhere is spent too."""
+    if namespaces:
+        screen.hint(f"{plural(namespaces, 'other namespace')} not shown: -A shows all")
 
 
 def text_cell(value: object) -> str:

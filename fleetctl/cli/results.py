@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from fleetctl.cli.flags import Parser, add_output
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task
-from fleetctl.cli.text import assignments, safe, scalar
+from fleetctl.cli.text import assignments, plural, safe, scalar
 from fleetctl.cli.view import View, mapping, parsed
 from fleetctl.errors import UsageError
 from fleetctl.home import home
@@ -20,29 +21,42 @@ from fleetctl.home import home
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [-o table|json|csv|parquet]",
-        summary="Show what tasks submitted: one row for every task that has run, failed ones too.",
+        usage="KIND/NAME [-o table|json|csv|parquet | --to DIR]",
+        summary="Show what tasks submitted: one row for every task that has run, failed ones too."
+        "\n--to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to"
+        "\nvolumes come with `fleetctl cp volume/NAME:/ DIR`.",
         examples=(
             "fleetctl results job/chunks",
             "fleetctl results sweep/lr -o csv > trials.csv",
             "fleetctl results job/chunks -o json | jq '.[].result.count'",
             "fleetctl results job/chunks -o parquet > chunks.parquet",
+            "fleetctl results job/chunks --to out",
         ),
         codes="0 ok, 2 wrong usage, 3 refused (parquet without pyarrow), 4 no such object",
     )
     made.add_argument("object", metavar="KIND/NAME", help="whose results")
+    made.add_argument(
+        "--to", type=Path, metavar="DIR", help="write each task's result to a file of its own"
+    )
     add_output(made, "table", "json", "csv", "parquet")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     wanted = target(args.object, args.namespace)
+    if args.to is not None and args.output != "table":
+        raise UsageError("`--to` writes JSON files, so `-o` says nothing there")
     with open_reading(home()) as reading:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} has no results")
         rows = result_rows(seen, reading)
-        if args.output == "json":
+        if args.to is not None:
+            from fleetctl.cli.resultfiles import write_files
+
+            written = write_files(rows, args.to)
+            screen.data(f"wrote {plural(written, 'result')} to {safe(str(args.to))}")
+        elif args.output == "json":
             _json(rows, screen)
         elif args.output == "csv":
             from fleetctl.cli.csvtext import write_csv

@@ -6,9 +6,16 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import Any
 
-from fleetctl.cli.asked import open_asking
-from fleetctl.cli.flags import Parser, add_output, one_of
-from fleetctl.cli.grid import GridColumn, span_cell, text_cell, usd_cell, write_grid
+from fleetctl.cli.asked import open_asking, others, within
+from fleetctl.cli.flags import Parser, add_all_namespaces, add_output, one_of
+from fleetctl.cli.grid import (
+    GridColumn,
+    hint_at_others,
+    span_cell,
+    text_cell,
+    usd_cell,
+    write_grid,
+)
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import plural
 from fleetctl.home import home
@@ -24,7 +31,7 @@ WITH sums AS (
         sum(CASE WHEN {LIVE} THEN usd_per_h END) AS usd_per_h,
         CASE WHEN count(usd_per_h) THEN sum(usd) END AS usd,
         sum({LIVE} AND usd_per_h IS NULL) AS unpriced
-    FROM attempts GROUP BY uid, object HAVING sum({LIVE})
+    FROM attempts WHERE ?1 IS NULL OR namespace = ?1 GROUP BY uid, object HAVING sum({LIVE})
 )
 SELECT sums.object AS object, phase, sums.active AS active, starting, providers, usd_per_h,
     sums.usd AS usd, budget_left_usd AS left_usd, unpriced
@@ -37,12 +44,14 @@ SELECT provider, sum(state IN ('Running', 'Stopping')) AS running,
     sum(CASE WHEN {LIVE} THEN usd_per_h END) AS usd_per_h,
     CASE WHEN count(usd_per_h) THEN sum(usd) END AS usd,
     sum({LIVE} AND usd_per_h IS NULL) AS unpriced
-FROM (SELECT *, coalesce(strftime('%s', ended_at) >= now_s() - ?1, 0) AS recent FROM attempts)
+FROM (SELECT *, coalesce(strftime('%s', ended_at) >= now_s() - ?1, 0) AS recent
+    FROM attempts WHERE ?2 IS NULL OR namespace = ?2)
 GROUP BY provider ORDER BY 1
 """  # noqa: S608 - of constants
 STARTS = """
 SELECT provider, start_s FROM attempts
-WHERE start_s IS NOT NULL AND strftime('%s', started_at) >= now_s() - ?1 ORDER BY provider, start_s
+WHERE start_s IS NOT NULL AND strftime('%s', started_at) >= now_s() - ?1
+    AND (?2 IS NULL OR namespace = ?2) ORDER BY provider, start_s
 """
 JOB_COLUMNS = (
     GridColumn("NAME", "object", text_cell),
@@ -69,8 +78,11 @@ PROVIDER_COLUMNS = (
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="[jobs|providers] [-o table|csv|json]",
-        summary="Show what runs now and what it costs an hour; or how each provider fares.",
+        usage="[jobs|providers] [-n NS | -A] [-o table|csv|json]",
+        summary=(
+            "Show what runs now and what it costs an hour; or how each provider fares, over all\n"
+            "namespaces unless -n names one."
+        ),
         examples=(
             "fleetctl top",
             "fleetctl top providers",
@@ -86,33 +98,41 @@ def parser(verb: str) -> Parser:
         metavar="jobs|providers",
         help="what to show (default jobs: everything that runs)",
     )
+    add_all_namespaces(made)
     add_output(made, "table", "csv", "json")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     with open_asking(home()) as asking:
-        rows = jobs(asking) if args.what == "jobs" else providers(asking)
+        if args.what == "jobs":
+            rows, hidden = jobs(asking, within(args)), others(asking, within(args))
+        else:
+            # A provider is not of a namespace: its slots and its bill are shared by all.
+            rows, hidden = providers(asking, within(args) if args.bound else None), 0
     columns = JOB_COLUMNS if args.what == "jobs" else PROVIDER_COLUMNS
     if not rows and args.output == "table":
         screen.talk("nothing runs" if args.what == "jobs" else "nothing has run yet")
+        hint_at_others(hidden, screen)
         return 0
     write_grid(columns, rows, args.output, screen, total=_total(columns, rows))
     if unpriced := sum(row["unpriced"] for row in rows):
         screen.warn(f"{plural(unpriced, 'live attempt')} without a known price: not in $/H")
+    if args.output == "table":
+        hint_at_others(hidden, screen)
     return 0
 
 
-def jobs(asking: Asking) -> list[dict[str, Any]]:
+def jobs(asking: Asking, namespace: str | None = None) -> list[dict[str, Any]]:
     """Objects that hold a sandbox, cheapest first."""
-    return _rows(asking, JOBS)
+    return _rows(asking, JOBS, namespace)
 
 
-def providers(asking: Asking) -> list[dict[str, Any]]:
+def providers(asking: Asking, namespace: str | None = None) -> list[dict[str, Any]]:
     """Every provider that ever ran something, with its last hour."""
-    rows = _rows(asking, PROVIDERS, RECENT_S)
+    rows = _rows(asking, PROVIDERS, RECENT_S, namespace)
     starts: dict[str, list[float]] = {}
-    for provider, start_s in asking.ask(STARTS, (RECENT_S,)).rows:
+    for provider, start_s in asking.ask(STARTS, (RECENT_S, namespace)).rows:
         starts.setdefault(provider, []).append(start_s)
     for row in rows:
         found = starts.get(row["provider"])

@@ -104,6 +104,18 @@ SELECT kind_of.kind, kind_of.name, lower(kind_of.kind) || '/' || kind_of.name
     events.kind AS type, reason, message, count, namespace
 FROM log.events LEFT JOIN state.resources AS kind_of USING (uid);
 
+-- name: reuses
+-- Every unit whose result was taken from the cache: whose it was, and what that had cost. NULL where
+-- nobody knows the price, or where the cache has forgotten the run since.
+SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
+    runs.idx, cache.object AS of_object, cache.idx AS of_idx, cache.run AS of_run,
+    cache.duration_s AS saved_s, cache.usd AS saved_usd,
+    strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS at, uid, namespace
+FROM state.runs JOIN state.resources USING (rid)
+    LEFT JOIN state.cache ON cache.run = substr(message, instr(message, ', run ') + 6)
+WHERE reason = 'Cached';
+
 -- name: costs
 -- Money and time by object and provider; failed_usd is what attempts cost that led to nothing.
 SELECT kind, name, object, job, sweep, training_run, provider,

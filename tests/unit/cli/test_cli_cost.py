@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controllers.model import CACHED, Run, RunState
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
 from fleetctl.home import STATE_DB
+from fleetctl.stores.base import Remembered
+from fleetctl.stores.sqlite import open_store
 from tests.golden.cli.cli_world import NOW_S
 from tests.unit.stores.asking_world import build_costs
 
@@ -122,3 +127,54 @@ def test_a_result_of_equal_work_is_called_cached_in_every_answer(home: Path) -> 
         asked = [row["state"] for row in json.loads(answer("query", sql, "-o", "json")[0])]
         assert asked == shown
         assert "Cached" in asked
+
+
+def in_namespace(home: Path, name: str) -> None:
+    with sqlite3.connect(home / STATE_DB) as database:
+        database.execute("update resources set namespace = ?", (name,))
+    database.close()
+
+
+@pytest.mark.parametrize("verb", ["cost", "top"])
+def test_a_namespace_is_asked_about_alone_and_others_are_mentioned(home: Path, verb: str) -> None:
+    in_namespace(home, "team")
+    out, said = answer(verb)
+    assert out == "" and "hint: 1 other namespace not shown: -A shows all" in said
+    for words in (("-n", "team"), ("-A",)):
+        assert "batchjob/x -n team" in answer(verb, *words)[0]
+        assert "not shown" not in answer(verb, *words)[1]
+    assert answer(verb, "-n", "none", "-o", "json")[0] == "[]\n"
+
+
+def test_providers_are_of_all_namespaces_unless_one_is_named(home: Path) -> None:
+    in_namespace(home, "team")
+    assert only("top", "providers")["running"] == 1
+    assert only("top", "providers", "-n", "team")["p50_start_s"] == 0.0
+    assert answer("top", "providers", "-n", "none", "-o", "json")[0] == "[]\n"
+
+
+def test_what_the_cache_saved_is_a_column_where_there_is_any(home: Path) -> None:
+    assert "saved_usd" not in only("cost")
+    assert "CACHE SAVED" not in answer("cost")[0]
+    store = open_store(home, SystemClock())
+    known = Remembered("t", "u", "{}", "{}", "run-a", "batchjob/a", 7, 5.0, 0.25, NOW_S)
+    unit = partial(Run, uid="u", state=RunState.STARTING, provider="", attempt=1, params="{}",
+                   template_hash="t", params_hash="p", created_at_s=NOW_S)  # fmt: skip
+    with store.transaction():
+        store.cache.remember([known])
+        for index in (4, 5):
+            run = unit(name=f"c-{index}", sandbox=f"c-{index}", index=index)
+            store.runs.begin([run])
+            taken = replace(
+                run, state=RunState.SUCCEEDED, reason=CACHED, started_at_s=None, ended_at_s=NOW_S,
+                usd_per_s=0.0, message="the result of batchjob/a 7, run run-a",
+            )  # fmt: skip
+            assert store.runs.advance(taken)
+    store.close()
+    for by in ("job", "kind", "label=team"):
+        assert only("cost", "--by", by)["saved_usd"] == 0.5
+    assert "saved_usd" not in answer("cost", "--by", "provider", "-o", "json")[0]
+    assert "CACHE SAVED" in answer("cost")[0]
+    sql = "select idx, of_object, of_idx, saved_usd from reuses order by 1 limit 1"
+    (row,) = json.loads(answer("query", sql, "-o", "json")[0])
+    assert row == {"idx": 4, "of_object": "batchjob/a", "of_idx": 7, "saved_usd": 0.25}

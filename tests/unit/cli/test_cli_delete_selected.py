@@ -1,0 +1,77 @@
+"""`delete KIND -l LABELS` deletes what `get KIND -l LABELS` shows, and never all by a slip."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from controllers.model import Resource
+from fleetctl.cli.main import guarded
+from fleetctl.cli.render import Screen
+from fleetctl.clock import SystemClock
+from fleetctl.stores.sqlite import open_store
+from tests.cli_controller import controller
+
+OBJECTS = (
+    ("BatchJob", "a", "default", {"team": "rlm"}, "{}"),
+    ("BatchJob", "b", "default", {"team": "rlm", "stage": "prod"}, "{}"),
+    ("BatchJob", "c", "default", {}, "{}"),
+    ("BatchJob", "d", "team", {"team": "rlm"}, "{}"),
+    ("Sweep", "e", "default", {"team": "rlm"}, "{}"),
+    ("Volume", "f", "default", {"team": "rlm"}, '{"deletionPolicy": "Delete"}'),
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "home"
+    monkeypatch.setenv("FLEETCTL_HOME", str(place))
+    store = open_store(place, SystemClock())
+    with store.transaction():
+        for kind, name, namespace, labels, spec in OBJECTS:
+            row = Resource(
+                f"u-{name}", kind, name, 1, 0, spec, "", labels, {}, 5.0, namespace=namespace
+            )
+            store.resources.put(row, expected_version=None)
+    store.close()
+    return place
+
+
+def deleted(home: Path, *words: str) -> tuple[int, list[str], str]:
+    """The exit code, what the controller is asked to delete, and what is said."""
+    out, talk = io.StringIO(), io.StringIO()
+    with controller(home, lambda _: b'{"ok": true, "results": []}\n') as asked:
+        code = guarded(["delete", *words, "--no-wait"], Screen(out, talk))
+    return code, [key for line in asked for key in json.loads(line)["keys"]], talk.getvalue()
+
+
+def test_those_of_a_kind_with_the_labels_go_and_no_others(home: Path) -> None:
+    assert deleted(home, "jobs", "-l", "team=rlm")[:2] == (0, ["batchjob/a", "batchjob/b"])
+    assert deleted(home, "jobs", "-l", "team=rlm,stage!=prod")[1] == ["batchjob/a"]
+    assert deleted(home, "jobs", "-l", "!team")[1] == ["batchjob/c"]
+    assert deleted(home, "jobs", "-l", "team=rlm", "-n", "team")[1] == ["batchjob/d -n team"]
+    code, keys, _ = deleted(home, "all", "-l", "team=rlm", "--yes")
+    assert (code, keys) == (0, ["batchjob/a", "batchjob/b", "sweep/e", "volume/f"])
+
+
+def test_data_is_asked_about_as_always(home: Path) -> None:
+    code, keys, said = deleted(home, "all", "-l", "team=rlm")
+    assert (code, keys) == (3, []) and "volume/f" in said and "--yes" in said
+
+
+def test_labels_that_nothing_has_delete_nothing(home: Path) -> None:
+    assert deleted(home, "jobs", "-l", "team=none") == (0, [], "no object has such labels\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["jobs", "-l", ""], ["jobs", "-l", " , "], ["-l", "team=rlm"], ["jobs"], ["all"],
+     ["job/a", "-l", "team=rlm"], ["jobs", "sweeps", "-l", "team=rlm"], ["none", "-l", "a=b"],
+     ["jobs", "-l", "team=rlm", "-f", "x.yaml"]],
+)  # fmt: skip
+def test_a_slip_deletes_nothing(home: Path, words: list[str]) -> None:
+    code, keys, _ = deleted(home, *words)
+    assert (code, keys) == (2, [])
