@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import pty
-import select
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,8 +15,7 @@ from controllers.model import Resource
 from fleetctl.cli.main import VERBS, guarded
 from fleetctl.cli.render import Screen
 from fleetctl.stores.sqlite import open_store
-
-PATIENCE_S = 20.0
+from tests.unit.cli.terminals import Terminal
 
 
 class FixedClock:
@@ -114,10 +110,24 @@ def test_a_shell_that_is_here_takes_the_script(shell: str, tmp_path: Path) -> No
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_bash_writes_the_rest_of_a_word_when_the_tab_key_is_pressed(
-    home: Path, tmp_path: Path
-) -> None:
-    """An interactive bash on a terminal, with the script loaded as its help says."""
+# A shell that is not installed cannot be asked; bash always is, and the others where they are.
+SHELLS = {
+    "bash": ["bash", "--norc", "--noprofile", "-i"],
+    "zsh": ["zsh", "-f", "-i"],
+    "fish": ["fish", "--no-config", "--interactive"],
+}
+LOADING = {
+    "bash": "source <(fleetctl completion bash); echo load''ed\n",
+    "zsh": "autoload -Uz compinit; compinit -D; source <(fleetctl completion zsh); echo load''ed\n",
+    "fish": "fleetctl completion fish | source; echo load''ed\n",
+}
+PRESENT = [shell for shell in SHELLS if shell == "bash" or shutil.which(shell)]
+KILL_LINE = "\x15"
+
+
+@pytest.mark.parametrize("shell", PRESENT)
+def test_the_tab_key_writes_the_rest_of_a_word(shell: str, home: Path, tmp_path: Path) -> None:
+    """An interactive shell on a terminal, with the script loaded as its help says."""
     programs = tmp_path / "bin"
     programs.mkdir()
     fleetctl = programs / "fleetctl"
@@ -125,38 +135,34 @@ def test_bash_writes_the_rest_of_a_word_when_the_tab_key_is_pressed(
     fleetctl.chmod(0o755)
     (tmp_path / "file.yaml").touch()
     path = f"{programs}:{os.environ['PATH']}"
-    with Terminal({**os.environ, "PATH": path, "PS1": "> ", "TERM": "dumb"}, tmp_path) as bash:
-        bash.types("source <(fleetctl completion bash); echo load''ed\n", until="loaded")
-        bash.types("fleetctl get job/alph\t", until="job/alpha ")
-        bash.types("-o ya\t", until="yaml ")
-        bash.types("\x15fleetctl expl\t", until="explain ")
-        bash.types("job.spec.template.resou\t", until="resources ")
-        bash.types("\x15fleetctl apply -f fil\t", until="file.yaml ")
-        bash.types("\x15fleetctl describe jo\talp\t\t", until="job/alps")
+    environ = {**os.environ, "PATH": path, "PS1": "> ", "TERM": "dumb", "HOME": str(tmp_path)}
+    with Terminal(SHELLS[shell], environ, tmp_path, size=(40, 120)) as terminal:
+        terminal.types(LOADING[shell], until="loaded")
+        for typed, completed in (
+            ("fleetctl get job/alph\t", "job/alpha"),
+            ("fleetctl get jobs -o ya\t", "yaml"),
+            ("fleetctl expl\t", "explain"),
+            ("fleetctl explain job.spec.template.resou\t", "resources"),
+            ("fleetctl apply -f fil\t", "file.yaml"),
+            ("fleetctl logs job/alpha --fai\t", "--failed"),
+            # Of two names fish writes the first; the others list both.
+            ("fleetctl describe jobs alp\t\t", "alpha" if shell == "fish" else "alps"),
+        ):
+            terminal.types(typed, until=completed)
+            terminal.types(f"{KILL_LINE}echo don''e\n", until="done")
 
 
-class Terminal:
-    """An interactive bash, and what it has shown since the last words were typed."""
-
-    def __init__(self, environ: dict[str, str], directory: Path) -> None:
-        self._environ = environ
-        self._directory = directory
-
-    def __enter__(self) -> Terminal:
-        self._pid, self._screen = pty.fork()
-        if self._pid == 0:
-            os.chdir(self._directory)
-            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], self._environ)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self._screen)  # hangs up
-        os.waitpid(self._pid, 0)
-
-    def types(self, text: str, *, until: str) -> None:
-        os.write(self._screen, text.encode())
-        shown, give_up_at_s = "", time.monotonic() + PATIENCE_S
-        while until not in shown:
-            left_s = give_up_at_s - time.monotonic()
-            assert left_s > 0 and select.select([self._screen], [], [], left_s)[0], repr(shown)
-            shown += os.read(self._screen, 4096).decode(errors="replace")
+@pytest.mark.parametrize(
+    ("shell", "fragments"),
+    [
+        ("bash", ["complete ", "COMP_WORDS", "_fleetctl"]),
+        ("zsh", ["#compdef fleetctl", "compdef _fleetctl fleetctl", "_files", "compadd"]),
+        ("fish", ["complete -c fleetctl", "commandline -opc", "__fish_complete_path"]),
+    ],
+)
+def test_a_script_binds_the_program_in_the_words_of_its_shell(
+    shell: str, fragments: list[str]
+) -> None:
+    text = script(shell)
+    assert all(fragment in text for fragment in fragments)
+    assert f"source <(fleetctl completion {shell})" in text or "| source" in text
