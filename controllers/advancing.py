@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from controllers.history import History
-from controllers.holdups import crowded_by, denied_by
+from controllers.holdups import crowded_by, denied_by, payable_later
 from controllers.kind import Controller, Keep, StopNow, keep
 from controllers.model import ADOPTED, Run, RunState
 from controllers.plan import CloseSandbox, Phase, Plan, Shortage, Stop
@@ -46,8 +46,9 @@ def advance(wish: Wish, history: History, now_s: float) -> Plan:
     plan = under_way(wish, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
     if shortages:
         plan = replace(plan, shortages=shortages)
-    if found.denied is not None:
-        return denied_by(plan, wish, history, found.denied)
+    if found.unpaid is not None:
+        denied = denied_by(plan, wish, history, found.unpaid.denied)
+        return payable_later(denied, seats, found.unpaid.full, now_s)
     if found.crowded is not None:
         return crowded_by(plan, wish, seats, found.crowded, now_s)
     return plan

@@ -19,6 +19,7 @@ DAY_S = 86_400
 # Sums of floats: below a millionth of a cent nothing is meant.
 TINY_USD = 1e-8
 WITH_A_HINT = "; hint: "
+TOO_SMALL = "BudgetTooSmall"  # for a single run
 
 
 class OnExceeded(StrEnum):
@@ -136,18 +137,28 @@ class Purse:
     def take(self, index: int, provider: str) -> Held | Denied:
         """Set aside the worst case of one new run in every account, or in none."""
         tariff = self.tariffs(provider, index)
-        for account in self.accounts:
-            if account.cap.on_exceeded is OnExceeded.WARN:
-                continue
-            denied = _refusal(account, tariff, provider, self.unit)
-            if denied is not None:
-                return denied
+        denied = self._denial(tariff, provider)
+        if denied is not None:
+            return denied
         worst_usd = tariff.worst_usd
         known = None if worst_usd is None or math.isinf(worst_usd) else worst_usd
         for account in self.accounts:
             account.reserved_usd += worst_usd or 0.0
             account.unpriced_live += worst_usd is None
         return Held(known)
+
+    def denial(self, index: int, provider: str) -> Denied | None:
+        """Why it would not be paid for; nothing is set aside."""
+        return self._denial(self.tariffs(provider, index), provider)
+
+    def _denial(self, tariff: Tariff, provider: str) -> Denied | None:
+        for account in self.accounts:
+            if account.cap.on_exceeded is OnExceeded.WARN:
+                continue
+            denied = _refusal(account, tariff, provider, self.unit)
+            if denied is not None:
+                return denied
+        return None
 
 
 def worst_case_usd(usd_per_s: float | None, lasts_s: float) -> float | None:
@@ -258,7 +269,7 @@ def _refusal(account: Account, tariff: Tariff, provider: str, unit: str) -> Deni
         )
         return _denied(
             account,
-            "BudgetTooSmall",
+            TOO_SMALL,
             text,
             f"lower template.timeoutSeconds, or {_raised(cap, worst_usd)}",
         )

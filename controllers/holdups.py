@@ -4,12 +4,14 @@ Pure; called by advancing.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from controllers.budget import WITH_A_HINT, Denied
 from controllers.clearing import end_all
 from controllers.history import History
 from controllers.kind import Unit
+from controllers.placing import Judgement
 from controllers.plan import Plan
 from controllers.seats import Seats
 from controllers.wish import Wish
@@ -59,4 +61,18 @@ def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:
         waiting_on=(text, *plan.waiting_on),
         wake_at_s=min(wakes, default=None),
         denied=denied,
+    )
+
+
+def payable_later(plan: Plan, seats: Seats, places: Sequence[Judgement], now_s: float) -> Plan:
+    """The same plan, looked at again also when one of these places has room, for which there is
+    money.
+    """
+    if not places:
+        return plan
+    times = (plan.wake_at_s, *(seats.until_s(it.provider) for it in places))
+    return replace(
+        plan,
+        wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
+        crowded=tuple(it.provider for it in places if seats.shared(it.provider)),
     )

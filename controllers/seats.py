@@ -45,6 +45,10 @@ class Seats:
         """Where the next unit starts; None when there is no room anywhere."""
         return next((it for it in self.judged(template_hash) if it.won), None)
 
+    def open(self, template_hash: str) -> Iterator[Judgement]:
+        """Every place with room, best first."""
+        return (it for it in self.judged(template_hash) if self._open(it))
+
     def elsewhere(self, run: Run) -> Judgement | None:
         """The best other place with room for a run that waits where it is."""
         judged = self.judged(run.template_hash)

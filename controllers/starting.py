@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from controllers.budget import Denied
 from controllers.history import History
 from controllers.kind import Controller, Policy, Unit, ordered
-from controllers.placing import Judgement
+from controllers.paying import Paid, Unpaid, paid_again, paid_place
 from controllers.plan import CloseSandbox, Start
 from controllers.sandboxes import OpenSandbox
 from controllers.seats import Seats, placed
@@ -45,7 +44,7 @@ class Started:
     idle: tuple[OpenSandbox, ...]  # that no unit takes
     full: bool
     crowded: Unit | None
-    denied: Denied | None
+    unpaid: Unpaid | None
 
 
 def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Started:
@@ -55,40 +54,43 @@ def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Start
     starts: list[Start] = []
     full = False
     crowded: Unit | None = None
-    denied: Denied | None = None
+    unpaid: Unpaid | None = None
     for unit, reason in wanted_now(wish.controller, history, now_s):
         full = len(starts) == STARTS_PER_PASS_MAX
         if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
             break
         box = idle[-1] if idle else None
-        where = seats.best(unit.template_hash) if box is None else None
-        place = box or where
-        if wish.room.paused or place is None:
+        if wish.room.paused or (box is None and seats.best(unit.template_hash) is None):
             crowded = unit
             break
-        paid = wish.purse.take(unit.index, place.provider)
-        if isinstance(paid, Denied):
-            denied = paid
+        paid = (
+            paid_place(seats, wish.purse, unit)
+            if box is None
+            else paid_again(box.provider, wish.purse, unit)
+        )
+        if isinstance(paid, Unpaid):
+            unpaid = paid
             break
-        start = replace(start_of(unit, history, box, policy, reason), usd=paid.usd)
-        if where is None:
-            idle.pop()
-        else:
-            start = _in_a_new_one(start, where, seats)
+        start = start_of(unit, history, box, policy, reason)
+        if isinstance(paid, Paid):
+            start = _in_a_new_one(start, paid, seats)
             made += 1
+        else:
+            start = replace(start, usd=paid.usd)
+            idle.pop()
         starts.append(start)
-    return Started(tuple(starts), tuple(idle), full, crowded, denied)
+    return Started(tuple(starts), tuple(idle), full, crowded, unpaid)
 
 
-def _in_a_new_one(start: Start, where: Judgement, seats: Seats) -> Start:
+def _in_a_new_one(start: Start, paid: Paid, seats: Seats) -> Start:
     """It takes the seat."""
-    judged = seats.judged(start.template_hash)
-    seats.take(where)
+    seats.take(paid.where)
     return replace(
         start,
-        provider=where.provider,
-        placed=placed(judged),
-        spilled=judged[0] is not where,
+        usd=paid.held.usd,
+        provider=paid.where.provider,
+        placed=placed(paid.judged),
+        spilled=paid.judged[0].provider != paid.where.provider,
     )
 
 

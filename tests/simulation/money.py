@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation import objects
+from tests.simulation import objects, places
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, READY, Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, apply, later, make, say
@@ -118,10 +118,22 @@ def _turn_of_day(rng: random.Random, name: str, provider: str) -> Scenario:
     return replace(play, later_s=MIDNIGHT_S - rng.uniform(700.0, 1_500.0))
 
 
+def _places(rng: random.Random, name: str, provider: str) -> Scenario:
+    """The best place is so dear that the cap pays for few there, and for more at a cheaper one."""
+    other = rng.choice([it for it in MODELS if it != provider])
+    dear_usd = MODELS[provider].usd_per_s * rng.choice((3.0, 12.0))
+    dear = places.provider(provider, prices={"perHour": dear_usd * 3600.0})
+    placed = {"ordered": [{"provider": it} for it in (provider, other)]}
+    job = _job(rng, "", budget={"maxCost": _cap(rng, other, most=9.0)})
+    job = job.changed(ANY_END, placement=placed)
+    return make(name, provider, [apply(0.0, dear), apply(0.1, job)], job, dear)
+
+
 SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "budget-own": _own,
     "budget-cancelled": _cancelled,
     "budget-shared": _shared,
     "budget-unpriced": _unpriced,
     "budget-turn-of-day": _turn_of_day,
+    "budget-places": _places,
 }

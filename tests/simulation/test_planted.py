@@ -23,6 +23,7 @@ SCENARIO = {
     "provider-limit-counts-running-alone": "limits",
     "retain-ignored": "volumes",
     "spill-costs-an-attempt": "spill",
+    "a-cheaper-place-is-not-paid-for": "budget-places",
     "a-period-counts-the-one-before-again": "budget-turn-of-day",
     "charges-are-kept-in-memory-alone": "budget-shared",
     "only-the-first-start-of-a-pass-is-paid": "budget-own",

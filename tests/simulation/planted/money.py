@@ -132,6 +132,24 @@ def only_the_first_start_of_a_pass_is_paid() -> Context:
     return around(Purse, "take", make)
 
 
+def a_cheaper_place_is_not_paid_for() -> Context:
+    """After a denial at the best place, the next one starts without setting anything aside."""
+
+    def make(take: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: Purse, index: int, provider: str) -> Any:
+            if (id(self), index) in denied:
+                return Held(0.0)
+            found = take(self, index, provider)
+            if not isinstance(found, Held):
+                denied.add((id(self), index))
+            return found
+
+        return patched
+
+    denied: set[tuple[int, int]] = set()
+    return around(Purse, "take", make)
+
+
 def _all(*contexts: Context) -> Context:
     stack = ExitStack()
     for context in contexts:
@@ -148,4 +166,5 @@ PLANTS: tuple[Plant, ...] = (
     charges_are_kept_in_memory_alone,
     passes_of_a_turn_do_not_see_each_other,
     only_the_first_start_of_a_pass_is_paid,
+    a_cheaper_place_is_not_paid_for,
 )

@@ -197,3 +197,62 @@ async def test_an_idle_sandbox_is_paid_for_too() -> None:
         await finish(world, 0, after_s=10.0)
         await finish(world, 1, after_s=20.0)
         assert sum(run.usd or 0.0 for run in world.runs("job")) == pytest.approx(0.3)
+
+
+# -- money and places ------------------------------------------------------------------------------
+
+ORDERED = {"ordered": [{"provider": "modal"}, {"provider": "local"}]}
+
+
+def two_places(dear: float = 0.04) -> Fleet:
+    """`modal`, where a task may cost $4, before `local`, where it may cost $1."""
+    made = Fleet(("modal", "local"))
+    made.providers["modal"].price, made.local.price = dear, 0.01
+    return made
+
+
+def working(world: Fleet) -> dict[str, int]:
+    return {name: len(it.working()) for name, it in world.providers.items()}
+
+
+async def test_what_a_budget_cannot_pay_at_the_best_place_starts_at_a_cheaper_one() -> None:
+    async with two_places() as world:
+        await world.apply("BatchJob", "job", priced(6, cap=6, placement=ORDERED))
+        # $4 there, and what is left pays for two here: never more than the cap.
+        assert working(world) == {"modal": 1, "local": 2}
+        assert world.status("job")["cost"]["reserved"] == 6.0
+        [why] = {run.placed for run in world.runs("job") if run.provider == "local"}
+        assert why == (
+            "the first that is paid for; `modal`: its budget cannot pay for one more there"
+        )
+        assert said(world, "SpillOver") == 1
+
+
+async def test_a_place_too_dear_for_the_whole_budget_is_passed_by() -> None:
+    async with two_places(dear=1.0) as world:
+        await world.apply("BatchJob", "job", priced(2, cap=3, placement=ORDERED))
+        assert working(world) == {"modal": 0, "local": 2}
+
+
+async def test_an_unknown_price_is_passed_by_and_never_taken_for_nothing() -> None:
+    async with two_places() as world:
+        world.providers["modal"].price = None
+        await world.apply("BatchJob", "job", priced(2, cap=3, placement=ORDERED))
+        assert working(world) == {"modal": 0, "local": 2}
+
+
+async def test_a_cancelling_budget_ends_nothing_while_a_cheaper_place_may_have_room() -> None:
+    cap = {"maxCost": 2.0, "onExceeded": "Cancel"}
+    async with two_places(dear=0.015) as world:
+        await world.apply("Provider", "local", {"limits": {"maxConcurrent": 1}})
+        job = priced(3, placement=ORDERED) | {"budget": cap}
+        await world.apply("BatchJob", "job", job)
+        assert working(world) == {"modal": 1, "local": 0}
+        world.clock.time_s += 50.0  # of $1.50 the half is used, which leaves $1.25 for the rest
+        world.providers["modal"].finish(0)
+        await world.settle()
+        assert working(world) == {"modal": 0, "local": 1}
+        assert world.status("job")["phase"] == "Running"
+        await finish(world, 1, after_s=10.0)
+        await finish(world, 2, after_s=10.0)
+        assert world.status("job")["phase"] == "Succeeded"
