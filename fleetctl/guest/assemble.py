@@ -31,7 +31,10 @@ REMOTE_PARTS = (
     *(f"remote/{name}.py" for name in ("setup", "files", "sync", "tree", "worker", "unbegun")),
     "remote/turns.py",
 )
-POSIX_PARTS = ("common.sh", "tree.sh", "end.sh", "supervise.sh", "follow.sh", "main.sh")
+POSIX_PARTS = (
+    *("idle.sh", "common.sh", "tree.sh", "end.sh"),
+    *("supervise.sh", "follow.sh", "main.sh"),
+)
 
 
 def guest_source() -> str:

@@ -1,21 +1,10 @@
 # The verbs of the guest in a sandbox without Python; as those of the guest in Python, but an order
 # comes as a text for the shell (see guest/posix/order.py), as it is or, after `-`, on stdin:
 #
-#   idle   --dir D --begin-s S
+#   idle   (see idle.sh)
 #   attach --dir D --run NAME --journal A --log B [--order TEXT | --order -] [--for 0]
 #   stop   --dir D --run NAME --grace S
 #   leave  --dir D
-
-idle() {
-    echo $$ >"$directory.idle"
-    trap 'kill $! 2>/dev/null; exit 0' TERM INT
-    sleep "$begin_s" &
-    wait $!
-    while [ -f "$directory/supervisor" ]; do
-        sleep 86400 &
-        wait $!
-    done
-}
 
 attach() {
     if [ -n "$has_order" ] && latch "runs/$run.begun"; then
@@ -87,7 +76,7 @@ end_lingering() {
 }
 
 grace=5
-guest=$0 verb=$1 directory=/tmp/.fleetctl journal_at=0 log_at=0 has_order= for_s=
+guest=$0 verb=$1 journal_at=0 log_at=0 has_order= for_s=
 shift
 while [ $# -gt 1 ]; do
     case $1 in
@@ -97,7 +86,6 @@ while [ $# -gt 1 ]; do
         --log) log_at=$2 ;;
         --order) order=$2 has_order=yes ;;
         --grace) grace=$2 ;;
-        --begin-s) begin_s=$2 ;;
         --for) for_s=$2 ;;
     esac
     shift 2
@@ -106,10 +94,6 @@ case $guest in /*) ;; *) guest=$PWD/$guest ;; esac
 [ "${LC_ALL+x}" ] && their_locale=$LC_ALL
 LC_ALL=C
 umask 077
-[ "$verb" != idle ] || { # to make the directory would take a program as large as itself
-    idle
-    exit
-}
 [ -d "$directory/runs" ] || mkdir -p "$directory/runs"
 cd "$directory" || exit 1
 case $verb in

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ import tempfile
 from pathlib import Path
 
 from .server import Emulator
+
+YOUNG_OBJECTS = 50_000  # between two looks for garbage
 
 
 async def run(directory: Path, port: int) -> None:
@@ -34,6 +37,9 @@ async def run(directory: Path, port: int) -> None:
         loop.add_signal_handler(number, done.set)
     if stat.S_ISFIFO(os.fstat(0).st_mode):  # of the program that started us
         loop.add_reader(0, lambda: os.read(0, 1024) or done.set())
+    # What is there by now stays, and calls make little garbage in cycles.
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
     await done.wait()
     await emulator.stop()
 
