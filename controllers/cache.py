@@ -47,7 +47,8 @@ class Facts:
     """What a content key needs that the template does not say.
 
     whole: the template with what its Function adds; None while that is not declared. volumes:
-    name -> which object in which generation. revision: what `source.path` held, or empty.
+    name -> which object in which generation. revision: what `source.path` held, or the commit of
+    `source.git`; empty while nobody knows.
     namespace: where its secrets are.
     """
 
@@ -165,13 +166,16 @@ def _told(case: _Case) -> object:
         # The revision tells what was in it; where it lay is told by its name alone.
         name = source.path.rstrip("/").rpartition("/")[2]
         told["source"] = {"name": name, "mount_path": source.mount_path}
+    if source is not None and source.git is not None and _is_pinned(case):
+        # As if the commit had been named: another object may name it.
+        told["source"]["git"]["ref"] = facts.revision
     # Equal names are other secrets there; nothing else differs by the namespace alone.
     elsewhere = template.secrets and facts.namespace != DEFAULT_NAMESPACE
     places = [candidate.provider for candidate in case.spec.placement.candidates]
     return {
         "template": told,
         "volumes": [facts.volumes[mount.name] for mount in template.volumes],
-        "revision": facts.revision,
+        "revision": "" if source is not None and source.git is not None else facts.revision,
         # Without an image the software is what the places themselves bring.
         "places": places if template.image is None else [],
         **({"namespace": facts.namespace} if elsewhere else {}),
@@ -233,8 +237,15 @@ def _moving_ref(case: _Case) -> str:
     source = case.template.source
     if source is None or source.git is None or _COMMIT.fullmatch(source.git.ref or ""):
         return ""
+    if _is_pinned(case):
+        return ""
     said = f"`{source.git.ref}`" if source.git.ref else "the default branch"
     return f"source.git.ref is {said}, which can move; a whole commit of 40 digits cannot"
+
+
+def _is_pinned(case: _Case) -> bool:
+    """Its runs got one commit, whatever the ref names by now. A function's code is not theirs."""
+    return not case.template.is_function and bool(_COMMIT.fullmatch(case.facts.revision))
 
 
 def _unknown_tree(case: _Case) -> str:

@@ -358,9 +358,11 @@ class Absorber:
             self._engine.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
 
     def _revision(self, run: Run, controller: Comparable) -> str:
-        """What the run's copy of `source.path` held: not what the directory held at the apply."""
+        """What the run's copy of its source was: not what the directory held at the apply, nor
+        where the branch is by now.
+        """
         template = controller.content(run.index)
-        if template.source is None or template.source.path is None:
+        if template.source is None:
             return ""
         return self._engine.providers[run.provider].revision(run.uid, template, run.template_hash)
 

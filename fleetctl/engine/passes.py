@@ -132,9 +132,30 @@ class Passes:
         """Which of its units have succeeded before, elsewhere or here; asked once a reading."""
         track.cached, track.uncached = {}, ""
         track.contents.clear()
-        contents = contents_of(self._engine.store, track)
+        contents = contents_of(self._engine.store, track, revision=self._pinned(track))
         if contents is not None and track.history is not None and not track.over:
             track.cached, track.uncached = lookup(contents, track.history)
+
+    def _pinned(self, track: Track) -> str | None:
+        """The commit that its runs have got of `source.git`; None where they have none, or work at
+        different ones.
+        """
+        asked = comparable(track.controller) if track.controller is not None else None
+        first = track.controller.unit(0) if track.controller is not None else None
+        if asked is None or track.controller is None or first is None:
+            return None
+        template = asked.content(first.index)
+        if template.source is None or template.source.git is None:
+            return None
+        uid, providers = track.resource.uid, self._engine.providers
+        places = [it.provider for it in track.controller.policy.placement.candidates]
+        told = {
+            providers[name].revision(uid, template, first.template_hash)
+            for name in places
+            if name in providers
+        }
+        known = told - {""}
+        return known.pop() if len(known) == 1 else None
 
     def fresh_track(self, uid: str) -> Track | None:
         """The track with the newest row; rebuilt when the spec changed, dropped when the row is

@@ -193,8 +193,9 @@ class Assets(Protocol):
 
 class Sourced(Protocol):
     def revision(self, uid: str, template: Template, template_hash: str) -> str:
-        """What `source.path` held when it was taken for the runs of this resource and template, as
-        sources.revision tells it; empty when nobody knows. Nothing is waited for.
+        """What `source` was when it was taken for the runs of this resource and template: of a
+        directory as sources.revision tells it, of a repository its commit; empty when nobody
+        knows. Nothing is waited for.
         """
         ...
 

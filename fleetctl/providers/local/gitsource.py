@@ -18,15 +18,15 @@ from fleetctl.providers.sources import git
 from specs.template import GitSource
 
 
-async def checkout(layout: Layout, source: GitSource) -> Path:
-    """The tree of the wanted commit, cached. Raises Refused or Unavailable."""
+async def checkout(layout: Layout, source: GitSource) -> tuple[Path, str]:
+    """(the tree of the wanted commit, cached, that commit). Raises Refused or Unavailable."""
     git.check(source)
     cache = make_private(layout.repositories)
     commit = await git.resolve(source)
     key = sha256(f"{source.url}\n{commit}\n{source.submodules}".encode()).hexdigest()[:24]
     tree = cache / key
     if tree.exists():
-        return tree
+        return tree, commit
     building = cache / f".{key}.{os.getpid()}"
     await asyncio.to_thread(remove_tree, str(building))
     building.mkdir(mode=0o700)
@@ -34,7 +34,7 @@ async def checkout(layout: Layout, source: GitSource) -> Path:
     await asyncio.to_thread(remove_tree, str(building / ".git"))
     if not tree.exists():
         building.rename(tree)
-    return tree
+    return tree, commit
 
 
 async def clone(source: GitSource, tree: Path) -> None:

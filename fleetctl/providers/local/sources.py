@@ -33,8 +33,8 @@ async def fetch(layout: Layout, source: Source | None, keeper: Path) -> Fetched 
         return None
     snapshot, mark = keeper / "source", keeper / "source.json"
     if not mark.exists():
-        name = await _take(layout, source, snapshot)
-        revision = await asyncio.to_thread(of_copy, snapshot) if source.path is not None else ""
+        name, commit = await _take(layout, source, snapshot)
+        revision = commit or await asyncio.to_thread(of_copy, snapshot)
         # Written last: a crash before this takes the snapshot again.
         mark.write_text(json.dumps({"name": name, "revision": revision}), encoding="utf-8")
     return Fetched(snapshot, json.loads(mark.read_text(encoding="utf-8"))["name"])
@@ -49,17 +49,17 @@ def revision(keeper: Path) -> str:
     return str(told.get("revision", ""))
 
 
-async def _take(layout: Layout, source: Source, snapshot: Path) -> str:
-    """Fill `snapshot`; the name that the directory should have."""
+async def _take(layout: Layout, source: Source, snapshot: Path) -> tuple[str, str]:
+    """Fill `snapshot`; the name that the directory should have, and the commit that it is of."""
     await asyncio.to_thread(remove_tree, str(snapshot))
     if source.git is not None:
-        tree = await gitsource.checkout(layout, source.git)
+        tree, commit = await gitsource.checkout(layout, source.git)
         await asyncio.to_thread(take, tree, snapshot, Rules.of_checkout(source.exclude))
-        return git.directory_name(source.git.url)
+        return git.directory_name(source.git.url), commit
     origin = Path(source.path or "")
     if not origin.is_dir():
         raise Refused(
             f"source.path `{origin}` is not a directory", hint="check the path in the manifest"
         )
     await asyncio.to_thread(take, origin, snapshot, Rules.of_project(source.exclude))
-    return origin.resolve().name or "source"
+    return origin.resolve().name or "source", ""

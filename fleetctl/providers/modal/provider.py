@@ -44,8 +44,8 @@ from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes import Work
 from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, provider_dir
-from fleetctl.providers.sources import frozen
 from fleetctl.providers.sources.pinning import pinned
+from fleetctl.providers.sources.taken import revision_in
 from specs.template import Template
 
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
@@ -173,8 +173,7 @@ class ModalProvider:
 
     def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
         # All runs of an object get the same copy, whatever else their template says.
-        source = template.source
-        return frozen.revision(source, self._job(uid)) if source is not None else ""
+        return revision_in(template, self._job(uid))
 
     def usd_per_s(self, template: Template) -> float | None:
         return self._rates.usd_per_s(template)

@@ -30,7 +30,7 @@ async def pinned(template: Template, job: Path) -> str | None:
     source = template.source.git if template.source is not None else None
     if source is None:
         return None
-    kept = job / f"commit-{_key(source)}.json"
+    kept = _kept(source, job)
     if not kept.exists():
         commit = await current(source)
         make_private(job)
@@ -39,6 +39,16 @@ async def pinned(template: Template, job: Path) -> str | None:
         temporary.replace(kept)
     found: str | None = json.loads(kept.read_text(encoding="utf-8"))
     return found
+
+
+def known(source: GitSource, job: Path) -> str:
+    """The commit that runs of the resource have got; empty while none has asked, or nobody knows.
+    Nothing is waited for.
+    """
+    try:
+        return str(json.loads(_kept(source, job).read_text(encoding="utf-8")) or "")
+    except (OSError, ValueError):
+        return ""
 
 
 async def current(source: GitSource) -> str | None:
@@ -59,5 +69,6 @@ async def current(source: GitSource) -> str | None:
         raise
 
 
-def _key(source: GitSource) -> str:
-    return sha256(f"{source.url}\n{source.ref}".encode()).hexdigest()[:16]
+def _kept(source: GitSource, job: Path) -> Path:
+    key = sha256(f"{source.url}\n{source.ref}".encode()).hexdigest()[:16]
+    return job / f"commit-{key}.json"

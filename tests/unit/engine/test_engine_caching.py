@@ -277,3 +277,48 @@ async def test_a_directory_that_nobody_knows_is_not_compared(tmp_path: Path) -> 
 
 def manifest_of(spec: Any, name: str = "x") -> Manifest:
     return Manifest("BatchJob", name, Metadata.model_validate({"name": name}), spec, "test.yaml", 1)
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def cloned(ref: str | None, *items: dict[str, int]) -> dict[str, Any]:
+    source = {"git": {"url": "https://example.org/a", **({"ref": ref} if ref else {})}}
+    return job(*(items or ITEMS), template={"python": "SUBMIT(x=x)", "source": source})
+
+
+async def test_a_branch_counts_as_the_commit_that_its_runs_have_got() -> None:
+    async with Fleet() as fleet:
+        fleet.local.taken = COMMIT
+        await fleet.apply("BatchJob", "one", cloned("main"))
+        await finish_all(fleet)
+        # Who names the very commit asks for the same work.
+        await fleet.apply("BatchJob", "two", cloned(COMMIT))
+        assert fleet.status("two")["cached"] == 3
+        # Of another branch nobody knows yet where it is.
+        fleet.local.taken = ""
+        await fleet.apply("BatchJob", "three", cloned("next"))
+        assert fleet.local.working() == [0, 1, 2]
+        assert "can move" in fleet.status("three")["notCached"]
+
+
+async def test_a_branch_that_is_somewhere_else_by_now_is_other_work() -> None:
+    async with Fleet() as fleet:
+        fleet.local.taken = COMMIT
+        await fleet.apply("BatchJob", "one", cloned(None))
+        await finish_all(fleet)
+        fleet.local.taken = COMMIT[::-1]
+        await fleet.apply("BatchJob", "two", cloned(None))
+        assert fleet.local.working() == [0, 1, 2]
+
+
+async def test_once_its_commit_is_known_an_object_on_a_branch_takes_results_over_too() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "one", cloned(COMMIT, *ITEMS[1:]))
+        await finish_all(fleet)
+        await fleet.apply("BatchJob", "two", cloned("main", ITEMS[0]))
+        fleet.local.taken = COMMIT  # which its first start has found out
+        await finish_all(fleet)
+        await fleet.apply("BatchJob", "two", cloned("main"))
+        status = fleet.status("two")
+        assert (status["phase"], status["succeeded"], status["cached"]) == ("Succeeded", 3, 2)

@@ -17,6 +17,7 @@ from fleetctl.errors import Refused
 from fleetctl.providers.modal import sources
 from fleetctl.providers.sources import clone
 from fleetctl.providers.sources.pinning import pinned
+from fleetctl.providers.sources.taken import revision_in
 from specs.template import GitSource, Template
 from tests.unit.providers.test_gitsource import HOSTILE, Repository
 
@@ -234,11 +235,16 @@ def test_a_pinned_commit_is_what_is_cloned(repository: Repository, tmp_path: Pat
 def test_all_runs_of_a_template_get_the_same_commit(public: Served, tmp_path: Path) -> None:
     wanted = template(git={"url": public.url, "ref": "main"})
     first = public.repository.git("rev-parse", "HEAD")
+    assert revision_in(wanted, tmp_path / "job") == ""
     assert asyncio.run(pinned(wanted, tmp_path / "job")) == first
     second = public.repository.commit("main.py", "two")
     public.publish()
     assert asyncio.run(pinned(wanted, tmp_path / "job")) == first
     assert asyncio.run(pinned(wanted, tmp_path / "another job")) == second
+    # From then on it is known which commit the runs have; a function's containers have their own.
+    assert revision_in(wanted, tmp_path / "job") == first
+    called = wanted.model_copy(update={"runtime": "function"})
+    assert revision_in(called, tmp_path / "job") == ""
 
 
 def test_a_ref_that_the_remote_does_not_have_is_refused_before_a_sandbox_is_made(
@@ -256,5 +262,6 @@ def test_what_this_machine_cannot_ask_is_left_to_the_sandbox(
     wanted = template(git={"url": served.url, "ref": ref})
     for _ in range(2):
         assert asyncio.run(pinned(wanted, tmp_path / "job")) is None
+        assert revision_in(wanted, tmp_path / "job") == ""
     assert len(list((tmp_path / "job").iterdir())) == 1
     assert asyncio.run(pinned(template(path="/x"), tmp_path / "job")) is None

@@ -71,7 +71,7 @@ def repository(tmp_path: Path) -> Repository:
 
 def checkout(tmp_path: Path, url: str, ref: str | None = None, *, submodules: bool = False) -> Path:
     source = GitSource.model_construct(url=url, ref=ref, submodules=submodules)
-    return asyncio.run(gitsource.checkout(Layout(tmp_path / "home"), source))
+    return asyncio.run(gitsource.checkout(Layout(tmp_path / "home"), source))[0]
 
 
 @pytest.mark.parametrize("url", HOSTILE)
