@@ -17,6 +17,8 @@ from controllers import budget
 from controllers.budget import Account, Cap, OnExceeded, Purse, Tariff
 from controllers.model import LIVE_STATES, Run, RunState
 from controllers.wish import deadline_at_s
+from fleetctl.engine.warming import KIND as FUNCTION
+from fleetctl.engine.warming import Warming
 from fleetctl.providers.base import Contract
 from fleetctl.stores.base import Entry
 from specs.budget import BudgetSpec
@@ -33,6 +35,7 @@ BUDGET = "Budget"
 class Budgets:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.warming = Warming(engine)
         self._uids: dict[str, None] = {}  # of the Budgets, and of some that are gone
         self._ledger: dict[tuple[int, str, str], Entry] = {}
         self._charges: list[Entry] = []  # of this turn, not written yet
@@ -74,17 +77,21 @@ class Budgets:
 
     def purse(self, track: Track, now_s: float) -> Purse:
         """What the next pass of this object may spend."""
-        shared = [
+        shared = self.shared(track)
+        own = self._own(track, now_s)
+        accounts = [*([own] if own is not None else []), *shared]
+        unit = KINDS[track.resource.kind].unit
+        return Purse(partial(self._tariff, track, now_s), accounts, own, unit)
+
+    def shared(self, track: Track) -> list[Account]:
+        """The accounts of the Budgets that select this object."""
+        return [
             self._accounts[budget_.resource.uid]
             for budget_, spec in self._budgets()
             if budget_.resource.uid in self._accounts
             and budget_.resource.namespace == track.resource.namespace
             and budget.selects(spec.selector, track.resource.labels)
         ]
-        own = self._own(track, now_s)
-        accounts = [*([own] if own is not None else []), *shared]
-        unit = KINDS[track.resource.kind].unit
-        return Purse(partial(self._tariff, track, now_s), accounts, own, unit)
 
     def denied(self, track: Track) -> None:
         """A pass found too little money; its object is looked at again when there is more."""
@@ -106,7 +113,7 @@ class Budgets:
                 known, quantum_s = run.ended_at_s, 0.0
         usd = budget.charge_usd(run, held_from_s=known, quantum_s=quantum_s)
         charged = replace(run, usd=usd)
-        self._charge(track, usd or 0.0, 0.0 if usd is not None else _seconds(run))
+        self.charge(track, usd or 0.0, 0.0 if usd is not None else _seconds(run))
         return charged
 
     def idled(self, track: Track, last: Run, until_s: float) -> Run:
@@ -116,7 +123,7 @@ class Budgets:
         usd = last.usd_per_s * max(0.0, until_s - last.ended_at_s)
         assert track.history is not None
         track.history.charged(usd)
-        self._charge(track, usd, 0.0)
+        self.charge(track, usd, 0.0)
         return replace(last, usd=last.usd + usd)
 
     def write(self) -> None:
@@ -136,7 +143,8 @@ class Budgets:
     def forget(self) -> None:
         self._charges.clear()
 
-    def _charge(self, track: Track, usd: float, unpriced_s: float) -> None:
+    def charge(self, track: Track, usd: float, unpriced_s: float) -> None:
+        """Into the ledger, with this turn."""
         if usd or unpriced_s:
             day = budget.day_of(self._engine.clock.now_s())
             about = track.resource
@@ -184,10 +192,12 @@ class Budgets:
                 account.unpriced_s += entry.unpriced_s
         for other in self._engine.tracks.values():
             about = other.resource
-            if about.namespace != namespace or not KINDS[about.kind].runs:
+            if about.namespace != namespace or not budget.selects(spec.selector, about.labels):
                 continue
-            if budget.selects(spec.selector, about.labels):
+            if KINDS[about.kind].runs:
                 self._reserve(account, other, now_s)
+            elif about.kind == FUNCTION:
+                self.warming.reserve(account, other, first_s=start_s, now_s=now_s)
         return account
 
     def _own(self, track: Track, now_s: float) -> Account | None:

@@ -41,6 +41,7 @@ from fleetctl.engine.names import run_name
 from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.providing import kept_on, provider_status, say_spills, users
 from fleetctl.engine.track import Call, Track, last_values, load, score_of, track_of
+from fleetctl.engine.warming import KIND as FUNCTION
 from specs.hashing import canonical_json
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Passes:
                 self._write_status(track, self._engine.budgets.status(track, now_s))
             return
         if track.controller is None:
-            plan = reconcile_asset(self._asset_wish(track))
+            plan = self._afforded(track, reconcile_asset(self._asset_wish(track)))
             self._carry_out(track, plan, now_s)
             status: dict[str, object] = {
                 "phase": plan.phase.value,
@@ -87,6 +88,8 @@ class Passes:
                 "waitingOn": list(plan.waiting_on),
                 "observedGeneration": resource.generation,
             }
+            if resource.kind == FUNCTION and resource.uid in self._engine.tracks:
+                status |= self._engine.budgets.warming.status(track, now_s)
             if resource.kind == PROVIDER and resource.uid in self._engine.tracks:
                 stands = provider_status(self._engine, resource.name)
                 # Of one that is to go, what it waits for says more than how full it is.
@@ -240,6 +243,19 @@ class Passes:
             problem=asset.problem,
         )
 
+    def _afforded(self, track: Track, plan: Plan) -> Plan:
+        """The plan of an asset; one that would keep what no budget pays for waits for money."""
+        if not any(isinstance(action, EnsureFunction) for action in plan.actions):
+            return plan
+        budgets = self._engine.budgets
+        denied = budgets.warming.denied(track, budgets.shared(track))
+        if denied is None:
+            return plan
+        budgets.denied(track)
+        if denied.until_s is not None:
+            self._engine.queue.add(track.resource.uid, denied.until_s)
+        return Plan((), plan.phase, denied.reason, denied.message, (denied.message,))
+
     def _users(self, used: Resource) -> list[str]:
         """Objects that are not over and name this volume or function; of a provider, what it still
         holds.
@@ -377,6 +393,8 @@ class Passes:
 
     def _drop(self, track: Track) -> None:
         uid = track.resource.uid
+        if track.resource.kind == FUNCTION:
+            self._engine.budgets.warming.gone(track)
         self._engine.store.resources.delete(uid)
         self._engine.tracks.pop(uid, None)
         self._engine.queue.discard(uid)
