@@ -69,7 +69,8 @@ def test_a_signal_and_a_missing_program_have_the_shells_codes(driver: Driver) ->
 def test_a_process_past_its_timeout_is_killed_with_its_children(driver: Driver) -> None:
     sandbox = driver.sandbox("sleep", "1000")
     process = sandbox.exec("sh", "-c", "sleep 999 & sleep 998", timeout=1)
-    assert process.wait() == -1
+    # The SDK's own timer says -1, unless word of the end comes first.
+    assert process.wait() in (-1, 137)
     eventually(lambda: execs(driver, sandbox)[0]["timed_out"])
     eventually(lambda: "sleep 99" not in sandbox.exec("ps", "ax").stdout.read())
     assert sandbox.poll() is None

@@ -68,6 +68,7 @@ def _begin(order: dict[str, Any]) -> Optional[socket]:
 def _supervise(lock: int, order: dict[str, Any], secrets: dict[str, str]) -> socket:
     """Start the supervisor as a process that has nothing more to do with this one."""
     import _socket
+    import select  # noqa: F401 - both processes need it, and it is loaded once
 
     ours, theirs = _socket.socketpair()
     pid = os.fork()

@@ -55,7 +55,7 @@ class Channel:
 
     def close(self) -> None:
         if self._end.fileno() >= 0:
-            self._loop.remove_reader(self._end)
+            self._loop.remove_reader(self._end.fileno())
             self._end.close()
 
     async def _head(self) -> tuple[bytes, list[int]]:
@@ -70,12 +70,14 @@ class Channel:
 
 async def _readable(loop: asyncio.AbstractEventLoop, end: socket.socket) -> None:
     done = loop.create_future()
-    loop.add_reader(end, lambda: done.done() or done.set_result(None))
+    # By number: to look up a socket that is not there yet writes its addresses out, each time.
+    number = end.fileno()
+    loop.add_reader(number, lambda: done.done() or done.set_result(None))
     try:
         await done
     finally:
         if end.fileno() >= 0:
-            loop.remove_reader(end)
+            loop.remove_reader(number)
 
 
 def pid_of(pidfd: int) -> int:

@@ -7,10 +7,13 @@ import json
 import random
 import string
 import time
+from functools import lru_cache
+from typing import Any
 
 _BASE62 = string.digits + string.ascii_letters
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 JWT_LIFETIME_S = 3600.0
+TOKENS_KEPT_MAX = 4096
 _random = random.Random()
 
 
@@ -39,11 +42,18 @@ def jwt(subject: str, lifetime_s: float = JWT_LIFETIME_S) -> str:
 
 def jwt_subject(token: str) -> str | None:
     """Whom the token is for; None when it is none of ours or has expired."""
+    claims = _claims(token)
+    return claims["sub"] if claims.get("exp", 0) > time.time() else None
+
+
+@lru_cache(TOKENS_KEPT_MAX)
+def _claims(token: str) -> dict[str, Any]:
+    """What it says; {} for what is no token of ours. Each comes with many calls."""
     parts = token.split(".")
     if len(parts) != 3:
-        return None
+        return {}
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except ValueError:
-        return None
-    return claims["sub"] if claims.get("exp", 0) > time.time() else None
+        return {}
+    return claims if isinstance(claims, dict) else {}
