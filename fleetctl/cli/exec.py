@@ -37,8 +37,7 @@ def parser(verb: str) -> Parser:
         summary=(
             "Run a command beside a task that runs, in its sandbox: its files, variables and\n"
             "limits. The exit code is the command's. It ends with the task, and the task does\n"
-            "not notice. At Modal and Daytona values of secrets are not among the variables; a\n"
-            "command at Daytona has no terminal and gets its input as a whole."
+            "not notice. At Daytona a command without a terminal gets its input as a whole."
         ),
         examples=(
             "fleetctl exec job/chunks --index 3 -- ls -l",
@@ -100,6 +99,7 @@ async def _execute(found: Beside, args: Namespace, screen: Screen, *, tty: bool)
         out=out,
         err=err,
         tty=(size.lines, size.columns) if size is not None else None,
+        sizes=_sizes() if tty else None,
     )
     return await found.entering.execute(found.place, tuple(args.command), streams)
 
@@ -124,6 +124,22 @@ async def typed() -> AsyncIterator[bytes]:
     threading.Thread(target=read, daemon=True).start()
     while data := await pieces.get():
         yield data
+
+
+async def _sizes() -> AsyncIterator[tuple[int, int]]:
+    """Rows and columns whenever the window has changed."""
+    import signal
+
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGWINCH, changed.set)
+    try:
+        while True:
+            await changed.wait()
+            changed.clear()
+            size = os.get_terminal_size()
+            yield size.lines, size.columns
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
 
 
 def _has_terminal(screen: Screen) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,12 +14,14 @@ from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.text import and_more, safe
 from fleetctl.cli.view import View, mapping, parsed
 from fleetctl.errors import NotFound, Refused, UsageError
+from specs.kinds import KINDS
 
 if TYPE_CHECKING:
     from fleetctl.cli.tasks import Task
     from fleetctl.providers.entering import Entering, Place
 
 INDEXES_SHOWN_MAX = 10
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 LIVE = ("Starting", "Running", "Stopping")
 
 
@@ -38,6 +41,7 @@ def beside(wanted: Target, index: int | None, home: Path) -> Beside:
             raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
         task = _task(seen, index, reading)
         template = template_of(seen, task.run.index)
+        secrets = _secrets(template, seen.resource.namespace, reading)
     run = task.run
     of_function = template.get("function") or template.get("runtime") == "function"
     if of_function and run.provider != "local":
@@ -50,7 +54,12 @@ def beside(wanted: Target, index: int | None, home: Path) -> Beside:
 
     source = mapping(template.get("source"))
     place = Place(
-        run.name, run.sandbox, run.handle, _env(template, task), str(source.get("mountPath") or "")
+        run=run.name,
+        sandbox=run.sandbox,
+        handle=run.handle,
+        env=_env(template, task),
+        directory=str(source.get("mountPath") or ""),
+        secrets=secrets,
     )
     way_in = entering(account_named(run.provider, home), home)
     return Beside(way_in, place, f"{seen.kind.unit} {run.index} of {safe(seen.key)}")
@@ -94,6 +103,22 @@ def template_of(seen: View, index: int) -> Mapping[str, object]:
         env = {**mapping(template.get("env")), **mapping(stage.get("env"))}
         return {**template, "env": env}
     return template
+
+
+def _secrets(template: Mapping[str, object], namespace: str, reading: Reading) -> tuple[str, ...]:
+    """The variables that the task's secrets give it, by the objects as they are now."""
+    named = template.get("secrets")
+    found: dict[str, None] = {}
+    for name in named if isinstance(named, list) else ():
+        seen = reading.find(Target(KINDS["Secret"], str(name), namespace))
+        spec = seen.spec() if seen is not None else {}
+        from_env = spec.get("fromEnv")
+        variables = [
+            *(from_env if isinstance(from_env, list) else ()),
+            *mapping(spec.get("fromFile")),
+        ]
+        found.update(dict.fromkeys(str(it) for it in variables if _VARIABLE.fullmatch(str(it))))
+    return tuple(found)
 
 
 def _env(template: Mapping[str, object], task: Task) -> dict[str, str]:

@@ -20,16 +20,20 @@ class Place:
     handle: str
     env: Mapping[str, str] = field(default_factory=dict)  # of the template and of the task
     directory: str = ""  # where the task's source is shown; "" = the work directory
+    secrets: tuple[str, ...] = ()  # variables that the sandbox alone knows the values of
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """tty: rows and columns of the caller's terminal; None = plain streams."""
+    """tty: rows and columns of the caller's terminal; None = plain streams. sizes: the later ones,
+    as the caller's window changes.
+    """
 
     stdin: AsyncIterator[bytes] | None
     out: Callable[[bytes], None]
     err: Callable[[bytes], None]
     tty: tuple[int, int] | None = None
+    sizes: AsyncIterator[tuple[int, int]] | None = None
 
 
 class Entering(Protocol):

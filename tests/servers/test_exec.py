@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.provider_worlds import eventually, script
+from controllers.model import Resource
+from specs.template import Template
+from tests.contracts.provider_worlds import eventually, python, script
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.unit.cli.terminals import Terminal
 
 WORK = script("echo mine > here.txt; echo begun; exec sleep 600", env={"COLOUR": "red"})
 
@@ -123,18 +126,71 @@ def test_a_command_ends_with_who_asked_and_the_task_goes_on(home: Path) -> None:
     play(home, "local", tale)
 
 
-def test_a_command_gets_a_terminal_of_the_size_of_ours(home: Path) -> None:
-    told = "test -t 0 && test -t 1 && stty size && read word && echo got-$word"
+def test_a_command_gets_a_terminal_of_the_size_of_ours(home: Path, provider: str) -> None:
+    told = (
+        "test -t 0 && test -t 1 && stty size && read word && echo got-$word && cat here.txt; exit 5"
+    )
 
     async def tale(world: VerbWorld) -> None:
         await begun(world)
         code, shown = await asyncio.to_thread(
             typed, ["exec", "job/job", "-it", "--", "sh", "-c", told], b"x\r"
         )
-        assert code == 0, shown
-        assert "33 99" in shown and "got-x" in shown
+        assert code == 5, shown
+        assert "33 99" in shown and "got-x" in shown and "mine" in shown
+        # Neither a prompt nor what started the command is seen.
+        assert "exec sh" not in shown and shown.lstrip("x\r\n").startswith("33 99"), shown
 
-    play(home, "local", tale)
+    play(home, provider, tale)
+
+
+# Modal tells a command nothing of a window that changes.
+@pytest.mark.parametrize("place", ["local", "daytona"])
+def test_a_command_learns_that_the_window_has_changed(home: Path, place: str) -> None:
+    told = "trap 'stty size' WINCH; echo ready; while [ ! -e go ]; do sleep 0.05; done"
+
+    async def tale(world: VerbWorld) -> None:
+        await begun(world)
+        await asyncio.to_thread(resized, ["exec", "job/job", "-it", "--", "sh", "-c", told])
+        await world.fleetctl("exec", "job/job", "--", "touch", "go")
+
+    with service(place):
+        play(home, place, tale)
+
+
+def resized(words: list[str]) -> None:
+    environ = {**os.environ}
+    argv = [sys.executable, "-m", "fleetctl.cli.main", *words]
+    with Terminal(argv, environ, Path.cwd()) as terminal:
+        terminal.shows("ready")
+        terminal.resize(41, 77)
+        terminal.shows("41 77")
+
+
+SECRET = "line 1\nline 2 with $HOME and 'quotes'"
+
+
+@pytest.mark.parametrize(
+    "work",
+    [script("echo begun; exec sleep 600"), python("import time; print('begun'); time.sleep(600)")],
+    ids=["script", "python"],
+)
+def test_secrets_are_among_the_variables_and_in_no_command_line(
+    home: Path, provider: str, work: Template
+) -> None:
+    async def tale(world: VerbWorld) -> None:
+        secret = Resource("s", "Secret", "key", 1, 0, '{"fromEnv": ["API_KEY"]}', "", {}, {}, 5.0)
+        with world.store.transaction():
+            world.store.resources.put(secret, expected_version=None)
+        ref = await world.start(work, run="run-0", secrets={"API_KEY": SECRET})
+        world.record(ref, spec={"template": {"script": "...", "secrets": ["key"]}})
+        await world.log_holds(ref, b"begun")
+        told = 'printf "%s\\n" "$API_KEY"; sleep 0.3; cat /proc/[0-9]*/cmdline | tr "\\0" " " >&2'
+        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", told)
+        assert (code, out) == (0, f"{SECRET}\n"), said
+        assert "API_KEY" in said and "line 2 with" not in said
+
+    play(home, provider, tale)
 
 
 def typed(words: list[str], keys: bytes) -> tuple[int, str]:

@@ -1,7 +1,6 @@
-"""Commands beside a task at Daytona, each in a session of its own.
+"""Commands beside a task at Daytona, each in a session of its own, or in a terminal (terminals.py).
 
-A session has no terminal, its output is text, and its input is a file that is there before it
-begins.
+Of a session the output is text, and its input is a file that is there before it begins.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused
 from fleetctl.providers.account import Account
-from fleetctl.providers.daytona import endings
+from fleetctl.providers.daytona import endings, terminals
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.errors import asking, is_not_found, is_of_the_sdk
 from fleetctl.providers.daytona.sandboxes import state_of
@@ -35,7 +34,7 @@ LINK_S = 3600  # that a link to a port works
 class DaytonaEntering:
     """A connection of its own, made at the first call; home is not needed."""
 
-    terminal = False
+    terminal = True
     binary = False
 
     def __init__(self, home: Path, account: Account) -> None:
@@ -44,6 +43,10 @@ class DaytonaEntering:
 
     async def execute(self, place: Place, argv: tuple[str, ...], streams: Streams) -> int:
         sandbox = await self._sandbox(place)
+        if streams.tty is not None:
+            words = beside.command(place, argv, work=f"{STATE_DIR}/work")
+            given, what = beside.variables(place), f"a command beside run `{place.run}`"
+            return await terminals.run(sandbox, words, given, streams, what=what)
         session = f"exec-{token_hex(6)}"
         what = f"a command beside run `{place.run}` cannot be started"
         async with asking(what, deadline_s=INPUT_S + CALL_S):

@@ -51,9 +51,12 @@ class LocalEntering:
             os.close(end)
         line.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=line)
+        resizing = asyncio.ensure_future(_resize(ends.stdin, streams.sizes))
         try:
             return await _carried(reader, ends, streams, place.run)
         finally:
+            resizing.cancel()
+            await asyncio.gather(resizing, return_exceptions=True)
             writer.close()
 
     async def link(self, place: Beside, port: int) -> str:
@@ -96,6 +99,13 @@ def _terminal(size: tuple[int, int]) -> _Ends:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     return _Ends([theirs, theirs, theirs], os.dup(ours), ours, None)
+
+
+async def _resize(terminal: int, sizes: AsyncIterator[tuple[int, int]] | None) -> None:
+    """The kernel tells the command of it."""
+    if sizes is not None:
+        async for rows, columns in sizes:
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 async def _carried(reader: asyncio.StreamReader, ends: _Ends, streams: Streams, run: str) -> int:

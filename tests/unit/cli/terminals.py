@@ -48,6 +48,9 @@ class Terminal:
             os.close(self._screen)  # hangs up
             os.waitpid(self._pid, 0)
 
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+
     def types(self, text: str, *, until: str) -> str:
         """What is shown until `until` is among it."""
         os.write(self._screen, text.encode())
