@@ -10,21 +10,20 @@ import asyncio
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli import starting
 from fleetctl.cli.accounts import account_named, accounts
-from fleetctl.cli.client import results_of
 from fleetctl.cli.flags import Parser, add_output, duration_s, namespace, own_namespace
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import open_reading
 from fleetctl.cli.render import Screen
-from fleetctl.cli.text import age, safe, timestamp
+from fleetctl.cli.text import age, plural, safe, timestamp
 from fleetctl.clock import SystemClock
 from fleetctl.errors import FleetctlError, NotFound, Refused, Unavailable, UsageError
 from fleetctl.home import home
+from specs.namespaces import asset_name
 
 if TYPE_CHECKING:
     from fleetctl.providers.account import Account
@@ -43,7 +42,14 @@ class Orphan(NamedTuple):
     @property
     def id(self) -> str:
         """What a person names it by. The handle of this machine is of a keeper of several."""
-        return self.stray.run if self.stray.provider == "local" else self.stray.handle
+        stray = self.stray
+        if stray.kind != "sandbox":
+            return f"{stray.kind}/{stray.handle}"
+        return stray.run if stray.provider == "local" else stray.handle
+
+    @property
+    def shown(self) -> str:
+        return safe(f"{self.stray.provider}/{self.id}")
 
 
 def parser(verb: str) -> Parser:
@@ -52,16 +58,18 @@ def parser(verb: str) -> Parser:
         usage="[ID ...] [--adopt [--into KIND/NAME] | --delete [--yes]] [--all-stores]\n"
         "    [--older-than TIME] [--provider NAME]",
         summary=(
-            "List the sandboxes at every provider that carry a tag of fleetctl and that no object\n"
-            "of this store remembers: ours without a record, and those of other stores, which may\n"
-            "be well remembered there. --delete ends ours. --adopt makes them runs of the object\n"
-            "that they were made for, or of one made for them (or --into another): their end and\n"
-            "their results are then collected as of any run."
+            "List the sandboxes and functions at every provider that carry a tag of fleetctl and\n"
+            "that no object of this store remembers: ours without a record, and those of other\n"
+            "stores, which may be well remembered there; and volumes that this store has used and\n"
+            "no object names. --delete ends ours, volumes only by their names. --adopt makes\n"
+            "sandboxes runs of the object that they were made for, or of one made for them (or\n"
+            "--into another): their end and results are then collected as of any run."
         ),
         examples=(
             "fleetctl orphans",
             "fleetctl orphans --delete --older-than 1h --yes",
             "fleetctl orphans sb-7f31c --adopt --all-stores",
+            "fleetctl orphans volume/old-data --delete",
         ),
         codes="0 ok, 1 a provider could not be asked or a sandbox not ended, 2 wrong usage,\n"
         "  3 refused (needs --yes), or a sandbox cannot be adopted, 4 no such orphan or object",
@@ -112,12 +120,21 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
     strays, complete = await _strays(asked, place, screen, named=args.provider is not None)
     found = _wanted(_orphans(strays, place), args)
     if args.delete or args.adopt:
+        # Data goes only when somebody has named what holds it.
+        named = [one for one in found if args.ids or one.stray.kind != "volume"]
+        kept = len(found) - len(named)
+        if kept:
+            screen.talk(f"{plural(kept, 'volume')} left alone: name those whose data may go")
+        found = named
         chosen = [one for one in found if one.ours or args.all_stores]
         if len(chosen) < len(found):
-            left = len(found) - len(chosen)
-            screen.talk(f"{_sandboxes(left)} of other stores left alone (--all-stores)")
+            left = [one for one in found if one not in chosen]
+            screen.talk(f"{_what(left)} of other stores left alone (--all-stores)")
         if args.adopt:
-            code = await asyncio.to_thread(_adopt, chosen, args, screen, place)
+            from fleetctl.cli.orphanadopt import adopt
+
+            into = target(args.into, args.namespace or own_namespace()).key if args.into else ""
+            code = await asyncio.to_thread(adopt, chosen, into, screen, place)
         else:
             code = await _delete(chosen, args, screen, place)
         return max(code, int(not complete))
@@ -162,8 +179,18 @@ def _orphans(strays: Sequence[Stray], place: Path) -> list[Orphan]:
     with Reader(place) as reader:
         known = {text for row in reader.held() for text in row if text}
         tag = tag_of(reader.store_id()) if reader.store_id() else ""
+        objects = list(reader.object_keys())
+    users = {f"job-{uid}" for uid, *_ in objects}
+    assets = {(kind, asset_name(name, within)) for _, kind, name, within in objects}
+    users |= {f"function-{name}" for kind, name in assets if kind == "Function"}
     found = []
     for stray in sorted(strays, key=lambda one: one.created_at_s):
+        if stray.kind == "volume":
+            if ("Volume", stray.handle) not in assets:
+                found.append(Orphan(stray, ours=True))
+            continue
+        if stray.kind == "function" and users & set(stray.users):
+            continue
         ours = bool(tag) and stray.store == tag
         # A keeper's handle is that of all its sandboxes; there the name alone tells.
         handle = "" if stray.provider == "local" else stray.handle
@@ -185,47 +212,6 @@ def _wanted(found: Sequence[Orphan], args: Namespace) -> list[Orphan]:
         for one in found
         if (not args.ids or one.id in args.ids) and one.stray.created_at_s <= old_at_s
     ]
-
-
-def _adopt(found: Sequence[Orphan], args: Namespace, screen: Screen, place: Path) -> int:
-    """The controller does it: its sandboxes are those of its runs from then on."""
-    into = target(args.into, args.namespace or own_namespace()).key if args.into else ""
-    if not found:
-        screen.talk("no orphans to adopt")
-        return 0
-    sandboxes = [
-        {
-            "provider": one.stray.provider,
-            "id": one.stray.handle,
-            "run": one.stray.run,
-            "job": one.stray.job,
-            "index": one.stray.index,
-            "uid": one.stray.uid,
-            "work": one.stray.work,
-            "store": one.stray.store,
-            "createdAt": one.stray.created_at_s,
-        }
-        for one in found
-    ]
-    message = {"verb": "adopt", "sandboxes": sandboxes, "into": into}
-    by_run = {one.stray.run: one for one in found}
-    refused = False
-    for result in results_of(starting.demand(place, message)):
-        refused |= not _told(by_run[str(result.get("run"))], result, screen)
-    return REFUSED if refused else 0
-
-
-def _told(orphan: Orphan, result: Mapping[str, object], screen: Screen) -> bool:
-    """Whether it was adopted."""
-    name = safe(f"{orphan.stray.provider}/{orphan.id}")
-    why, hint = str(result.get("why") or ""), str(result.get("hint") or "")
-    if why:
-        screen.error(f"{name} cannot be adopted: {safe(why)}", hint=hint)
-        return False
-    made = ", which was made for it" if result.get("made") else ""
-    key = safe(str(result.get("key")))
-    screen.data(f"{name} adopted: index {result.get('index')} of {key}{made}")
-    return True
 
 
 async def _delete(found: Sequence[Orphan], args: Namespace, screen: Screen, place: Path) -> int:
@@ -255,23 +241,34 @@ async def _ended(
     except FleetctlError as error:
         screen.error(str(error), hint=error.hint)
         return False
-    screen.data(f"{orphan.stray.provider}/{safe(orphan.id)} deleted")
+    screen.data(f"{orphan.shown} deleted")
     return True
 
 
 def _agreed(found: Sequence[Orphan], screen: Screen) -> bool:
     """What a person answers. Raises Refused where there is nobody to ask."""
     others = sum(not one.ours for one in found)
-    what = _sandboxes(len(found))
+    what = _what(found)
     if not (sys.stdin.isatty() and screen.talk_is_terminal):
         raise Refused(
-            f"{what} would be ended, with whatever runs there, and there is no terminal to ask on",
+            f"{what} would be ended, with all that is there, and there is no terminal to ask on",
             hint="add --yes",
         )
     _show(found, "table", screen)
     warning = f", {others} of other stores" if others else ""
-    screen.talk(f"End {what}{warning}, with whatever runs there? [y/N]")
+    screen.talk(f"End {what}{warning}, with all that is there? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _what(found: Sequence[Orphan]) -> str:
+    """`2 sandboxes and the data of volume/a`."""
+    data = [safe(one.id) for one in found if one.stray.kind == "volume"]
+    boxes = [one for one in found if one.stray.kind == "sandbox"]
+    functions = [one for one in found if one.stray.kind == "function"]
+    said = [_sandboxes(len(boxes))] if boxes else []
+    said += [plural(len(functions), "function")] if functions else []
+    said += [f"the data of {', '.join(data)}"] if data else []
+    return " and ".join(said)
 
 
 def _sandboxes(count: int) -> str:
@@ -283,7 +280,7 @@ def _show(found: Sequence[Orphan], output: str, screen: Screen) -> None:
         screen.data(json.dumps([_document(one) for one in found], indent=2))
     elif output == "name":
         for one in found:
-            screen.data(f"{one.stray.provider}/{safe(one.id)}")
+            screen.data(one.shown)
     elif not found:
         screen.talk("no orphans")
     else:
@@ -301,15 +298,23 @@ def _row(orphan: Orphan, now_s: float, *, wide: bool) -> list[str]:
         f"{stray.job}{index}" if stray.job else "-",
         f"{age(now_s - stray.created_at_s)} ago" if stray.created_at_s else "-",
         "this store" if orphan.ours else "another store",
-        "--adopt or --delete" + ("" if orphan.ours else ", with --all-stores"),
+        _action(orphan),
     ]
     return [safe(cell) for cell in (*cells, *((stray.run, stray.store) if wide else ()))]
+
+
+def _action(orphan: Orphan) -> str:
+    if orphan.stray.kind == "volume":
+        return "none; its data goes when it is named: --delete"
+    what = "--delete" if orphan.stray.kind == "function" else "--adopt or --delete"
+    return what if orphan.ours else f"{what}, with --all-stores"
 
 
 def _document(orphan: Orphan) -> dict[str, object]:
     stray = orphan.stray
     created = timestamp(stray.created_at_s) if stray.created_at_s else None
     return {
+        "kind": stray.kind,
         "provider": stray.provider,
         "id": orphan.id,
         "run": stray.run,

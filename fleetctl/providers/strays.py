@@ -11,13 +11,14 @@ from fleetctl.providers.base import RunOrder
 from specs.hashing import params_hash
 from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
+SANDBOX, FUNCTION, VOLUME = "sandbox", "function", "volume"
 SHARED = "shared"  # the work of a sandbox in which tasks take turns
 _MARK_CHARS = 12  # of each hash: enough to tell two templates of one object apart
 
 
 class Stray(NamedTuple):
-    """A sandbox that carries a tag of ours and holds a machine. Whether it is remembered is for the
-    caller to find out.
+    """A sandbox that carries a tag of ours and holds a machine; a function with such a tag; a
+    volume that this store has used. Whether it is remembered is for the caller to find out.
     """
 
     provider: str
@@ -29,18 +30,24 @@ class Stray(NamedTuple):
     created_at_s: float  # 0.0 where it is not known
     uid: str = ""  # of its object, in the store that made it
     work: str = ""  # as work_mark tells it, SHARED, or "" where nothing says so
+    kind: str = SANDBOX
+    # Of a function: who called it from this home, `job-UID` or `function-NAME`.
+    users: tuple[str, ...] = ()
 
 
 class Strays(Protocol):
     async def found(self) -> Sequence[Stray]:
-        """Every sandbox with a tag of any store, as far as the provider's list knows.
+        """Every sandbox and function with a tag of any store, as far as the provider's list knows,
+        and the volumes that this store has used.
 
         Raises Refused where the provider is not set up, Unavailable when it cannot be asked.
         """
         ...
 
     async def remove(self, stray: Stray) -> None:
-        """End the sandbox and return once that is confirmed. No error when it is gone."""
+        """End the sandbox, stop the function, or delete the volume with its data; return once that
+        is confirmed. No error when it is gone.
+        """
         ...
 
     async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
@@ -53,6 +60,11 @@ class Strays(Protocol):
     async def close(self) -> None:
         """Let go of connections."""
         ...
+
+
+def a_volume(provider: str, name: str) -> Stray:
+    """One that this store has used; it carries no tag."""
+    return Stray(provider, name, "", "", "", "", 0.0, kind=VOLUME)
 
 
 def work_mark(template_hash: str, params_hash: str) -> str:

@@ -35,7 +35,7 @@ from fleetctl.providers.daytona.images import Images
 from fleetctl.providers.daytona.sandboxes import DaytonaSandboxes
 from fleetctl.providers.daytona.streams import Guest
 from fleetctl.providers.daytona.volumes import Volumes
-from fleetctl.providers.remote import scratch
+from fleetctl.providers.remote import scratch, volumesused
 from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import RemoteRuns
@@ -129,9 +129,11 @@ class DaytonaProvider:
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client(), name)
+        volumesused.note(provider_dir(self._home, self._name), name)
 
     async def remove_volume(self, name: str) -> None:
         await self._volumes.remove(await self._connection.client(), name)
+        volumesused.forget(provider_dir(self._home, self._name), name)
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
         raise Refused(

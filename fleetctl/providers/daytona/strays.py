@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
-from fleetctl.providers.daytona import endings
+from fleetctl.providers.daytona import endings, volumes
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.errors import asking, is_conflict, is_not_found
 from fleetctl.providers.daytona.sandboxes import state_of
-from fleetctl.providers.remote import names
-from fleetctl.providers.strays import Stray, Strays, of_tags
+from fleetctl.providers.remote import names, volumesused
+from fleetctl.providers.strays import VOLUME, Stray, Strays, a_volume, of_tags
 
 LIST_S = 60.0
 END_S = 120.0  # to end a sandbox and hear that it is over
@@ -21,10 +21,10 @@ BUSY_S = 0.5  # between two tries to end one that is in the midst of a change
 
 
 class DaytonaStrays:
-    """A connection of its own, made at the first call; home is not needed."""
+    """A connection of its own, made at the first call."""
 
     def __init__(self, home: Path, account: Account) -> None:
-        del home
+        self._place = account.directory(home)
         self._name = account.name
         self._connection = Connection(account=lambda: account)
 
@@ -37,10 +37,19 @@ class DaytonaStrays:
             for one in listed
             if endings.is_listed(state_of(one))
         )
-        return [stray for stray in strays if stray is not None]
+        known = [
+            a_volume(self._name, volume)
+            for volume in volumesused.used(self._place)
+            if await volumes.find(client, volume) is not None
+        ]
+        return [*(stray for stray in strays if stray is not None), *known]
 
     async def remove(self, stray: Stray) -> None:
         client = await self._connection.client()
+        if stray.kind == VOLUME:
+            await volumes.Volumes().remove(client, stray.handle)
+            volumesused.forget(self._place, stray.handle)
+            return
         until_s = asyncio.get_running_loop().time() + END_S
         while True:
             try:

@@ -13,8 +13,9 @@ from fleetctl.providers.account import Account
 from fleetctl.providers.local.keepers import Keepers
 from fleetctl.providers.local.link import KeeperGone, Link, Living
 from fleetctl.providers.local.paths import Layout, uid_of
+from fleetctl.providers.local.volumes import remove as remove_volume
 from fleetctl.providers.rundir.places import make_private
-from fleetctl.providers.strays import Stray, Strays
+from fleetctl.providers.strays import VOLUME, Stray, Strays, a_volume
 
 NAME = "local"
 GONE_S = 30.0  # for a killed process to be gone
@@ -30,9 +31,15 @@ class LocalStrays:
     async def found(self) -> Sequence[Stray]:
         keepers = self._layout.keepers
         names = sorted(os.listdir(keepers)) if keepers.exists() else []
-        return [stray for name in names for stray in await self._of_keeper(name)]
+        found = [stray for name in names for stray in await self._of_keeper(name)]
+        volumes = self._layout.volumes
+        kept = sorted(os.listdir(volumes)) if volumes.exists() else []
+        return [*found, *(a_volume(NAME, name) for name in kept if not name.startswith("."))]
 
     async def remove(self, stray: Stray) -> None:
+        if stray.kind == VOLUME:
+            await asyncio.to_thread(remove_volume, self._layout, stray.handle)
+            return
         name = stray.handle.partition("/")[0]
         until_s = asyncio.get_running_loop().time() + GONE_S
         while any(one.run == stray.run for one in await self._of_keeper(name)):

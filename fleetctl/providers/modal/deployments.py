@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Deployed = modal.Function[[str], bytes, bytes]
 
 BODY = "fleetctl_body"
+APPS = "fleetctl-fn-"  # begins the name of every app that holds a function
 FUNCTION = "run"  # the name of the one function of each app
 DEPLOY_S = 300.0  # its image is built before
 CALL_S = 30.0
@@ -241,7 +242,7 @@ class Deployments:
         return self._home / checked(app) / checked(user)
 
     def _prefix(self) -> str:
-        return f"fleetctl-fn-{fleet(self._store_id)}-"
+        return f"{APPS}{fleet(self._store_id)}-"
 
     def _key(self) -> bytes:
         path = make_private(self._home) / "key"

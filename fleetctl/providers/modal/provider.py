@@ -38,7 +38,7 @@ from fleetctl.providers.modal.rates import Rates
 from fleetctl.providers.modal.sandboxes import ModalSandboxes
 from fleetctl.providers.modal.secrets import Secrets
 from fleetctl.providers.modal.volumes import Volumes
-from fleetctl.providers.remote import scratch
+from fleetctl.providers.remote import scratch, volumesused
 from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.orders import Place, guest_order
 from fleetctl.providers.remote.runs import RemoteRuns
@@ -152,9 +152,11 @@ class ModalProvider:
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client(), name)
+        volumesused.note(provider_dir(self._home, self._name), name)
 
     async def remove_volume(self, name: str) -> None:
         await self._volumes.remove(await self._connection.client(), name)
+        volumesused.forget(provider_dir(self._home, self._name), name)
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
         await self._functions.ensure(asset)

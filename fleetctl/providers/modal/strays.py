@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import Refused
 from fleetctl.providers.account import Account
+from fleetctl.providers.modal import volumes
 from fleetctl.providers.modal.client import Connection
+from fleetctl.providers.modal.deployments import APPS
 from fleetctl.providers.modal.errors import asking, is_not_found
-from fleetctl.providers.remote import names
-from fleetctl.providers.strays import Stray, Strays, of_tags
+from fleetctl.providers.remote import names, volumesused
+from fleetctl.providers.rundir.places import checked
+from fleetctl.providers.strays import FUNCTION, VOLUME, Stray, Strays, a_volume, of_tags
 
 if TYPE_CHECKING:
     import modal
@@ -24,10 +27,10 @@ TAGS_AT_ONCE = 16
 
 
 class ModalStrays:
-    """A connection of its own, made at the first call; home is not needed."""
+    """A connection of its own, made at the first call."""
 
     def __init__(self, home: Path, account: Account) -> None:
-        del home
+        self._place = account.directory(home)
         self._name = account.name
         self._connection = Connection("strays", account=lambda: account)
         self._asking = asyncio.Semaphore(TAGS_AT_ONCE)
@@ -40,12 +43,24 @@ class ModalStrays:
             apps = await modal.Environment.from_context(client=client).apps.list.aio()
         strays: list[Stray] = []
         for app in apps:
-            if app.name and app.name.startswith(names.GROUP):
+            if app.name and app.name.startswith(APPS):
+                strays += await self._of_function(client, str(app.name))
+            elif app.name and app.name.startswith(names.GROUP):
                 strays += await self._of_app(client, str(app.app_id))
+        for volume in volumesused.used(self._place):
+            if await volumes.find(client, volume) is not None:
+                strays.append(a_volume(self._name, volume))
         return strays
 
     async def remove(self, stray: Stray) -> None:
         client = await self._connection.client()
+        if stray.kind == VOLUME:
+            await volumes.Volumes().remove(client, stray.handle)
+            volumesused.forget(self._place, stray.handle)
+            return
+        if stray.kind == FUNCTION:
+            await self._stop(client, stray.handle)
+            return
         import modal
         from modal import exception as sdk
 
@@ -71,6 +86,35 @@ class ModalStrays:
 
     async def close(self) -> None:
         await self._connection.close()
+
+    async def _of_function(self, client: modal.Client, name: str) -> list[Stray]:
+        """The function of one app; who calls it stands in our files."""
+        import modal
+
+        try:
+            async with asking(f"the app `{name}` cannot be looked up", deadline_s=LIST_S):
+                app = await modal.App.lookup.aio(name, client=client)
+                carried = await app.get_tags.aio(client=client)
+        except Exception as error:
+            if is_not_found(error):
+                return []  # it was stopped
+            raise
+        markers = self._place / "functions" / checked(name)
+        users = tuple(sorted(it.name for it in markers.iterdir())) if markers.is_dir() else ()
+        store = names.fleet_of(carried)
+        found = Stray(self._name, name, store, "", "", "", 0.0, kind=FUNCTION, users=users)
+        return [found] if store else []
+
+    async def _stop(self, client: modal.Client, name: str) -> None:
+        import modal
+
+        try:
+            async with asking(f"the function's app `{name}` cannot be stopped", deadline_s=END_S):
+                app = await modal.App.lookup.aio(name, client=client)
+                await app.stop.aio(client=client)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
 
     async def _of_app(self, client: modal.Client, app_id: str) -> list[Stray]:
         import modal

@@ -66,6 +66,11 @@ def store_of(carried: dict[str, str]) -> str:
     return carried.get(_FLEET, "") if carried.get(_RUN) else ""
 
 
+def fleet_of(carried: dict[str, str]) -> str:
+    """The store whose tag it is, of what is no sandbox; "" when there is none."""
+    return carried.get(_FLEET, "")
+
+
 def tag_of(store_id: str) -> str:
     """What `store_of` says of sandboxes of this store."""
     return fleet_tag(store_id)[_FLEET]
