@@ -285,13 +285,17 @@ def stray_of(item: object) -> Stray:
     if not isinstance(item, dict) or not all(item.get(it) for it in ("provider", "id", "run")):
         raise UsageError("a sandbox to adopt must be {provider, id, run, ...}")
     at_s = item.get("createdAt")
-    words = {it: str(item.get(it) or "") for it in ("store", "job", "index", "uid", "work")}
+    given = {name: str(value or "") for name, value in item.items()}
     return Stray(
-        provider=str(item["provider"]),
-        handle=str(item["id"]),
-        run=str(item["run"]),
+        provider=given["provider"],
+        handle=given["id"],
+        store=given.get("store", ""),
+        run=given["run"],
+        job=given.get("job", ""),
+        index=given.get("index", ""),
         created_at_s=float(at_s) if isinstance(at_s, int | float) else 0.0,
-        **words,
+        uid=given.get("uid", ""),
+        work=given.get("work", ""),
     )
 
 
