@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from controllers.model import Run
 from controllers.placing import Vacancy, per_hour
 from controllers.wish import Room
+from fleetctl.engine.gate import MINUTE_S
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.track import Track
 
 DISK_FULL_PAUSE_S = 30.0
-MINUTE_S = 60.0
 HOUR_S = 3600
 # Where room is not counted in sandboxes, so many waiting objects look for it in one turn.
 WOKEN_MAX = 16
@@ -172,7 +172,9 @@ class Admission:
         if most is None:
             self._creates.pop(provider, None)
             return left
-        created = self._creates.setdefault(provider, deque())
+        created = self._creates.get(provider)
+        if created is None:
+            created = self._creates[provider] = self._engine.effects.gates[provider].created()
         while created and created[0] <= now_s - MINUTE_S:
             created.popleft()
         free = max(0, most - len(created))

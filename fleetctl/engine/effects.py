@@ -35,7 +35,7 @@ from fleetctl.engine.facts import (
     StartWaits,
     StopReplied,
 )
-from fleetctl.engine.gate import Gate
+from fleetctl.engine.gate import MINUTE_S, Gate
 from fleetctl.engine.guard import NoAnswer
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.track import Call, Track
@@ -60,14 +60,20 @@ class Effects:
         self._tasks: dict[
             str, asyncio.Task[None]
         ] = {}  # by run or sandbox name, or by uid for assets
-        self.gates = {
-            name: Gate(provider.contract, engine.clock)
-            for name, provider in engine.providers.items()
-        }
+        self.gates: dict[str, Gate] = {}
+        for name in engine.providers:
+            self.add_gate(name)
 
     def add_gate(self, provider: str) -> None:
-        """Of an account that was declared after the start."""
-        self.gates[provider] = Gate(self._engine.providers[provider].contract, self._engine.clock)
+        """Also of an account that is declared after the start."""
+        engine = self._engine
+        gate = self.gates[provider] = Gate(engine.providers[provider].contract, engine.clock)
+        gate.remember(engine.store.creates.times(provider), partial(self._note_create, provider))
+
+    def _note_create(self, provider: str, at_s: float) -> None:
+        store = self._engine.store
+        with store.transaction():
+            store.creates.add(provider, at_s, forget_until_s=at_s - MINUTE_S)
 
     def limit_creates(self, said: Mapping[str, ProviderSpec]) -> None:
         """createsPerMinute of each provider, by its Provider object."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from fleetctl.clock import Clock
@@ -32,6 +32,20 @@ class Gate:
         self._held_until_s = 0.0
         self.creates_per_minute: int | None = None
         self._created: deque[float] = deque()  # when, within the last minute
+        self._note: Callable[[float], None] | None = None
+
+    def remember(self, known: Sequence[float], note: Callable[[float], None]) -> None:
+        """Outlive the controller: known is when an earlier one created, ascending; note makes such
+        a time durable, before the call.
+        """
+        now_s = self._clock.now_s()
+        # After the clock was set back, a time in the future must not hold up for longer.
+        self._created = deque(min(at_s, now_s) for at_s in known)
+        self._note = note
+
+    def created(self) -> deque[float]:
+        """When calls that may have made a sandbox were let through; while that is limited."""
+        return self._created.copy()
 
     def hold_until(self, at_s: float) -> None:
         self._held_until_s = max(self._held_until_s, at_s)
@@ -76,6 +90,8 @@ class Gate:
             self._tokens -= 1.0
             if creates and self.creates_per_minute is not None:
                 self._created.append(now_s)
+                if self._note is not None:
+                    self._note(now_s)
             return 0.0
         return (1.0 - self._tokens) / rate
 

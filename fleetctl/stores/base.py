@@ -166,6 +166,18 @@ class LedgerStore(Protocol):
         ...
 
 
+class CreateStore(Protocol):
+    """When new sandboxes were asked for, at providers that limit how many a minute."""
+
+    def add(self, provider: str, at_s: float, *, forget_until_s: float) -> None:
+        """One more; those up to forget_until_s matter no more."""
+        ...
+
+    def times(self, provider: str) -> Sequence[float]:
+        """Ascending; some may be older than a minute."""
+        ...
+
+
 class CacheStore(Protocol):
     """What succeeded, by content. Outlives the objects; the oldest go when there are too many."""
 
@@ -220,6 +232,9 @@ class Store(Protocol):
 
     @property
     def ledger(self) -> LedgerStore: ...
+
+    @property
+    def creates(self) -> CreateStore: ...
 
     @property
     def cache(self) -> CacheStore: ...

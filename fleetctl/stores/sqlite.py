@@ -16,6 +16,7 @@ from fleetctl.stores import sqlite_open as opening
 from fleetctl.stores import statedir
 from fleetctl.stores.base import DiskFull, Store
 from fleetctl.stores.sqlite_cache import SqliteCache
+from fleetctl.stores.sqlite_creates import SqliteCreates
 from fleetctl.stores.sqlite_errors import explain
 from fleetctl.stores.sqlite_events import SqliteEvents, drop_orphans
 from fleetctl.stores.sqlite_ledger import SqliteLedger
@@ -35,6 +36,7 @@ class SqliteStore:
         self._resources = SqliteResources(session)
         self._runs = SqliteRuns(session)
         self._ledger = SqliteLedger(session)
+        self._creates = SqliteCreates(session)
         self._cache = SqliteCache(session)
         self._events = SqliteEvents(session)
 
@@ -58,6 +60,10 @@ class SqliteStore:
     @property
     def ledger(self) -> SqliteLedger:
         return self._ledger
+
+    @property
+    def creates(self) -> SqliteCreates:
+        return self._creates
 
     @property
     def cache(self) -> SqliteCache:

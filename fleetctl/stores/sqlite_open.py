@@ -190,7 +190,7 @@ _UPGRADES = {
         " WITHOUT ROWID",
     )
 }
-_NEW_TABLES = {1: ("cache",)}
+_NEW_TABLES = {1: ("cache", "creates")}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:

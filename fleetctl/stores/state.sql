@@ -139,6 +139,15 @@ ON CONFLICT (day, namespace, labels) DO UPDATE SET usd = usd + excluded.usd,
 -- name: read_ledger
 SELECT day, labels, usd, unpriced_s, namespace FROM ledger ORDER BY day, namespace, labels;
 
+-- name: add_create
+INSERT INTO creates (provider, at_s) VALUES (?, ?);
+
+-- name: forget_creates
+DELETE FROM creates WHERE provider = ? AND at_s <= ?;
+
+-- name: creates
+SELECT at_s FROM creates WHERE provider = ? ORDER BY at_s;
+
 -- name: drop_run
 -- Takes back an intent of the same transaction, when a later one of its batch cannot be.
 DELETE FROM runs WHERE name = ?;

@@ -79,6 +79,13 @@ CREATE TABLE ledger (
     PRIMARY KEY (day, namespace, labels)
 ) WITHOUT ROWID;
 
+-- Requests for new sandboxes within the last minute, where a Provider limits them: a restarted
+-- controller counts on.
+CREATE TABLE creates (
+    provider TEXT NOT NULL,
+    at_s REAL NOT NULL
+);
+
 CREATE TABLE results (
     run_id INTEGER PRIMARY KEY,
     result TEXT NOT NULL           -- canonical JSON object

@@ -62,6 +62,15 @@ def test_the_same_name_in_another_namespace_is_free(store: SqliteStore) -> None:
     assert list(store.resources.list()) == [ours]
 
 
+def test_creates_are_kept_by_provider_as_long_as_they_matter(store: SqliteStore) -> None:
+    for provider, at_s in (("modal", 10.0), ("daytona", 15.0), ("modal", 20.0), ("modal", 75.0)):
+        with store.transaction():
+            store.creates.add(provider, at_s, forget_until_s=at_s - 60.0)
+    assert store.creates.times("modal") == [20.0, 75.0]
+    assert store.creates.times("daytona") == [15.0]
+    assert store.creates.times("local") == []
+
+
 def test_a_replacement_keeps_the_status_and_raises_the_version(store: SqliteStore) -> None:
     put(store, job())
     with store.transaction():

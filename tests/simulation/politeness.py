@@ -20,7 +20,9 @@ class Bucket:
 
 
 class Politeness:
-    """Judges the calls of one incarnation. `broken` gets one sentence per offence."""
+    """Judges the calls of one incarnation, and the creates of all of them. `broken` gets one
+    sentence per offence.
+    """
 
     def __init__(self) -> None:
         self.broken: list[str] = []
@@ -30,11 +32,12 @@ class Politeness:
         self._created: defaultdict[str, list[float]] = defaultdict(list)
 
     def new_incarnation(self) -> None:
-        """A restarted controller has forgotten its bucket and its waits; neither is durable."""
+        """A restarted controller has forgotten its bucket and its waits; neither is durable. How
+        often it created is.
+        """
         self._buckets.clear()
         self._at_once.clear()
         self._not_before.clear()
-        self._created.clear()
 
     def enter(self, model: Model, verb: str, run: str, *, now_s: float) -> None:
         contract = model.contract

@@ -13,6 +13,7 @@ SEEDS_MAX = 300
 SCENARIO = {
     **dict.fromkeys((plant.__name__.replace("_", "-") for plant in equals.PLANTS), "equal"),
     "breaker-counted-once-a-turn": "cheapest",
+    "creates-forgotten-at-restart": "minutes",
     "creates-not-counted-at-the-gate": "minutes",
     "limits-forgotten-at-restart": "limits",
     "lowered-limit-ignored-by-wished-starts": "limits",

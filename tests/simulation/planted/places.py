@@ -14,6 +14,7 @@ from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.admission import Admission
 from fleetctl.engine.gate import Gate
 from fleetctl.engine.market import Market
+from fleetctl.stores.sqlite_creates import SqliteCreates
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -74,6 +75,11 @@ def creates_not_counted_at_the_gate() -> Context:
     return swapped(Gate, "_create_at_s", lambda self, now_s: now_s)
 
 
+def creates_forgotten_at_restart() -> Context:
+    """A restarted controller begins a new minute."""
+    return swapped(SqliteCreates, "times", lambda self, provider: [])
+
+
 def limits_forgotten_at_restart() -> Context:
     """A restarted controller knows no Provider object until one is applied."""
 
@@ -95,5 +101,6 @@ PLANTS: tuple[Plant, ...] = (
     lowered_limit_ignored_by_wished_starts,
     breaker_counted_once_a_turn,
     creates_not_counted_at_the_gate,
+    creates_forgotten_at_restart,
     limits_forgotten_at_restart,
 )

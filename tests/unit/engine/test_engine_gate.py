@@ -171,6 +171,27 @@ def test_creates_stay_within_their_number_in_any_minute() -> None:
     assert play.passed_at_s == [0, 10, 60, 70]
 
 
+def test_creates_before_a_restart_count_and_each_is_noted_before_its_call() -> None:
+    play = Play(CONTRACT)
+    play.gate.creates_per_minute = 2
+    begun_s = SimClock(play.timeline).now_s()
+    noted: list[tuple[float, int]] = []  # after the beginning, and the calls before it
+
+    def note(at_s: float) -> None:
+        noted.append((at_s - begun_s, len(play.passed_at_s)))
+
+    async def work() -> None:
+        await asyncio.sleep(50)
+        # One of them after the clock was set back.
+        play.gate.remember([begun_s + 5, begun_s + 400], note)
+        for _ in range(3):
+            await play.gate.start(play.call, creates=True)
+
+    play.run(work)
+    assert play.passed_at_s == [65, 110, 125]
+    assert noted == [(65, 0), (110, 1), (125, 2)]
+
+
 def test_what_makes_nothing_is_not_counted_as_a_create() -> None:
     play = Play(CONTRACT)
     play.gate.creates_per_minute = 1

@@ -132,6 +132,32 @@ async def test_no_more_sandboxes_are_made_in_a_minute_than_allowed() -> None:
         assert working(world) == {"local": 4}
 
 
+async def test_a_restart_within_the_minute_makes_no_more_sandboxes_than_allowed() -> None:
+    async with fleet("local") as world:
+        await limit(world, "local", limits={"createsPerMinute": 2})
+        await world.apply("BatchJob", "a", tasks(5, parallelism=5))
+        await world.later(20.0)
+        await world.crash()
+        await world.apply("BatchJob", "b", tasks(2))
+        await world.later(39.0)
+        assert working(world) == {"local": 2}
+        await world.later(1.5)
+        assert working(world) == {"local": 4}
+
+
+async def test_a_create_without_an_answer_counts_after_a_restart_too() -> None:
+    async with fleet("local") as world:
+        await limit(world, "local", limits={"createsPerMinute": 1})
+        world.local.script["start"] = [TimeoutError()]
+        await world.apply("BatchJob", "a", tasks(1))
+        await world.crash()
+        await world.later(30.0)
+        assert working(world) == {}
+        await world.crash()
+        await world.later(31.0)
+        assert working(world) == {"local": 1}
+
+
 async def test_starts_above_a_lowered_limit_are_taken_back_and_what_runs_goes_on() -> None:
     async with fleet("local") as world:
         world.local.script["start"] = [None, None, *full(4)]

@@ -391,6 +391,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     )
     alter(state, "DROP TABLE ledger")
     alter(state, "DROP TABLE cache")
+    alter(state, "DROP TABLE creates")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 1")
     with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:
@@ -399,6 +400,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     runs = [run for run, _ in store.runs.of("u1")]
     assert store.ledger.entries() == []
     assert store.cache.recall("a template") == frozenset()
+    assert store.creates.times("modal") == []
     store.close()
     assert [run.usd_per_s for run in runs] == [None] * 200
     with Reader(home) as reader:
