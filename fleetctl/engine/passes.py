@@ -10,10 +10,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from controllers.assets import AssetWish, reconcile_asset
 from controllers.cache import comparable
 from controllers.estimate import estimate_of
-from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Resource, Run, RunState
 from controllers.plan import (
@@ -34,21 +32,19 @@ from controllers.plan import (
 from controllers.reconcile import reconcile
 from controllers.status import status_of
 from controllers.wish import Wish
+from fleetctl.engine.assetpasses import ASSET_KINDS, asset_plan, asset_status
 from fleetctl.engine.budgets import BUDGET
 from fleetctl.engine.caching import contents_of, fixed, lookup, take_over
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.names import run_name
 from fleetctl.engine.notes import ESTIMATE
-from fleetctl.engine.providing import kept_on, provider_status, say_spills, users
+from fleetctl.engine.providing import say_spills
 from fleetctl.engine.track import Call, Track, last_values, load, score_of, track_of
 from fleetctl.engine.warming import KIND as FUNCTION
 from specs.hashing import canonical_json
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
-
-# Kinds whose objects stand for something at a provider.
-ASSET_KINDS = frozenset({"Volume", "Function"})
 
 
 class Passes:
@@ -79,21 +75,9 @@ class Passes:
                 self._write_status(track, self._engine.budgets.status(track, now_s))
             return
         if track.controller is None:
-            plan = self._afforded(track, reconcile_asset(self._asset_wish(track)))
+            plan = asset_plan(self._engine, track)
             self._carry_out(track, plan, now_s)
-            status: dict[str, object] = {
-                "phase": plan.phase.value,
-                "reason": plan.reason,
-                "message": plan.message,
-                "waitingOn": list(plan.waiting_on),
-                "observedGeneration": resource.generation,
-            }
-            if resource.kind == FUNCTION and resource.uid in self._engine.tracks:
-                status |= self._engine.budgets.warming.status(track, now_s)
-            if resource.kind == PROVIDER and resource.uid in self._engine.tracks:
-                stands = provider_status(self._engine, resource.name)
-                # Of one that is to go, what it waits for says more than how full it is.
-                status = stands | status if resource.deleted_at_s else status | stands
+            status = asset_status(self._engine, track, plan, now_s)
             self._write_status(track, status)
             return
         assert track.history is not None
@@ -224,66 +208,6 @@ class Passes:
     def _parallelism(self, track: Track) -> int | None:
         assert track.controller is not None
         return track.controller.policy.parallelism
-
-    def _asset_wish(self, track: Track) -> AssetWish:
-        resource, asset = track.resource, track.asset
-        twins = self._twins(resource)
-        return AssetWish(
-            uid=resource.uid,
-            kind=resource.kind,
-            name=resource.name,
-            deleted=resource.deleted_at_s is not None,
-            provider=getattr(track.spec, "provider", ""),
-            delete_data=getattr(track.spec, "deletion_policy", "Retain") == "Delete",
-            ready=asset.ready,
-            removed=asset.removed,
-            users=tuple(self._users(resource)) if resource.deleted_at_s else (),
-            heir=any(twin.resource.deleted_at_s is None for twin in twins),
-            removing=any(it.asset.busy for it in ([track] if resource.deleted_at_s else twins)),
-            problem=asset.problem,
-        )
-
-    def _afforded(self, track: Track, plan: Plan) -> Plan:
-        """The plan of an asset; one that would keep what no budget pays for waits for money."""
-        if not any(isinstance(action, EnsureFunction) for action in plan.actions):
-            return plan
-        budgets = self._engine.budgets
-        denied = budgets.warming.denied(track, budgets.shared(track))
-        if denied is None:
-            return plan
-        budgets.denied(track)
-        if denied.until_s is not None:
-            self._engine.queue.add(track.resource.uid, denied.until_s)
-        return Plan((), plan.phase, denied.reason, denied.message, (denied.message,))
-
-    def _users(self, used: Resource) -> list[str]:
-        """Objects that are not over and name this volume or function; of a provider, what it still
-        holds.
-        """
-        if used.kind == PROVIDER:
-            closing = used.name in self._engine.market.closing
-            return sorted(users(self._engine.tracks, used.name)) if closing else []
-        return [
-            track.resource.key
-            for track in self._engine.tracks.values()
-            if (track.resource.kind in CONTROLLERS or track.resource.kind == "Function")
-            and not track.over
-            and track.resource.namespace == used.namespace
-            and (used.kind, used.name) in _named(track.resource)
-        ]
-
-    def _twins(self, resource: Resource) -> list[Track]:
-        """Assets of the same name at the same provider: at most one of them is not deleted."""
-        return [
-            track
-            for track in self._engine.tracks.values()
-            if track.resource.kind == resource.kind
-            and resource.kind in ASSET_KINDS
-            and track.resource.name == resource.name
-            and track.resource.namespace == resource.namespace
-            and track.resource.uid != resource.uid
-            and kept_on(track.resource) == kept_on(resource)
-        ]
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -458,11 +382,3 @@ class Passes:
 def _is_nowhere(run: Run, call: Call) -> bool:
     """Every start of it was answered, and by no answer is a sandbox of it anywhere."""
     return call.nothing_made and not call.busy and not run.handle and run.sandbox == run.name
-
-
-def _named(resource: Resource) -> set[tuple[str, str]]:
-    """(kind, name) of the assets that a stored spec names, read without its model."""
-    spec = json.loads(resource.spec)
-    template = spec if resource.kind == "Function" else spec.get("template") or {}
-    named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
-    return named | ({("Function", template["function"])} if "function" in template else set())
