@@ -1,4 +1,6 @@
-"""One home for all examples, so that each environment is built once; one for the README's tour."""
+"""One home for all examples, so that each environment is built once; one for the README's tour; and
+one that is emptied after each test.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,21 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path_factory.mktemp("examples") / "home")
     yield fleet
     fleet.close()
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One home and one controller for a module."""
+    house = Fleet(tmp_path_factory.mktemp("house") / "home")
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def empty(house: Fleet) -> Iterator[Fleet]:
+    """With no object in it when a test begins."""
+    yield house
+    house.delete_all()
 
 
 @pytest.fixture

@@ -13,14 +13,17 @@ import pytest
 from tests.emulators.modal.running import ModalEmulator
 
 PATIENCE_S = 120.0
+ASKING_PAUSE_S = 0.2  # between commands that ask how far something is
 
 
-def eventually(condition: Callable[[], Any]) -> Any:
-    """What the condition says once it is true. Fails only when it never becomes so."""
+def eventually(condition: Callable[[], Any], *, pause_s: float = 0.02) -> Any:
+    """What the condition says once it is true. Fails only when it never becomes so. pause_s: longer
+    where asking is a process of its own, which would take the core from what it waits for.
+    """
     give_up_at = time.monotonic() + PATIENCE_S
     while not (said := condition()):
         assert time.monotonic() < give_up_at, "what the test waits for has not happened"
-        time.sleep(0.02)
+        time.sleep(pause_s)
     return said
 
 

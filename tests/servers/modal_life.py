@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.servers.modal_driving import eventually
+from fleetctl.cli.client import ping
+from fleetctl.errors import FleetctlError
+from tests.servers.modal_driving import PATIENCE_S, eventually
 from tests.soak.killing import Life
 
 
@@ -28,7 +30,7 @@ class ModalLife(Life):
     def start(self) -> None:
         """Until it answers; otherwise the next command would start a controller of its own."""
         Life.start(self)
-        eventually(lambda: '"ready": true' in self.command("status", "-o", "json").stdout)
+        eventually(self.ready)
 
     def apply_job(self, template: dict[str, Any], *, name: str = "job", tasks: int = 1) -> None:
         """A BatchJob on Modal."""
@@ -42,11 +44,22 @@ class ModalLife(Life):
         self.kill()
         self.start()
 
+    def ready(self) -> bool:
+        """Asked as the commands ask it, without a process for each time."""
+        try:
+            return bool((ping(self.root / "home") or {}).get("ready"))
+        except FleetctlError:
+            return False  # it is not there yet, or just ends
+
     def succeed(self) -> None:
         """Until every job has."""
-        for name in self.acknowledged:
-            eventually(lambda name=name: self.phases().get(name) in ("Succeeded", "Failed"))
-            assert self.phases()[name] == "Succeeded"
+        names = [f"job/{name}" for name in self.acknowledged]
+        done = self.command("wait", *names, "--for=finished", "--timeout", f"{PATIENCE_S:.0f}s")
+        assert done.returncode == 0, done.stderr
+        phases = self.phases()
+        assert {name: phases[name] for name in self.acknowledged} == dict.fromkeys(
+            self.acknowledged, "Succeeded"
+        )
 
 
 def job(template: dict[str, Any], *, name: str = "job", tasks: int = 1) -> str:

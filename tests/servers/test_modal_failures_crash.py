@@ -16,7 +16,7 @@ import pytest
 
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_driving import eventually
+from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_fleet import Tally
 from tests.servers.modal_life import ModalLife
 
@@ -97,7 +97,7 @@ def test_4_work_that_ends_while_no_controller_lives_is_told_by_the_next(
     code = "\nimport time\nprint('works')\ntime.sleep(1.5)\nprint('worked')\nSUBMIT(n=42)"
     life.apply_job({"python": tally.python(code)})
     eventually(lambda: tally.begun)
-    eventually(lambda: life.phases()["job"] == "Running")
+    eventually(lambda: life.phases()["job"] == "Running", pause_s=ASKING_PAUSE_S)
     life.kill()
     sleep(2.0)
     life.start()

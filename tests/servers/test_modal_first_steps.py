@@ -16,7 +16,7 @@ import pytest
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.modal.state import NO_ACCESS_TOKEN_ID
-from tests.servers.modal_driving import eventually
+from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_life import ModalLife, job
 
 TASK = {"python": "SUBMIT(n=1)"}
@@ -110,6 +110,7 @@ def test_a_modal_that_does_not_answer_is_told_within_ten_seconds_and_holds_up_no
         while "Modal does not answer" not in why:
             assert time.monotonic() - began_s < 60, why  # a hang; the promise is measured below
             why = life.command("describe", "job/job").stdout
+            time.sleep(ASKING_PAUSE_S)
         assert f"Unavailable: cannot use Modal at `{url}`" in why
         assert "Fix:         fleetctl doctor" in why
         deleted = life.command("delete", "job/job", "--timeout", "60s")
@@ -154,9 +155,10 @@ def test_a_job_that_waits_for_a_limit_says_so_and_goes_on_when_it_is_applied_aga
         message="Workspace spend limit reached",
     )  # fmt: skip
     life.apply_job(TASK)
-    eventually(lambda: "Why:         SpendLimit: " in life.command("describe", "job/job").stdout)
+    why = "Why:         SpendLimit: "
+    eventually(lambda: why in life.command("describe", "job/job").stdout, pause_s=ASKING_PAUSE_S)
     assert "Fix:         raise the limit" in life.command("describe", "job/job").stdout
     emulator.do("clear_faults")
     assert "unchanged" in life.command("apply", "-f", "-", stdin=job(TASK)).stdout
     # Modal's limits are asked about every ten minutes otherwise, which is longer than this waits.
-    eventually(lambda: life.phases() == {"job": "Succeeded"})
+    life.succeed()

@@ -14,7 +14,7 @@ import pytest
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import called, look_often
-from tests.servers.modal_driving import eventually
+from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_fleet import Tally
 from tests.servers.modal_life import ModalLife
 
@@ -100,7 +100,7 @@ def test_calls_that_end_while_no_controller_lives_are_told_by_the_next(
     code = "\nimport time\nprint('works')\ntime.sleep(1.5)\nprint('worked')\nSUBMIT(n=42)"
     life.apply_job(called(tally.python(code)), tasks=3)
     eventually(lambda: tally.begun.total() == 3)
-    eventually(lambda: life.phases()["job"] == "Running")
+    eventually(lambda: life.phases()["job"] == "Running", pause_s=ASKING_PAUSE_S)
     life.kill()
     life.start()
     life.succeed()
