@@ -16,6 +16,7 @@ import pytest
 
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
+from tests.servers.gates import gate
 from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_fleet import Tally
 from tests.servers.modal_life import ModalLife
@@ -94,12 +95,15 @@ def test_4_a_controller_killed_while_a_sandbox_waits_for_a_gpu_leaves_one_in_the
 def test_4_work_that_ends_while_no_controller_lives_is_told_by_the_next(
     life: ModalLife, emulator: ModalEmulator, tally: Tally
 ) -> None:
-    code = "\nimport time\nprint('works')\ntime.sleep(1.5)\nprint('worked')\nSUBMIT(n=42)"
-    life.apply_job({"python": tally.python(code)})
-    eventually(lambda: tally.begun)
-    eventually(lambda: life.phases()["job"] == "Running", pause_s=ASKING_PAUSE_S)
-    life.kill()
-    sleep(2.0)
+    with gate() as held:
+        code = f"\nprint('works')\n{held.python()}\nprint('worked')\nSUBMIT(n=42)"
+        life.apply_job({"python": tally.python(code)})
+        eventually(lambda: tally.begun)
+        eventually(lambda: life.phases()["job"] == "Running", pause_s=ASKING_PAUSE_S)
+        life.kill()
+        held.open()
+        held.passed(1)
+        sleep(1.0)  # no promise depends on it: the end is most often before the next controller
     life.start()
     life.succeed()
     assert tally.begun == {"0/1": 1}

@@ -13,6 +13,7 @@ import pytest
 
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
+from tests.servers.gates import gate
 from tests.servers.modal_calling import called, look_often
 from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_fleet import Tally
@@ -40,6 +41,12 @@ def deployed(emulator: ModalEmulator) -> list[dict[str, Any]]:
 
 def warm(emulator: ModalEmulator) -> list[dict[str, Any]]:
     return [one for one in emulator.state()["functions"]["containers"] if one["live"]]
+
+
+def under_way(emulator: ModalEmulator) -> list[dict[str, Any]]:
+    """What was called and has no outcome yet."""
+    calls = emulator.state()["functions"]["calls"]
+    return [one for call in calls for one in call["inputs"] if not one["outcome"]]
 
 
 @pytest.fixture
@@ -95,13 +102,17 @@ def test_a_controller_killed_while_it_stops_an_app_leaves_the_rest_to_the_next(
 
 
 def test_calls_that_end_while_no_controller_lives_are_told_by_the_next(
-    life: ModalLife, tally: Tally
+    life: ModalLife, emulator: ModalEmulator, tally: Tally
 ) -> None:
-    code = "\nimport time\nprint('works')\ntime.sleep(1.5)\nprint('worked')\nSUBMIT(n=42)"
-    life.apply_job(called(tally.python(code)), tasks=3)
-    eventually(lambda: tally.begun.total() == 3)
-    eventually(lambda: life.phases()["job"] == "Running", pause_s=ASKING_PAUSE_S)
-    life.kill()
+    with gate() as held:
+        code = f"\nprint('works')\n{held.python()}\nprint('worked')\nSUBMIT(n=42)"
+        life.apply_job(called(tally.python(code)), tasks=3)
+        eventually(lambda: tally.begun.total() == 3)
+        eventually(lambda: life.phases()["job"] == "Running", pause_s=ASKING_PAUSE_S)
+        life.kill()
+        held.open()
+        held.passed(3)
+        eventually(lambda: not under_way(emulator))
     life.start()
     life.succeed()
     assert tally.begun == {"0/1": 1, "1/1": 1, "2/1": 1}

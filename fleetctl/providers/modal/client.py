@@ -36,14 +36,14 @@ class Connection:
         store_id: str,
         *,
         account: AccountNow = lambda: built_in("modal"),
-        connect_s: float = CONNECT_S,
+        connect_s: float | None = None,
         memory: Path | None = None,
     ) -> None:
         self.app_name = group_name(store_id)
         self._account = account
         self._connected_as: Account | None = None
         self._left: list[modal.Client] = []  # of an account that was changed; some still use them
-        self._connect_s = connect_s
+        self._connect_s = CONNECT_S if connect_s is None else connect_s
         self._memory = memory
         self._workspace = ""
         self._client: modal.Client | None = None
