@@ -19,31 +19,32 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
 
 # Parts of the names of threads that SDKs make; the last one is synchronicity's.
 SDK_THREADS = ("modal", "thread_inner")
 spent_s = {"sdk_steps": 0.0, "sdk_pool": 0.0}
-within = [0]  # how deep in an SDK the main thread is
+within = [False]  # whether the main thread is in an SDK
+MAIN_THREAD = threading.main_thread().ident
 
 
-@contextmanager
-def counted() -> Iterator[None]:
-    """What the main thread does in here is the SDK's; other threads are counted as a whole."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    within[0] += 1
-    begun_s = time.thread_time()
-    try:
-        yield
-    finally:
-        within[0] -= 1
-        if not within[0]:
-            spent_s["sdk_steps"] += time.thread_time() - begun_s
+def count_from() -> float:
+    """Thread seconds from which on the main thread is in an SDK; negative when it was before, or
+    when this is another thread: those are counted as a whole. A few of these are made for each
+    call, and what they cost counts as ours: so there is no `with`.
+    """
+    if within[0] or threading.get_ident() != MAIN_THREAD:
+        return -1.0
+    within[0] = True
+    return time.thread_time()
+
+
+def count_to(begun_s: float) -> None:
+    if begun_s >= 0:
+        spent_s["sdk_steps"] += time.thread_time() - begun_s
+        within[0] = False
 
 
 class Metered:
@@ -56,11 +57,13 @@ class Metered:
         steps = self._work.__await__()
         error: BaseException | None = None
         while True:
+            begun_s = count_from()
             try:
-                with counted():
-                    waits_for = steps.send(None) if error is None else steps.throw(error)
+                waits_for = steps.send(None) if error is None else steps.throw(error)
             except StopIteration as end:
                 return end.value
+            finally:
+                count_to(begun_s)
             try:
                 yield waits_for
                 error = None
@@ -83,8 +86,11 @@ def meter_plain(owner: Any, name: str) -> None:
     original: Callable[..., Any] = getattr(owner, name)
 
     def metered(*args: Any, **options: Any) -> Any:
-        with counted():
+        begun_s = count_from()
+        try:
             return original(*args, **options)
+        finally:
+            count_to(begun_s)
 
     setattr(owner, name, metered)
 

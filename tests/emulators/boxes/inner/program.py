@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,6 +131,3 @@ def _is_plain(path: str | int) -> bool | None:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
         return None
-
-
-assert sys.implementation.name == "cpython"
