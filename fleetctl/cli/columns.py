@@ -277,10 +277,19 @@ def filled(
 
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
 ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
-RUN_WIDE = ("COST", "EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
+RUN_COST = ("COST",)
+RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
 
 
-def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[str]:
+def costs(seen: View) -> bool:
+    """Whether its work has cost anything yet, so that a list of it has something to say of that."""
+    actual = seen.map("cost").get("actual")
+    return isinstance(actual, (int, float)) and actual > 0
+
+
+def task_row(
+    task: Task, now_s: float, *, wide: bool, attempts: bool, cost: bool = False
+) -> list[str]:
     """One line of `get tasks`, or of `get attempts`, which has a line for every run."""
     run = task.run
     middle = [safe(task.state), safe(task.reason) or NONE]
@@ -289,9 +298,10 @@ def task_row(task: Task, now_s: float, *, wide: bool, attempts: bool) -> list[st
     ), safe(run.provider) or NONE]  # fmt: skip
     row.append(f"{age(now_s - run.started_at_s)} ago" if run.started_at_s is not None else NONE)
     row.append(_duration(task, now_s))
-    if wide:
+    if wide or cost:
         spent = task_usd(task, now_s)
         row.append(NONE if spent is None else usd(spent))
+    if wide:
         row.append(NONE if run.exit_code is None else str(run.exit_code))
         row.append(safe(run.name))
         row.append(safe(assignments(parsed(run.params))) or NONE)

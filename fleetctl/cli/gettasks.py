@@ -5,7 +5,14 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from fleetctl.cli.columns import ATTEMPT_HEADER, RUN_WIDE, TASK_HEADER, task_row
+from fleetctl.cli.columns import (
+    ATTEMPT_HEADER,
+    RUN_COST,
+    RUN_WIDE,
+    TASK_HEADER,
+    costs,
+    task_row,
+)
 from fleetctl.cli.kinds import Target, target
 from fleetctl.cli.reading import Reading, must_find
 from fleetctl.cli.render import Screen
@@ -77,7 +84,8 @@ def _show(
 
         writer(output, TASK_CSV, screen)(task_document(one, seen.key, now_s) for one in found)
     else:
-        return bool(_table(found, screen, wide=output == "wide", attempts=attempts))
+        wide, cost = output == "wide", costs(seen) and not attempts
+        return bool(_table(found, screen, wide=wide, attempts=attempts, cost=cost))
     return True
 
 
@@ -87,18 +95,20 @@ def _table(
     *,
     wide: bool,
     attempts: bool,
+    cost: bool = False,
     widths: Sequence[int] = (),
 ) -> list[int]:
-    header, rows = _cells(found, wide=wide, attempts=attempts)
+    header, rows = _cells(found, wide=wide, attempts=attempts, cost=cost)
     return screen.table(header, rows, widths=widths)
 
 
 def _cells(
-    found: Iterable[Task], *, wide: bool, attempts: bool
+    found: Iterable[Task], *, wide: bool, attempts: bool, cost: bool = False
 ) -> tuple[Sequence[str], Iterator[list[str]]]:
-    header = (ATTEMPT_HEADER if attempts else TASK_HEADER) + (RUN_WIDE if wide else ())
+    header: tuple[str, ...] = ATTEMPT_HEADER if attempts else TASK_HEADER
+    header += (RUN_COST if wide or cost else ()) + (RUN_WIDE if wide else ())
     now_s = SystemClock().now_s()
-    return header, (task_row(one, now_s, wide=wide, attempts=attempts) for one in found)
+    return header, (task_row(one, now_s, wide=wide, attempts=attempts, cost=cost) for one in found)
 
 
 def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
@@ -146,7 +156,8 @@ def _watch_redrawn(
     with Redrawn(screen) as shown:
         while (seen := reading.find(wanted)) is not None:
             found = _read(seen, reading, args, attempts=attempts)
-            header, rows = _cells(found, wide=args.output == "wide", attempts=attempts)
+            wide, cost = args.output == "wide", costs(seen) and not attempts
+            header, rows = _cells(found, wide=wide, attempts=attempts, cost=cost)
             shown.show(screen.table_lines(header, list(rows)))
             reading.wait_for_change()
     return 0
