@@ -118,9 +118,15 @@ class Adopter:
     def _home(self, stray: Stray, into: str) -> _Home:
         """Raises Refused with the reason where it can be adopted nowhere."""
         if stray.work == SHARED:
-            raise Refused("tasks take turns in it, and its tag tells of the first of them alone")
+            raise Refused(
+                "tasks take turns in it, and its tag tells of the first of them alone",
+                hint=_or_else(stray),
+            )
         if stray.provider not in self._engine.providers:
-            raise Refused(f"provider `{stray.provider}` is not built in here")
+            raise Refused(
+                f"there is no provider `{stray.provider}` here",
+                hint="apply a `kind: Provider` of that name",
+            )
         resource = self._named(into) if into else self._own(stray)
         if resource is None:
             return _Home(None, None)
@@ -147,7 +153,10 @@ class Adopter:
         listed = self._engine.store.resources.list()
         same = next((it for it in listed if it.uid == stray.uid), None)
         if same is not None and same.deleted_at_s is not None:
-            raise Refused(f"{same.key} is being deleted, and it goes with it")
+            raise Refused(
+                f"{same.key} is being deleted, and it goes with it",
+                hint="`--into` makes it a run of another object",
+            )
         if same is not None:
             return same
         word, name, namespace = split_key(stray.job)

@@ -13,6 +13,7 @@ from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
 SANDBOX, FUNCTION, VOLUME = "sandbox", "function", "volume"
 SHARED = "shared"  # the work of a sandbox in which tasks take turns
+GONE_HINT = "`fleetctl orphans` lists what is there"
 _MARK_CHARS = 12  # of each hash: enough to tell two templates of one object apart
 
 

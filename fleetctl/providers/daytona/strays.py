@@ -13,7 +13,7 @@ from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.errors import asking, is_conflict, is_not_found
 from fleetctl.providers.daytona.sandboxes import state_of
 from fleetctl.providers.remote import names, volumesused
-from fleetctl.providers.strays import VOLUME, Stray, Strays, a_volume, of_tags
+from fleetctl.providers.strays import GONE_HINT, VOLUME, Stray, Strays, a_volume, of_tags
 
 LIST_S = 60.0
 END_S = 120.0  # to end a sandbox and hear that it is over
@@ -77,7 +77,9 @@ class DaytonaStrays:
                 await sandbox.set_labels(names.claimed(dict(sandbox.labels), store_id, uid))
         except Exception as error:
             if is_not_found(error):
-                raise Refused(f"sandbox `{stray.handle}` at Daytona is gone by now") from None
+                raise Refused(
+                    f"sandbox `{stray.handle}` at Daytona is gone by now", hint=GONE_HINT
+                ) from None
             raise
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from fleetctl.providers.local.link import KeeperGone, Link, Living
 from fleetctl.providers.local.paths import Layout, uid_of
 from fleetctl.providers.local.volumes import remove as remove_volume
 from fleetctl.providers.rundir.places import make_private
-from fleetctl.providers.strays import VOLUME, Stray, Strays, a_volume
+from fleetctl.providers.strays import GONE_HINT, VOLUME, Stray, Strays, a_volume
 
 NAME = "local"
 GONE_S = 30.0  # for a killed process to be gone
@@ -55,13 +55,13 @@ class LocalStrays:
         name = stray.handle.partition("/")[0]
         link = await self._keepers.reach(name)
         if link is None:
-            raise Refused(f"sandbox `{stray.run}` is gone by now")
+            raise Refused(f"sandbox `{stray.run}` is gone by now", hint=GONE_HINT)
         if stray.uid != uid:
             self._share_files(stray, uid)
         link.send({"op": "own", "sandbox": stray.run, "owner": store_id})
         living = {one.sandbox: one for one in await _listing(link)}
         if stray.run not in living:
-            raise Refused(f"sandbox `{stray.run}` is gone by now")
+            raise Refused(f"sandbox `{stray.run}` is gone by now", hint=GONE_HINT)
         if living[stray.run].owner != store_id:
             raise Refused(
                 f"sandbox `{stray.run}` was started by an older version of fleetctl, whose"

@@ -16,7 +16,7 @@ from fleetctl.providers.modal.deployments import APPS
 from fleetctl.providers.modal.errors import asking, is_not_found
 from fleetctl.providers.remote import names, volumesused
 from fleetctl.providers.rundir.places import checked
-from fleetctl.providers.strays import FUNCTION, VOLUME, Stray, Strays, a_volume, of_tags
+from fleetctl.providers.strays import FUNCTION, GONE_HINT, VOLUME, Stray, Strays, a_volume, of_tags
 
 if TYPE_CHECKING:
     import modal
@@ -82,7 +82,9 @@ class ModalStrays:
                 carried = await sandbox.get_tags.aio()
                 await sandbox.set_tags.aio(names.claimed(carried, store_id, uid))
         except sdk.NotFoundError:
-            raise Refused(f"sandbox `{stray.handle}` at Modal is gone by now") from None
+            raise Refused(
+                f"sandbox `{stray.handle}` at Modal is gone by now", hint=GONE_HINT
+            ) from None
 
     async def close(self) -> None:
         await self._connection.close()

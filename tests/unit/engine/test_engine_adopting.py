@@ -156,7 +156,7 @@ async def test_each_that_cannot_be_adopted_says_why_and_is_left_alone() -> None:
         assert "task 1 runs already" in whys[1]
         assert "take turns" in whys[2]
         assert "suspended" in whys[3]
-        assert "not built in" in whys[4]
+        assert "no provider `elsewhere`" in whys[4]
         assert claims.claimed == []
 
 
