@@ -45,6 +45,38 @@ def test_exec_runs_in_the_directory_and_with_the_variables_that_it_is_given(
     assert sandbox.process.exec("pwd").result == "/home/daytona\n"
 
 
+# What of its process a program may look at; `_` names it, as far as its shell knows it.
+WORLD = (
+    'import os, sys; fds = sorted(os.listdir("/proc/self/fd"))[:4];'
+    'print(sorted((key, os.environ[key]) for key in os.environ if key != "_"), os.getcwd(),'
+    ' sys.argv, fds, [os.readlink(f"/proc/self/fd/{one}")[:6] for one in (0, 2)],'
+    " os.getsid(0) == os.getpid(), os.getppid())"
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"exec python3 -c '{WORLD}' a 'b c' 'it'\"'\"'s' </dev/null 2>/dev/null",
+        f"exec python3 -I -S -c '{WORLD}'",
+        "exec python3 -c 'import sys; print(1); sys.exit(3)' >/dev/null",
+        "exec python3 -c 'raise ValueError(7)' 2>/dev/null",
+        "exec python3 -c 'import os; os.kill(os.getpid(), 15)'",
+        "exec python3.0 -c 0",
+        "exec python3 /no/such/file",
+    ],
+)
+def test_a_program_is_run_as_by_the_shell_that_would_become_it(
+    sandbox: Sandbox, command: str
+) -> None:
+    given = {"cwd": "/tmp", "env": {"FOO": "7", "PATH": "/opt/none:/usr/local/bin:/usr/bin"}}
+    found, by_shell = [
+        sandbox.process.exec(one, **given)
+        for one in (command, command.replace(" ", "  ", 1))  # which is not known to be the same
+    ]
+    assert (found.exit_code, found.result) == (by_shell.exit_code, by_shell.result)
+
+
 def test_exec_waits_for_a_child_that_keeps_the_output_open_and_for_no_other(
     emulator: Place, sandbox: Sandbox
 ) -> None:

@@ -100,7 +100,8 @@ async def begin(
         await sandbox.fs.upload_file(order_input(work.order, posix=guest.posix), path)
         command = f"{command} <{path} 2>/dev/null; rm -f {path}"
     else:
-        command = f"{command} </dev/null 2>/dev/null"
+        # The shell becomes the guest, and does not wait beside it for as long as it runs.
+        command = f"exec {command} </dev/null 2>/dev/null"
     timeout_s = for_s + EXEC_SLACK_S
     answer = await sandbox.process.exec(command, env=dict(work.secrets), timeout=int(timeout_s))
     # A shell may have words of its own to say between them, and the last one may be torn.

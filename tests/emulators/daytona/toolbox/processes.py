@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -15,9 +15,11 @@ from .calls import Call, Route, Toolbox, end_tree
 from .charts import RUNNER, split_charts
 from .errors import ToolboxError, bad_request, reply
 from .pipes import Reader
+from .shells import plain
 from .typescript import compiled, node_strips_types
 
 CODE_DIRECTORY = "/tmp"
+NOT_STARTED = 400
 # Language -> (suffix of the file, the words before its name).
 LANGUAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "python": (".py", ("python3", "-u")),
@@ -32,6 +34,8 @@ class Order:
     cwd: str = ""
     env: Mapping[str, str] | None = None
     timeout_s: float | None = None
+    drops_out: bool = False
+    drops_err: bool = False
 
 
 async def execute(call: Call) -> web.Response:
@@ -42,8 +46,31 @@ async def execute(call: Call) -> web.Response:
         env=body.mapping("envs"),
         timeout_s=body.number("timeout") or None,
     )
-    code, output = await captured(call.toolbox, order)
+    code, output = await _by_itself(call.toolbox, order) or await captured(call.toolbox, order)
     return reply({"exitCode": code, "result": output.decode(errors="replace")})
+
+
+async def _by_itself(toolbox: Toolbox, order: Order) -> tuple[int, bytes] | None:
+    """What the command gives without its shell, which would only become the program; None when it
+    needs one, be it to say that there is no such program.
+    """
+    cwd, env = toolbox.path(order.cwd or toolbox.cwd), {**toolbox.box.env, **(order.env or {})}
+    found = plain(order.argv[-1], shell=toolbox.shell, cwd=cwd, env=env)
+    if found is None:
+        return None
+    same = replace(
+        order,
+        argv=found.argv,
+        env={**(order.env or {}), **found.env},
+        drops_out=found.drops_out,
+        drops_err=found.drops_err,
+    )
+    try:
+        return await captured(toolbox, same)
+    except ToolboxError as error:
+        if error.status != NOT_STARTED:
+            raise
+        return None
 
 
 async def code_run(call: Call) -> web.Response:
@@ -76,7 +103,11 @@ async def captured(toolbox: Toolbox, order: Order) -> tuple[int, bytes]:
     reader = Reader(ours, output.extend)
     try:
         process = await toolbox.spawn(
-            order.argv, cwd=order.cwd, env=order.env, stdout=theirs, stderr=theirs
+            order.argv,
+            cwd=order.cwd,
+            env=order.env,
+            stdout=None if order.drops_out else theirs,
+            stderr=None if order.drops_err else theirs,
         )
     except ToolboxError:
         reader.close()
