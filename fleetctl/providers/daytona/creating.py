@@ -29,6 +29,7 @@ from fleetctl.providers.daytona.settings import Settings
 from fleetctl.providers.daytona.streams import Guest
 from fleetctl.providers.remote import names
 from fleetctl.providers.remote.bucket import Bucket
+from fleetctl.providers.remote.makings import Making, Makings
 
 if TYPE_CHECKING:
     import daytona
@@ -61,13 +62,6 @@ class Parts:
     volumes: list[daytona.VolumeMount]
 
 
-@dataclass(slots=True)
-class _Making:
-    task: asyncio.Task[str]
-    since_s: float
-    awaited: int = 0
-
-
 class Creating:
     """parts: finds what an order's sandbox is made of; finish: puts into it what must be there
     before anything begins. Both may raise Refused and Unavailable. stale: called when Daytona does
@@ -89,59 +83,27 @@ class Creating:
         self._settings = settings
         self._parts, self._finish, self._stale = parts, finish, stale
         self._store_id = store_id
-        self._notify = notify
         self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
-        self._making: dict[str, _Making] = {}
-
-    def is_making(self, run: str) -> bool:
-        return run in self._making
+        self.makings = Makings(notify, give_up_s=settings.call_s)
 
     async def make(self, order: RunOrder) -> str:
         """The handle of the run's sandbox. Raises Unavailable with the reason Queued while it waits
         for a machine; then `notify` tells when to ask again.
         """
-        making = self._making.get(order.run) or self._begin(order)
-        making.awaited += 1
-        try:
-            await asyncio.wait({making.task}, timeout=PATIENCE_S)
-        finally:
-            making.awaited -= 1
-        if not making.task.done():
+        making = self.makings.get(order.run) or self._begin(order)
+        handle = await self.makings.handle(making, patience_s=PATIENCE_S)
+        if handle is None:
             raise _waiting(order, making.since_s)
-        if self._making.get(order.run) is making:
-            del self._making[order.run]
-        if making.task.cancelled():
-            raise Unavailable(f"the start of `{order.run}` was given up", retry_after_s=1.0)
-        return making.task.result()
+        return handle
 
-    async def give_up(self, run: str) -> None:
-        """Make it no more. What was made already is found by its name."""
-        making = self._making.pop(run, None)
-        if making is not None:
-            making.task.cancel()
-            await asyncio.wait({making.task}, timeout=self._settings.call_s)
-
-    async def close(self) -> None:
-        """Give up what is under way; the next controller adopts it under the same names."""
-        await asyncio.gather(*(self.give_up(run) for run in list(self._making)))
-
-    def _begin(self, order: RunOrder) -> _Making:
-        if len(self._making) >= self._settings.making_max:
+    def _begin(self, order: RunOrder) -> Making:
+        if len(self.makings) >= self._settings.making_max:
             raise Unavailable(
-                f"{len(self._making)} sandboxes are being made already",
+                f"{len(self.makings)} sandboxes are being made already",
                 reason="Queued",
                 retry_after_s=WAITS_AGAIN_S,
             )
-        task = asyncio.ensure_future(self._make(order))
-        making = self._making[order.run] = _Making(task, time.time())
-        task.add_done_callback(lambda done: self._made(order.run, making, done))
-        return making
-
-    def _made(self, run: str, making: _Making, done: asyncio.Task[str]) -> None:
-        if not done.cancelled():
-            done.exception()  # whoever asks next gets it
-        if not making.awaited and self._making.get(run) is making:
-            self._notify(run)
+        return self.makings.begin(order.run, self._make(order))
 
     async def _make(self, order: RunOrder) -> str:
         """Exactly one sandbox, whatever became of earlier requests under the same name."""

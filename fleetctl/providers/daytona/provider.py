@@ -110,7 +110,7 @@ class DaytonaProvider:
         return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        await self._creating.give_up(ref.run)
+        await self._creating.makings.give_up(ref.run)
         handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
         handle = handle or await self._sandboxes.find(ref.sandbox) or ""
         if handle and await self._sandboxes.is_ours(handle):
@@ -170,7 +170,7 @@ class DaytonaProvider:
         if "_runs" in self.__dict__:
             await self._runs.close()
         if "_creating" in self.__dict__:
-            await self._creating.close()
+            await self._creating.makings.close()
         await self._images.close()
         await self._connection.close()
 
@@ -209,7 +209,7 @@ class DaytonaProvider:
     # -- helpers -----------------------------------------------------------------------------------
 
     def _is_making(self, ref: RunRef) -> bool:
-        return not ref.handle and self._creating.is_making(ref.run)
+        return not ref.handle and ref.run in self._creating.makings
 
     def _job(self, uid: str) -> Path:
         return self._jobs / checked(uid)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from fleetctl.errors import Refused
+from fleetctl.providers.remote.numbers import given
 
 PREFIX = "FLEETCTL_DAYTONA_"
 
@@ -26,23 +26,4 @@ class Settings:
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """Raises Refused for a value that is no positive number."""
-    environ = os.environ if environ is None else environ
-    given = {
-        field.name: _number(f"{PREFIX}{field.name.upper()}", text)
-        for field in fields(Settings)
-        if (text := environ.get(f"{PREFIX}{field.name.upper()}"))
-    }
-    return Settings(**given)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise Refused(
-            f"{name} is `{text}`; it must be a number above 0",
-            hint=f"unset {name} for the default",
-        )
-    return value
+    return given(Settings, PREFIX, os.environ if environ is None else environ)

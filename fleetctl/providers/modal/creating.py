@@ -24,6 +24,7 @@ from fleetctl.providers.modal.sandboxes import GUEST_TAG, ModalSandboxes
 from fleetctl.providers.modal.settings import Settings
 from fleetctl.providers.remote import names
 from fleetctl.providers.remote.bucket import Bucket
+from fleetctl.providers.remote.makings import Making, Makings
 from specs.template import Gpu
 
 if TYPE_CHECKING:
@@ -48,13 +49,6 @@ class Parts:
     secrets: list[modal.Secret]
 
 
-@dataclass(slots=True)
-class _Making:
-    task: asyncio.Task[str]
-    since_s: float
-    awaited: int = 0
-
-
 class Creating:
     """parts: finds what an order's sandbox is made of; may raise Refused and Unavailable. stale:
     called when Modal does not know some of it any more.
@@ -75,67 +69,35 @@ class Creating:
         self._stale = stale
         self._settings = settings
         self._store_id = store_id
-        self._notify = notify
         self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
         self._at_once = asyncio.Semaphore(max(1, int(settings.starts_at_once)))
-        self._making: dict[str, _Making] = {}
-
-    def is_making(self, run: str) -> bool:
-        return run in self._making
+        # Those that are closed are taken back by the SDK.
+        self.makings = Makings(notify, give_up_s=settings.call_s)
 
     async def make(self, order: RunOrder) -> str:
         """The handle of the run's sandbox. Raises Unavailable with the reason Queued while it waits
         for a GPU; then `notify` tells when to ask again.
         """
-        making = self._making.get(order.run) or self._begin(order)
+        making = self.makings.get(order.run) or self._begin(order)
         gpu = order.template.resources.gpu
-        making.awaited += 1
-        try:
-            await asyncio.wait({making.task}, timeout=None if gpu is None else QUEUE_PATIENCE_S)
-        finally:
-            making.awaited -= 1
-        if not making.task.done():
+        patience_s = None if gpu is None else QUEUE_PATIENCE_S
+        handle = await self.makings.handle(making, patience_s=patience_s)
+        if handle is None:
             assert gpu is not None
             raise _queued(gpu, making.since_s)
-        if self._making.get(order.run) is making:
-            del self._making[order.run]
-        if making.task.cancelled():
-            raise Unavailable(f"the start of `{order.run}` was given up", retry_after_s=1.0)
-        return making.task.result()
+        return handle
 
-    async def give_up(self, run: str) -> None:
-        """Make it no more. What was made already is found by its name."""
-        making = self._making.pop(run, None)
-        if making is not None:
-            making.task.cancel()
-            await asyncio.wait({making.task}, timeout=self._settings.call_s)
-
-    async def close(self) -> None:
-        """Creates under way are given up: the SDK takes them back. The next controller makes them
-        again under the same names.
-        """
-        await asyncio.gather(*(self.give_up(run) for run in list(self._making)))
-
-    def _begin(self, order: RunOrder) -> _Making:
+    def _begin(self, order: RunOrder) -> Making:
         gpu = order.template.resources.gpu
         if gpu is not None:
             machines.gpu(gpu)  # refused at once, not from the background
-            if len(self._making) >= self._settings.queued_max:
+            if len(self.makings) >= self._settings.queued_max:
                 raise Unavailable(
-                    f"{len(self._making)} sandboxes wait for GPUs already",
+                    f"{len(self.makings)} sandboxes wait for GPUs already",
                     reason="Queued",
                     retry_after_s=QUEUED_AGAIN_S,
                 )
-        task = asyncio.ensure_future(self._make(order))
-        making = self._making[order.run] = _Making(task, time.time())
-        task.add_done_callback(lambda done: self._made(order.run, making, done))
-        return making
-
-    def _made(self, run: str, making: _Making, done: asyncio.Task[str]) -> None:
-        if not done.cancelled():
-            done.exception()  # whoever asks next gets it
-        if not making.awaited and self._making.get(run) is making:
-            self._notify(run)
+        return self.makings.begin(order.run, self._make(order))
 
     async def _make(self, order: RunOrder) -> str:
         if order.template.resources.gpu is not None:

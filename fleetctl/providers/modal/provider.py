@@ -129,7 +129,7 @@ class ModalProvider:
         if self._functions.has(ref):
             await self._functions.stop(ref, grace_s=grace_s)
             return
-        await self._creating.give_up(ref.run)
+        await self._creating.makings.give_up(ref.run)
         if self._is_unasked(ref):
             return
         handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
@@ -199,7 +199,7 @@ class ModalProvider:
         if "_runs" in self.__dict__:
             await self._runs.close()
         if "_creating" in self.__dict__:
-            await self._creating.close()
+            await self._creating.makings.close()
         if "_functions" in self.__dict__:
             await self._functions.close()
         await self._rates.close()
@@ -250,7 +250,7 @@ class ModalProvider:
     # -- helpers -----------------------------------------------------------------------------------
 
     def _is_making(self, ref: RunRef) -> bool:
-        return not ref.handle and self._creating.is_making(ref.run)
+        return not ref.handle and ref.run in self._creating.makings
 
     def _is_unasked(self, ref: RunRef) -> bool:
         """Modal was never asked for anything of the run's resource."""
