@@ -27,6 +27,7 @@ from fleetctl.providers.daytona.errors import (
 )
 from fleetctl.providers.daytona.machines import Machine, machine
 from fleetctl.providers.remote import recipes
+from fleetctl.providers.remote.patience import RETRY_AFTER_S, building, has_failed, patiently
 from fleetctl.providers.remote.recipes import Recipe
 from fleetctl.providers.rundir.builds import BuildLog, link
 from specs.template import Image, Template
@@ -38,8 +39,6 @@ PREFIX = "fleetctl-"  # of the names of all snapshots that we make
 ASK_S = 30.0
 BUILD_S = 3600.0  # Daytona's own limit of a build
 TAIL_LINES = 5  # of a failed build's log, in the message
-PATIENCE_S = 20.0  # a start waits so long for a build, then makes room for other starts
-RETRY_AFTER_S = 2.0
 LOOK_S = 1.0  # at what somebody else builds
 _FAILED = ("error", "build_failed")
 _OWN_WORDS = ("Creating snapshot ", "Created snapshot ")  # of the SDK, in a build's log
@@ -69,15 +68,15 @@ class Images:
                     hint="leave resources out, or say what to install in place of the snapshot",
                 )
             make = partial(_found, client, image.snapshot)
-            return await _patiently(self._once(f"named {image.snapshot}", make))
+            return await patiently(self._once(f"named {image.snapshot}", make))
         # All runs of a template ask the same: the answer must cost next to nothing.
         asked = f"{job}\n{image.model_dump_json()}\n{template.resources.model_dump_json()}"
         asked += f"\n{template.python is None}{template.source is not None}"
-        building = self._known.get(self._fresh.get(asked, ""))
-        if building is None or _failed(building):
+        found = self._known.get(self._fresh.get(asked, ""))
+        if found is None or has_failed(found):
             key = self._fresh[asked] = await self._begin(client, template, job)
-            building = self._known[key]
-        return await _patiently(building)
+            found = self._known[key]
+        return await patiently(found)
 
     def forget(self, job: Path, snapshot: str | None = None) -> None:
         """Look again at the next start: the resource's scratch space is gone, or a snapshot is."""
@@ -89,10 +88,10 @@ class Images:
 
     async def close(self) -> None:
         """Stop waiting for builds. Those that began go on at Daytona and are found again."""
-        building = list(self._known.values())
-        for one in building:
+        waiting = list(self._known.values())
+        for one in waiting:
             one.cancel()
-        await asyncio.gather(*building, return_exceptions=True)
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _begin(self, client: daytona.AsyncDaytona, template: Template, job: Path) -> str:
         recipe = await asyncio.to_thread(recipes.recipe, template)
@@ -106,9 +105,8 @@ class Images:
     def _once(self, key: str, make: Callable[[], Coroutine[None, None, str]]) -> Building:
         """The task that finds or makes it; a failed one is made again."""
         task = self._known.get(key)
-        if task is None or _failed(task):
-            task = self._known[key] = asyncio.create_task(make())
-            task.add_done_callback(_take_note)
+        if task is None or has_failed(task):
+            task = self._known[key] = building(make())
         return task
 
     async def _make(
@@ -263,28 +261,3 @@ def _key(recipe: Recipe, size: Machine) -> str:
 @cache
 def _guests() -> str:
     return sha256((remote_source(compiled=False) + posix_source()).encode()).hexdigest()
-
-
-async def _patiently(task: Building) -> str:
-    """What the task makes. It goes on when this gives up, or when its caller does."""
-    done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
-    if not done:
-        raise Unavailable(
-            "the image is being built",
-            reason="Building",
-            retry_after_s=RETRY_AFTER_S,
-            hint="fleetctl logs --build KIND/NAME -f",
-        )
-    if task.cancelled():
-        raise Unavailable("the provider is being closed")
-    return task.result()
-
-
-def _failed(task: Building) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-def _take_note(task: Building) -> None:
-    """An error belongs to who asks for the image next; asyncio would call it forgotten."""
-    if not task.cancelled():
-        task.exception()

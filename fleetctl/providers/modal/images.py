@@ -22,6 +22,7 @@ from fleetctl.guest.assemble import posix_source, quick_source, quick_table, rem
 from fleetctl.providers.modal import layers, sources
 from fleetctl.providers.modal.errors import asking, words
 from fleetctl.providers.remote import recipes
+from fleetctl.providers.remote.patience import RETRY_AFTER_S, building, has_failed, patiently
 from fleetctl.providers.remote.recipes import Recipe
 from fleetctl.providers.rundir.builds import BuildLog, link
 from fleetctl.providers.rundir.places import make_private
@@ -38,8 +39,6 @@ POSIX_GUEST_PATH = f"{layers.GUEST_DIR}/guest.sh"
 BUILD_S = 3600.0  # of one image; Modal's own limit is below
 UPLOAD_S = 900.0  # of the guest and the source
 TAIL_LINES = 5  # of a failed build's log, in the message
-PATIENCE_S = 20.0  # a start waits so long for a build, then makes room for other starts
-RETRY_AFTER_S = 2.0
 REMEMBERED_MAX = 256  # images of one client; the oldest is asked for again
 
 Building = asyncio.Task["modal.Image"]
@@ -67,7 +66,7 @@ class Images:
         told = (one.model_dump_json() if one else "" for one in parts)
         key = "\n".join([str(job), *told, str(template.python is not None)])
         make = partial(self._make, client, app, template, job)
-        return await _patiently(self._once(client, key, make))
+        return await patiently(self._once(client, key, make))
 
     def forget(self, job: Path) -> None:
         """The resource's scratch space is gone: a next run takes its source as it is then."""
@@ -77,10 +76,10 @@ class Images:
 
     async def close(self) -> None:
         """Stop waiting for builds. Those that began go on at Modal and are found again."""
-        building = [one for known in self._known.values() for one in known.values()]
-        for one in building:
+        waiting = [one for known in self._known.values() for one in known.values()]
+        for one in waiting:
             one.cancel()
-        await asyncio.gather(*building, return_exceptions=True)
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _make(
         self, client: modal.Client, app: modal.App, template: Template, job: Path
@@ -98,12 +97,11 @@ class Images:
         """The task that makes this image; a failed one is made again."""
         known = self._known.setdefault(client, {})
         task = known.get(key)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+        if task is None or has_failed(task):
             known.pop(key, None)
             while len(known) >= REMEMBERED_MAX:
                 known.pop(next(iter(known)))
-            task = known[key] = asyncio.create_task(make())
-            task.add_done_callback(_take_note)
+            task = known[key] = building(make())
         return task
 
     def _places(self, source: Source | None, job: Path) -> dict[str, Path]:
@@ -159,27 +157,6 @@ def _build_failure(error: modal.exception.ImageBuildError, log: BuildLog) -> Fle
         why.append(last)
     said = "; ".join(why)
     return Refused(f"the image cannot be built: {said}", hint=f"the whole log is `{log.path}`")
-
-
-async def _patiently(task: Building) -> modal.Image:
-    """What the task makes. It goes on when this gives up, or when its caller does."""
-    done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
-    if not done:
-        raise Unavailable(
-            "the image is being built",
-            reason="Building",
-            retry_after_s=RETRY_AFTER_S,
-            hint="fleetctl logs --build KIND/NAME -f",
-        )
-    if task.cancelled():
-        raise Unavailable("the provider is being closed")
-    return task.result()
-
-
-def _take_note(task: Building) -> None:
-    """An error belongs to who asks for the image next; asyncio would call it forgotten."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _guest(home: Path) -> Path:
