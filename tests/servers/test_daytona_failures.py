@@ -157,8 +157,14 @@ def test_5_a_sandbox_that_is_stuck_is_given_up_and_deleted_when_that_can_be(
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fate(during=state, outcome="stuck", count=1)
+        fleet.emulator.forget_requests()
         fleet.apply({"python": tally.python()})
-        await asyncio.sleep(1.5)  # it cannot be deleted in the midst of a change
+
+        async def given_up() -> bool:
+            return fleet.emulator.count("deleteSandbox") >= 2
+
+        await eventually(given_up, "its deletion was asked for, and again")
+        # It cannot be deleted in the midst of a change.
         assert [one["state"] for one in fleet.made()] == [state]
         fleet.emulator.advance(1000.0)  # Daytona gives it up, too
         await fleet.phase("Succeeded")
