@@ -57,35 +57,57 @@ class Passes:
         track = self.fresh_track(uid)
         if track is None:
             return
-        resource = track.resource
-        if resource.kind == PROVIDER:
+        kind = track.resource.kind
+        if kind == PROVIDER:
             self._engine.provided()
-        if track.dormant and track.controller is None:
-            free_at_s = track.free_at_s
-            if free_at_s is None or now_s < free_at_s:
-                if free_at_s is not None:
-                    self._engine.queue.add(uid, free_at_s)
-                return
+        if self._sleeps(track, now_s):
+            return
         if track.spec is None and track.history is None:
             self.read(track)
-        if resource.kind == BUDGET:
-            if resource.deleted_at_s is not None:
-                self._drop(track)
-            else:
-                self._write_status(track, self._engine.budgets.status(track, now_s))
-            return
-        if track.controller is None:
+        if kind == BUDGET:
+            self._budget(track, now_s)
+        elif track.controller is None:
             plan = asset_plan(self._engine, track)
             self._carry_out(track, plan, now_s)
             status = asset_status(self._engine, track, plan, now_s)
             self._write_status(track, status)
-            return
+        else:
+            self._runs(track, now_s)
+
+    def _sleeps(self, track: Track, now_s: float) -> bool:
+        """It is over and not in memory, and nothing of it is to be freed yet."""
+        if not track.dormant or track.controller is not None:
+            return False
+        free_at_s = track.free_at_s
+        if free_at_s is None:
+            return True
+        if now_s < free_at_s:
+            self._engine.queue.add(track.resource.uid, free_at_s)
+            return True
+        return False
+
+    def _budget(self, track: Track, now_s: float) -> None:
+        if track.resource.deleted_at_s is not None:
+            self._drop(track)
+        else:
+            self._write_status(track, self._engine.budgets.status(track, now_s))
+
+    def _runs(self, track: Track, now_s: float) -> None:
+        """The pass of what has units."""
         assert track.history is not None
         wish = self._wish(track, now_s)
         plan = reconcile(wish, track.history, now_s)
         problems = lint(plan, track.history, parallelism=self._parallelism(track))
         assert not problems, "; ".join(problems)
         self._carry_out(track, plan, now_s)
+        self._take_note(track, plan, now_s)
+        self._tell(track, plan, wish, now_s)
+        track.passes_failed = 0
+        if track.dormant and not plan.actions:
+            track.release()
+
+    def _take_note(self, track: Track, plan: Plan, now_s: float) -> None:
+        """What the plan tells others: who waits for room or money, what was learned, when next."""
         track.shortages.update(plan.shortages)
         say_spills(self._engine, track, plan)
         if plan.crowded:
@@ -93,19 +115,22 @@ class Passes:
         if plan.denied is not None:
             self._engine.budgets.denied(track)
         if plan.wake_at_s is not None:
-            self._engine.queue.add(uid, max(plan.wake_at_s, now_s))
-        if uid in self._engine.tracks and not plan.final:
+            self._engine.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
+
+    def _tell(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
+        """The status, and events about it; of one that the plan dropped there is nothing to say."""
+        if track.resource.uid not in self._engine.tracks:
+            return
+        if not plan.final:
+            assert track.history is not None
             before = track.status
             after = status_of(plan, wish, track.history, before, now_s)
             self._say_changes(track, before, plan)
             self._engine.budgets.say(track, wish.purse, after)
             self._write_status(track, after)
-        elif uid in self._engine.tracks and track.asset.freed and not track.prior.scratch_freed:
+        elif track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
-        track.passes_failed = 0
-        if track.dormant and not plan.actions:
-            track.release()
 
     # -- reading -----------------------------------------------------------------------------------
 
