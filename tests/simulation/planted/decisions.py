@@ -12,9 +12,8 @@ from controllers.history import History
 from controllers.kind import Keep
 from controllers.model import RunState
 from controllers.plan import Drop, FreeScratch, Phase, Plan
-from fleetctl.engine import passes
+from fleetctl.engine import assetpasses, passes
 from fleetctl.engine.loop import Engine
-from fleetctl.engine.passes import Passes
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -183,16 +182,16 @@ def poison_stops_the_loop() -> Context:
 
 def volume_goes_before_its_users() -> Context:
     """The data of a deleted volume is removed while tasks still use it."""
-    return swapped(Passes, "_users", lambda self, name: [])
+    return swapped(assetpasses, "_users", lambda engine, used: [])
 
 
 def retain_ignored() -> Context:
     """The data of every deleted volume is removed."""
 
     def make(wish: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, *facts: replace(wish(self, *facts), delete_data=True)
+        return lambda *facts: replace(wish(*facts), delete_data=True)
 
-    return around(Passes, "_asset_wish", make)
+    return around(assetpasses, "_asset_wish", make)
 
 
 PLANTS: tuple[Plant, ...] = (
