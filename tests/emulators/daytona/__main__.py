@@ -13,6 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.emulators.boxes import nursery_here
+
 from .server import Server
 from .settings import Settings
 
@@ -46,6 +48,8 @@ async def _serve(options: argparse.Namespace) -> None:
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
         await over.wait()
+    # Whoever hears that this process has ended finds the disks of its sandboxes gone, too.
+    (await nursery_here()).stop()
 
 
 if __name__ == "__main__":
