@@ -19,7 +19,7 @@ COUNT_MAX_ELSE = 8
 
 
 class Gpus:
-    """`capacity` is by type; a type that is not named is without limit."""
+    """`capacity` is by type or alias; a type that is not named is without limit."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self.capacity = capacity
@@ -31,7 +31,8 @@ class Gpus:
         if not label:
             return True
         kind, count = parse(label)
-        limit = self.capacity.get(kind, self.capacity.get("*"))
+        limits = {TYPES.get(name, name): limit for name, limit in self.capacity.items()}
+        limit = limits.get(kind, limits.get("*"))
         if limit is not None and self.taken[kind] + count > limit:
             return False
         self.taken[kind] += count
