@@ -1,4 +1,5 @@
-"""What every ring of tests shares: how hypothesis behaves, and which tests run where and when.
+"""What every ring of tests shares: how hypothesis behaves, what no test may do, and the order of
+tests.
 
 A build is repeatable, so examples are the same each time; `pytest --hypothesis-profile explore`
 looks further. No example has a deadline: no test fails by time.
@@ -6,12 +7,27 @@ looks further. No example has a deadline: no test fails by time.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
+from tests import guards
+from tests.guards import _leaves_the_process_as_it_was
 from tests.order import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
-__all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]
+__all__ = [
+    "_leaves_the_process_as_it_was",
+    "pytest_collection_modifyitems",
+    "pytest_xdist_make_scheduler",
+]
 
 settings.register_profile("build", deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("build")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(guards.BEYOND, action="store_true", help="for tests of the real services")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    guards.begin(beyond=config.getoption(guards.BEYOND))

@@ -1,0 +1,65 @@
+"""The guards of all tests: each is tried by a test that does what it forbids, and takes no notice
+when it fails, as code under test may not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = {
+    "a connection": "socket.create_connection(('192.0.2.1', 80), 1)",
+    "a name": "socket.getaddrinfo('example.org', 80)",
+    "a datagram": "socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 9))",
+    "IPv6": "socket.socket(socket.AF_INET6).connect(('2001:db8::1', 80))",
+    "a variable": "os.environ['NEW'] = 'x'",
+    "a variable less": "del os.environ['PATH']",
+    "a directory": "os.chdir('/')",
+}
+ALLOWED = {
+    "a service here": "socket.create_server(('127.0.0.1', 0)).getsockname()",
+    "its name": "socket.getaddrinfo('localhost', 80)",
+    "IPv6 here": "socket.getaddrinfo('::1', 80)",
+    "a socket file": "socket.socket(socket.AF_UNIX).connect('/no/such/socket')",
+    "the changes of a fixture": "monkeypatch.setenv('NEW', 'x'), monkeypatch.chdir('/')",
+}
+TEST = """
+import contextlib, os, socket, sys
+import pytest
+
+@pytest.mark.parametrize("name", LINES)
+def test_it(name, monkeypatch):
+    assert "NEW" not in os.environ and "PATH" in os.environ
+    assert os.getcwd() == HERE
+    with contextlib.suppress(Exception):
+        exec(LINES[name])
+
+HERE = os.getcwd()
+"""
+
+
+def failed(directory: Path, lines: dict[str, str]) -> tuple[int, set[str]]:
+    """How many of these tests failed under the conftest of all tests, and which."""
+    conftest = ROOT / "tests" / "conftest.py"
+    (directory / "conftest.py").write_text(conftest.read_text("utf-8"))
+    (directory / "test_it.py").write_text(f"LINES = {lines!r}\n{TEST}")
+    words = ["-qrE", "-p", "no:cacheprovider", f"--rootdir={directory}", str(directory)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True
+    )
+    told = [line for line in done.stdout.splitlines() if line.startswith("ERROR ")]
+    assert f"{len(lines)} passed" in done.stdout, done.stdout + done.stderr
+    return len(told), {line.partition("[")[2].partition("]")[0] for line in told}
+
+
+def test_what_no_test_may_do_fails_it_and_touches_no_other(tmp_path: Path) -> None:
+    (tmp_path / "play").mkdir()
+    assert failed(tmp_path / "play", ALLOWED | FORBIDDEN) == (len(FORBIDDEN), {*FORBIDDEN})
+
+
+def test_programs_of_tests_find_no_service_of_their_own_accord() -> None:
+    for name in ("MODAL_SERVER_URL", "DAYTONA_API_URL"):
+        assert os.environ[name].startswith("http://127.0.0.1:")
