@@ -16,6 +16,7 @@ from fleetctl.errors import NotFound, Refused, Unavailable
 from fleetctl.providers.account import built_in
 from fleetctl.providers.daytona import images
 from fleetctl.providers.daytona.files import DaytonaFiles
+from fleetctl.providers.remote import patience
 from fleetctl.providers.rundir.builds import logs_of
 from fleetctl.providers.volumefiles import Copy
 from tests.contracts.daytona_worlds import DaytonaWorld, Play, Tale, emulated, played
@@ -95,7 +96,7 @@ def test_a_build_that_fails_is_refused_with_the_end_of_its_log_and_may_be_mended
 def test_a_build_that_takes_long_makes_room_and_is_told(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.2)
 
     async def tale(world: DaytonaWorld) -> None:
         order = world.order(command("true", image={"run": ["sleep 2; echo slowly"]}))
