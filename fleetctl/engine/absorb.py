@@ -57,7 +57,7 @@ class Absorber:
         """True when the fact's resource must be looked at because of it."""
         if isinstance(fact, AssetReplied):
             return self._asset(fact, now_s)
-        track = self._engine.track_of(fact)
+        track = self._engine.turns.track_of(fact)
         if track is None:
             return False
         if isinstance(fact, Observed):

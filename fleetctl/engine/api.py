@@ -24,6 +24,7 @@ from fleetctl.engine.applying import Order
 from fleetctl.engine.consent import NeedsConsent
 from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
+from fleetctl.engine.guard import reported
 from fleetctl.engine.loop import Engine
 from fleetctl.engine.orders import (
     approved_in,
@@ -125,7 +126,7 @@ class Api:
             verb = self._verbs.get(str(request.get("verb"))) if isinstance(request, dict) else None
             if verb is None:
                 return _refusal(["the controller does not know this request"], 2)
-            reply: Reply | None = await self._engine.reported(verb(request), what="request")
+            reply: Reply | None = await reported(verb(request), what="request")
             return reply or _refusal(["the controller failed at this; its log tells how"], 1)
         except NeedsConsent as error:
             refusal = _refusal([str(error)], error.exit_code, error.hint)

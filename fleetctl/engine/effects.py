@@ -36,7 +36,7 @@ from fleetctl.engine.facts import (
     StopReplied,
 )
 from fleetctl.engine.gate import MINUTE_S, Gate
-from fleetctl.engine.guard import NoAnswer
+from fleetctl.engine.guard import NoAnswer, guarded
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.track import Call, Track
 from fleetctl.errors import Refused, Unavailable
@@ -192,7 +192,7 @@ class Effects:
         tell = engine.tell
         try:
             order = self._order(track, run)
-            handle = await engine.guarded(self._start_call(run, order), what="start", key=run.name)
+            handle = await guarded(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))
             else:
@@ -229,7 +229,7 @@ class Effects:
         stop = partial(engine.providers[provider].stop, ref, grace_s=grace_s)
         message = ""
         try:
-            reply = await engine.guarded(self.gates[provider].ask(stop), what="stop", key=ref.run)
+            reply = await guarded(self.gates[provider].ask(stop), what="stop", key=ref.run)
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
@@ -289,7 +289,7 @@ class Effects:
             what = "swept"
         message = ""
         try:
-            reply = await engine.guarded(
+            reply = await guarded(
                 carry_out(engine, track, action, self._secrets), what=what, key=uid
             )
             message = reply.why if isinstance(reply, NoAnswer) else ""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controllers.model import LIVE_STATES
+from fleetctl.engine.guard import guarded
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import Owned, RunRef
 
@@ -28,7 +29,7 @@ async def sweep_forever(engine: Engine) -> None:
         await asyncio.sleep(engine.settings.sweep_s)
         for name in list(engine.providers):
             try:
-                await engine.guarded(sweep(engine, name), what="sweep", key=name)
+                await guarded(sweep(engine, name), what="sweep", key=name)
             except (Refused, Unavailable) as error:
                 log.warning("sweep refused", extra={"provider": name, "error": str(error)})
 
@@ -47,7 +48,7 @@ async def sweep(engine: Engine, name: str) -> int:
         stop = gate.ask(partial(provider.stop, ref, grace_s=0.0))
         try:
             # One that cannot be stopped now is met again; it must not shield those behind it.
-            await engine.guarded(stop, what="sweep", key=box.sandbox)
+            await guarded(stop, what="sweep", key=box.sandbox)
         except (Refused, Unavailable) as error:
             log.warning("stop refused", extra={"sandbox": box.sandbox, "error": str(error)})
     return len(strays)

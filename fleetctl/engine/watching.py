@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controllers.model import Run, RunState
 from fleetctl.engine.facts import Observed
-from fleetctl.engine.guard import NoAnswer
+from fleetctl.engine.guard import NoAnswer, guarded
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunRef
 
@@ -96,7 +96,7 @@ class Watcher:
                 partial(engine.providers[provider].observe, part)
             )
             try:
-                seen = await engine.guarded(call, what="observe", key=provider)
+                seen = await guarded(call, what="observe", key=provider)
             except (Refused, Unavailable) as error:
                 log.warning("observe refused", extra={"provider": provider, "error": str(error)})
                 return False

@@ -13,7 +13,7 @@ from controllers.kind import Keep
 from controllers.model import RunState
 from controllers.plan import Drop, FreeScratch, Phase, Plan
 from fleetctl.engine import assetpasses, passes
-from fleetctl.engine.loop import Engine
+from fleetctl.engine.turn import Turns
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -177,7 +177,7 @@ def end_forgotten_after_restart() -> Context:
 def poison_stops_the_loop() -> Context:
     """An object whose pass raises takes the turn with it."""
 
-    return swapped(Engine, "_pass", lambda self, uid, now_s: self.passes.make(uid, now_s))
+    return swapped(Turns, "_pass", lambda self, uid, now_s: self._engine.passes.make(uid, now_s))
 
 
 def volume_goes_before_its_users() -> Context:

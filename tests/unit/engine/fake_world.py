@@ -259,7 +259,7 @@ class Fleet:
     async def settle(self) -> None:
         """Turns until nothing moves any more at this time."""
         for _ in range(ROUNDS):
-            self.engine.turn()
+            self.engine.turns.make()
             for _ in range(3):
                 await asyncio.sleep(0)
 
@@ -323,7 +323,7 @@ class Fleet:
         )
         for provider in self.providers.values():
             provider.notify = engine.notify
-        engine.load()
+        engine.turns.load()
         return store, engine
 
     def _before_commit(self) -> None:

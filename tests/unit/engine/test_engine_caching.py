@@ -95,7 +95,7 @@ async def test_a_success_may_be_taken_over_in_the_commit_that_records_it() -> No
     async with Fleet() as fleet:
         await end_of_one_and_wish_for_its_equal(fleet)
         assert [run.state.value for run in fleet.runs("one")] == ["Running"]
-        fleet.engine.turn()
+        fleet.engine.turns.make()
         assert [run.state.value for run in fleet.runs("one")] == ["Succeeded"]
         assert [run.reason for run in fleet.runs("two")] == ["Cached"]
         await fleet.crash()
@@ -106,7 +106,7 @@ async def test_a_success_that_is_not_written_is_not_taken_over_either() -> None:
     async with Fleet() as fleet:
         await end_of_one_and_wish_for_its_equal(fleet)
         fleet.fail_commits = 1
-        fleet.engine.turn()
+        fleet.engine.turns.make()
         assert [run.state.value for run in fleet.runs("one")] == ["Running"]
         assert fleet.runs("two") == []
         await fleet.crash()

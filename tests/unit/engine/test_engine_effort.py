@@ -52,7 +52,7 @@ async def calls_of_an_end(*, done: int, live: int, over: int = 0) -> int:
         for _ in range(10):
             await asyncio.sleep(0)
         with Calls() as calls:
-            fleet.engine.turn()
+            fleet.engine.turns.make()
         await fleet.settle()
         assert (fleet.status("a")["succeeded"], fleet.status("a")["active"]) == (done + 1, live)
         return calls.count
