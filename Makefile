@@ -41,7 +41,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Collected once before: four workers that begin at once would each compile every test.
+# Collected once before: workers that begin at once would each compile every test.
 unit: setup
 	$(BIN)/pytest --collect-only -qq > /dev/null || true
 	$(BIN)/pytest -n 6 --dist loadgroup

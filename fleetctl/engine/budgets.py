@@ -154,9 +154,9 @@ class Budgets:
 
     def _take_new_budgets(self) -> None:
         """A Budget holds from the turn in which it is heard of, whose pass comes first or last."""
-        passes = self._engine.passes
-        for uid in [uid for uid, row in passes.wished.items() if row.kind == BUDGET]:
-            passes.fresh_track(uid)
+        reading = self._engine.reading
+        for uid in [uid for uid, row in reading.wished.items() if row.kind == BUDGET]:
+            reading.fresh_track(uid)
             self._uids[uid] = None
 
     def _budgets(self) -> Iterator[tuple[Track, BudgetSpec]]:

@@ -21,6 +21,7 @@ from fleetctl.engine.market import Market
 from fleetctl.engine.passes import Passes
 from fleetctl.engine.providing import Accounts
 from fleetctl.engine.queue import Queue
+from fleetctl.engine.reading import Reading
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
 from fleetctl.engine.sweeper import sweep_forever
@@ -74,6 +75,7 @@ class Engine:
         self.watcher = Watcher(self)
         self.effects = Effects(self, secrets or _no_secrets)
         self.absorber = Absorber(self)
+        self.reading = Reading(self)
         self.passes = Passes(self)
         self.market = Market(self)
         self.admission = Admission(self)

@@ -86,7 +86,7 @@ class Turns:
         self._engine.tracks.clear()
         self._engine.owner_of.clear()
         self.facts.clear()
-        self._engine.passes.wished.clear()
+        self._engine.reading.wished.clear()
         self._watched, _ = self._engine.store.resources.watch(0)
         for resource in self._engine.store.resources.list():
             track = self._engine.tracks[resource.uid] = track_of(resource)
@@ -100,7 +100,7 @@ class Turns:
 
     def _read(self, track: Track) -> None:
         try:
-            self._engine.passes.read(track)
+            self._engine.reading.read(track)
         except StoreError:
             raise
         except Exception:
@@ -154,7 +154,7 @@ class Turns:
         """Which resources were written since the last look, by wishes made through the store."""
         self._watched, rows = self._engine.store.resources.watch(self._watched)
         for row in rows:
-            self._engine.passes.wished[row.uid] = row
+            self._engine.reading.wished[row.uid] = row
             self._engine.queue.add(row.uid)
 
     def _start_over(self, now_s: float) -> None:

@@ -25,6 +25,8 @@ _VARYING = (
     (re.compile(r"\bfl-[a-z2-7]{26}\b"), "RUN"),
     (re.compile(r"\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?s\b|\b\d+m\b"), "SPAN"),
     (re.compile(r"\bpid \d+"), "pid N"),
+    # An account that answers late leaves it to the dated table.
+    (re.compile(r"\(prices: [^)]*\)"), "(prices: SOURCES)"),
     (re.compile(r"namespaces(\+landlock)?|\bprocess( \(.*\))?$"), "TIER"),
     (re.compile(r"\s+"), " "),
 )

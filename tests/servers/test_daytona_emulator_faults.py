@@ -157,18 +157,19 @@ def test_a_delete_is_refused_in_the_midst_of_a_change(emulator: DaytonaEmulator)
         daytona.get("stuck").delete()
     emulator.advance(301)
     wait_until(lambda: daytona.get("stuck").state == "error")
-    daytona.get("stuck").delete(wait=True)
+    delete_failed(daytona, "stuck")
 
 
 def test_a_lost_machine_takes_every_process_with_it(emulator: DaytonaEmulator) -> None:
-    sandbox = Daytona().create(named("lost-machine"))
+    daytona = Daytona()
+    sandbox = daytona.create(named("lost-machine"))
     emulator.lose("lost-machine", reason="runner is gone")
     sandbox.refresh_data()
     assert (sandbox.state, sandbox.error_reason) == ("error", "runner is gone")
     assert emulator.sandbox("lost-machine")["pids"] == []
     with pytest.raises(DaytonaError):
         sandbox.process.exec("true")
-    sandbox.delete(wait=True)
+    delete_failed(daytona, "lost-machine")
 
 
 def test_who_waits_for_a_command_learns_that_the_sandbox_was_lost(

@@ -12,7 +12,7 @@ from unittest import mock
 from controllers import cache
 from controllers.cache import Content, Facts, Key
 from controllers.model import Run, RunState
-from fleetctl.engine import caching, passes
+from fleetctl.engine import caching, intents
 from fleetctl.engine.absorb import Absorber
 from fleetctl.stores.base import Remembered
 from fleetctl.stores.sqlite_cache import SqliteCache
@@ -80,7 +80,7 @@ def result_not_taken_along() -> Context:
 
         return patched
 
-    return around(passes, "take_over", make)
+    return around(intents, "take_over", make)
 
 
 def never_is_not_heard() -> Context:

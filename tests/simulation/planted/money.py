@@ -11,7 +11,7 @@ from controllers import budget
 from controllers.budget import Held, Purse, Tariff
 from controllers.history import History
 from controllers.model import Run, RunState
-from fleetctl.engine import passes
+from fleetctl.engine import intents
 from fleetctl.engine.budgets import Budgets
 from fleetctl.stores.sqlite_ledger import SqliteLedger
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -92,7 +92,7 @@ def spent_goes_with_its_object() -> Context:
 
         return patched
 
-    return around(passes.Passes, "_drop", make)
+    return around(intents.Intents, "drop", make)
 
 
 def charges_are_kept_in_memory_alone() -> Context:

@@ -9,7 +9,7 @@ from typing import Any
 
 from controllers.model import RunState
 from controllers.seats import Seats
-from fleetctl.engine import admission, passes
+from fleetctl.engine import admission, intents
 from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.admission import Admission
 from fleetctl.engine.gate import Gate
@@ -22,7 +22,7 @@ Context = AbstractContextManager[object]
 
 def moved_before_it_is_confirmed_gone() -> Context:
     """A start of unknown outcome moves as if it had been answered."""
-    return swapped(passes, "_is_nowhere", lambda run, call: run.sandbox == run.name)
+    return swapped(intents, "_is_nowhere", lambda run, call: run.sandbox == run.name)
 
 
 def spill_costs_an_attempt() -> Context:

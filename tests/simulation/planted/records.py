@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from controllers.model import Run, RunState
-from fleetctl.engine import absorb, applying, passes, track
+from fleetctl.engine import absorb, applying, intents, passes, track
 from fleetctl.engine.absorb import Absorber
-from fleetctl.engine.passes import Passes
+from fleetctl.engine.reading import Reading
 from fleetctl.stores.sqlite_resources import SqliteResources
 from fleetctl.stores.sqlite_runs import SqliteRuns
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -83,7 +83,7 @@ def names_without_owner() -> Context:
     def make(run_name: Callable[..., str]) -> Callable[..., str]:
         return lambda store, uid, index, attempt: run_name(store, "", index, attempt)
 
-    return around(passes, "run_name", make)
+    return around(intents, "run_name", make)
 
 
 def attempt_number_in_no_name() -> Context:
@@ -92,14 +92,14 @@ def attempt_number_in_no_name() -> Context:
     def make(run_name: Callable[..., str]) -> Callable[..., str]:
         return lambda store, uid, index, attempt: run_name(store, uid, index, 1)
 
-    return around(passes, "run_name", make)
+    return around(intents, "run_name", make)
 
 
 def starting_lost_at_restart() -> Context:
     """A restarted controller takes every start that it finds unanswered for lost."""
 
     def make(own: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Passes, owner: Any) -> None:
+        def patched(self: Reading, owner: Any) -> None:
             own(self, owner)
             for run in list(owner.history.live.values()) if owner.history else ():
                 if run.state is RunState.STARTING:
@@ -108,7 +108,7 @@ def starting_lost_at_restart() -> Context:
 
         return patched
 
-    return around(Passes, "_own", make)
+    return around(Reading, "_own", make)
 
 
 def superseded_counts_at_restart() -> Context:

@@ -1,0 +1,166 @@
+"""The durable half of a plan: what each action writes. effects.py does the other half."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from controllers.cache import comparable
+from controllers.model import Run, RunState
+from controllers.plan import (
+    SPILLED_OVER,
+    CloseSandbox,
+    Drop,
+    EnsureFunction,
+    EnsureVolume,
+    FreeScratch,
+    Plan,
+    RemoveFunction,
+    RemoveVolume,
+    Reuse,
+    Start,
+    Stop,
+)
+from fleetctl.engine.assetpasses import ASSET_KINDS
+from fleetctl.engine.caching import contents_of, fixed, take_over
+from fleetctl.engine.market import KIND as PROVIDER
+from fleetctl.engine.names import run_name
+from fleetctl.engine.track import Call, Track, last_values, score_of
+from fleetctl.engine.warming import KIND as FUNCTION
+from specs.hashing import canonical_json
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+
+class Intents:
+    """Writes in the turn's transaction what is to be done after it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def record(self, track: Track, plan: Plan, now_s: float) -> None:
+        """The durable half of each action; effects.drive does the other half."""
+        starts: list[Run] = []
+        for action in plan.actions:
+            match action:
+                case Start():
+                    starts.append(self._intent(track, action, now_s))
+                case Reuse():
+                    self._reuse(track, action, now_s)
+                case Stop():
+                    self._stop(track, action, now_s)
+                case CloseSandbox():
+                    assert track.history is not None
+                    track.history.sandboxes.closing(action.sandbox)
+                case EnsureVolume() | RemoveVolume() | EnsureFunction() | RemoveFunction():
+                    pass
+                case FreeScratch():
+                    pass
+                case Drop():
+                    self.drop(track)
+                case _:
+                    assert_never(action)
+        if starts:
+            self._engine.store.runs.begin(starts)
+            assert track.history is not None
+            for run in starts:
+                track.history.began(run)
+                self._engine.owner_of[run.name] = track.resource.uid
+                # Of an attempt that is new in the store, no earlier call was made.
+                track.calls[run.name] = Call(nothing_made=True)
+            self._begin_with(track, starts)
+            self._engine.admission.started(track, starts, now_s)
+        durable = Start | Reuse | Stop | Drop
+        track.asset_actions = [a for a in plan.actions if not isinstance(a, durable)]
+
+    def _intent(self, track: Track, start: Start, now_s: float) -> Run:
+        assert track.controller is not None
+        uid = track.resource.uid
+        template = track.controller.template(start.index)
+        name = run_name(self._engine.store.store_id, uid, start.index, start.attempt)
+        return Run(
+            name=name,
+            uid=uid,
+            index=start.index,
+            attempt=start.attempt,
+            state=RunState.STARTING,
+            provider=start.provider,
+            sandbox=start.sandbox or name,
+            template_hash=start.template_hash,
+            params=canonical_json(dict(start.params)),
+            params_hash=start.params_hash,
+            created_at_s=now_s,
+            usd_per_s=self._engine.market.price(start.provider, template, track.resource.namespace),
+            placed=start.placed,
+            usd=start.usd,
+        )
+
+    def _begin_with(self, track: Track, starts: list[Run]) -> None:
+        """What the work is now, where a volume or a Function may be another by its end. Known here
+        alone: of a run that outlives this controller, nobody takes the result over.
+        """
+        controller = track.controller
+        asked = comparable(controller) if controller is not None else None
+        contents = contents_of(self._engine.store, track)
+        if contents is None or controller is None or asked is None:
+            return
+        for run in starts:
+            unit = controller.unit(run.index)
+            if unit is not None and not fixed(asked.content(run.index)):
+                track.begun_with[run.name] = contents.of(unit).key
+
+    def _reuse(self, track: Track, action: Reuse, now_s: float) -> None:
+        """Record the unit as done. One whose result is dropped by now starts in the next pass."""
+        assert track.history is not None and track.controller is not None
+        store, uid = self._engine.store, track.resource.uid
+        del track.cached[action.index]
+        name = run_name(store.store_id, uid, action.index, action.attempt)
+        taken = take_over(store, name, uid, action, now_s)
+        if taken is None:
+            return
+        values = last_values(taken.metrics)
+        store.runs.begin([replace(taken.run, state=RunState.STARTING, ended_at_s=None)])
+        store.runs.advance(taken.run, result=taken.result, metrics=taken.metrics)
+        score = score_of(track.controller, taken.run, taken.result, lambda: values)
+        track.history.reused(taken.run, score=score)
+
+    def _stop(self, track: Track, stop: Stop, now_s: float) -> None:
+        assert track.history is not None
+        run = track.history.live[stop.run]
+        call = track.calls.get(run.name)
+        if stop.reason == SPILLED_OVER and call is not None and _is_nowhere(run, call):
+            ended = replace(run, state=RunState.STOPPED, reason=stop.reason, ended_at_s=now_s)
+            self._engine.absorber.ended(track, ended)
+            self._engine.queue.add(track.resource.uid)
+            return
+        self._engine.admission.stopped(run.provider, now_s)
+        stopping = replace(run, state=RunState.STOPPING, reason=stop.reason)
+        track.history.changed(stopping)
+        track.waits.pop(run.name, None)
+        if run.name in track.calls:
+            # What its start waited for does not hold up the stop.
+            track.calls[run.name].tries, track.calls[run.name].retry_at_s = 0, 0.0
+        self._engine.absorber.changed(stopping)
+
+    def drop(self, track: Track) -> None:
+        uid = track.resource.uid
+        if track.resource.kind == FUNCTION:
+            self._engine.budgets.warming.gone(track)
+        self._engine.store.resources.delete(uid)
+        self._engine.tracks.pop(uid, None)
+        self._engine.queue.discard(uid)
+        self.wake_assets()
+
+    def wake_assets(self) -> None:
+        """One may wait for its last user, or for a deleted one of its name."""
+        for track in self._engine.tracks.values():
+            deleted = track.resource.deleted_at_s is not None
+            waits = deleted or (track.resource.kind in ASSET_KINDS and not track.asset.ready)
+            if track.resource.kind in (*ASSET_KINDS, PROVIDER) and waits:
+                self._engine.queue.add(track.resource.uid)
+
+
+def _is_nowhere(run: Run, call: Call) -> bool:
+    """Every start of it was answered, and by no answer is a sandbox of it anywhere."""
+    return call.nothing_made and not call.busy and not run.handle and run.sandbox == run.name
