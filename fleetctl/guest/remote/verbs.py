@@ -19,13 +19,14 @@ LOOK_S = 3600.0  # an entrypoint sleeps until it is told to end
 
 def idle(begin_s: float) -> int:
     """Wait to be told to end; not longer than `begin_s` for something to begin."""
-    with open(place.idle_pid(), "w", encoding="ascii") as file:
-        file.write(str(os.getpid()))
     waker, writable = os.pipe()
     os.set_blocking(writable, False)
     _signal.set_wakeup_fd(writable)
     for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGCHLD):
         _signal.signal(number, lambda *_: None)
+    # Who reads this may tell us to end at once.
+    with open(place.idle_pid(), "w", encoding="ascii") as file:
+        file.write(str(os.getpid()))
     begin_by_s = time.monotonic() + begin_s
     while True:
         begun = os.path.exists(place.LOCK)
