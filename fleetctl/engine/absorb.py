@@ -144,22 +144,24 @@ class Absorber:
                 call.retry_at_s = fact.retry_at_s
                 if call.short_since_s is None and spill_reason(fact.reason) is not None:
                     call.short_since_s = now_s
-                track.waits[fact.run] = Wait(
-                    fact.reason, fact.message, fact.retry_at_s, call.short_since_s
-                )
-                engine.queue.add(track.resource.uid, fact.retry_at_s)
-                engine.say(track.resource.uid, fact.reason, fact.message, kind="Warning")
+                wait = Wait(fact.reason, fact.message, fact.retry_at_s, call.short_since_s)
+                self._wait(track, fact.run, wait)
             case StartUnknown():
                 call.tries += 1
                 call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
-                track.waits[fact.run] = Wait("StartUnknown", fact.message, call.retry_at_s)
-                engine.queue.add(track.resource.uid, call.retry_at_s)
-                engine.say(track.resource.uid, "StartUnknown", fact.message, kind="Warning")
+                self._wait(track, fact.run, Wait("StartUnknown", fact.message, call.retry_at_s))
             case StopReplied():
                 self._stop_replied(track, fact, call, now_s)
             case _:
                 assert_never(fact)
         return True
+
+    def _wait(self, track: Track, run: str, wait: Wait) -> None:
+        """The start of `run` is tried again in its time; until then it says why."""
+        uid = track.resource.uid
+        track.waits[run] = wait
+        self._engine.queue.add(uid, wait.retry_at_s)
+        self._engine.say(uid, wait.reason, wait.message, kind="Warning")
 
     def _started(self, track: Track, run: Run, handle: str, now_s: float) -> None:
         state = RunState.RUNNING if run.state is RunState.STARTING else run.state
