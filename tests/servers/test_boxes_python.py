@@ -172,3 +172,15 @@ def test_a_program_holds_no_descriptor_of_its_box(tmp_path: Path) -> None:
         assert await second.wait() == -signal.SIGKILL
 
     in_box(tmp_path, tale, warm=True)
+
+
+def test_what_the_host_has_its_python_do_at_its_start_is_not_done_in_a_box(tmp_path: Path) -> None:
+    show = "import glob, site; places = site.getsitepackages()\n"
+    show += "print([open(one).read() for at in places for one in glob.glob(at + '/*.pth')])"
+
+    async def ask(box: Box) -> str:
+        code, text = await said(box, [f"{sys.base_prefix}/bin/python3", "-c", show])
+        assert code == 0
+        return text.strip(" []\n").replace("''", "").strip(" ,")
+
+    assert in_box(tmp_path, ask, warm=False) == ""

@@ -86,7 +86,20 @@ def _enter_namespaces() -> str:
     calls.mount("none", "/", "", calls.MS_REC | calls.MS_PRIVATE)
     # So that /proc/self and /proc/<pid> name processes of this namespace.
     calls.mount("proc", "/proc", "proc", calls.MS_NOSUID | calls.MS_NODEV)
+    _hide_start_files()
     return ""
+
+
+def _hide_start_files() -> None:
+    """What the host has its Python do at each start is no part of an image, and can cost more than
+    the start itself.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = f"{sys.base_prefix}/lib/{version}/site-packages"
+    names = os.listdir(packages) if os.path.isdir(packages) else []
+    for name in names:
+        if name.endswith(".pth"):
+            calls.mount(os.devnull, f"{packages}/{name}", "", calls.MS_BIND)
 
 
 def _overlays(place: str) -> bool:
