@@ -163,6 +163,8 @@ def _shell(box: Box) -> str:
 
 def end_tree(pid: int) -> None:
     """SIGKILL for a process of the host and all that came from it, also in other groups."""
+    if pid <= 0:
+        return  # it was reaped before anyone asked for its number; -1 would be everybody
     children = _children(pid)
     # The parent first: a shell that lives would tell of its child's death on its standard error.
     with contextlib.suppress(ProcessLookupError):
