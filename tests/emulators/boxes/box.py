@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 import shutil
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.emulators.boxes.channel import Channel, close_all, pid_of
+from tests.emulators.boxes.channel import Channel, Received, close_all, pid_of
 from tests.emulators.boxes.nursery import Nursery, nursery_here
 from tests.emulators.boxes.process import BoxProcess
 
@@ -24,6 +25,7 @@ class BoxError(OSError):
     """A box or a process in it could not be started; errno is what the kernel said."""
 
 
+@functools.cache
 def base_path() -> str:
     """PATH inside a box: the Python that runs the emulator, then the system."""
     return f"{Path(sys.base_prefix) / 'bin'}:{SYSTEM_PATH}"
@@ -59,6 +61,10 @@ class Box:
         self.spawned_count = 0
         self.pid = 0  # pid 1 of the box, as the host numbers it
         self._places = {"mounts": dict(mounts or {}), "files": dict(files or {})}
+        self._mounted = [  # inner ones first
+            (place.rstrip("/"), str(source))
+            for place, source in sorted(self._places["mounts"].items(), reverse=True)
+        ]
         self._layers, self._base = dict(layers or {}), list(base)
         self._hostname, self._nursery = hostname, nursery
         self._channel: Channel | None = None
@@ -66,7 +72,6 @@ class Box:
         self._gone = asyncio.Event()
         self._numbers = itertools.count(1)
         self._starting: dict[int, asyncio.Future[BoxProcess]] = {}
-        self._listener: asyncio.Task[None] | None = None
         self._kept: set[asyncio.Future[None]] = set()
 
     @property
@@ -92,7 +97,7 @@ class Box:
             await self.kill()
             problem = first[0]["problem"] if first else "its first process died"
             raise BoxError(0, f"the box at `{self.directory}` did not start: {problem}")
-        self._listener = asyncio.create_task(self._listen(self._channel))
+        self._channel.follow(self._on_message)
 
     async def spawn(
         self,
@@ -116,8 +121,8 @@ class Box:
         opened: list[int] = []
         terminal = self._descriptors(opened, pty=pty)
         given = [terminal[1]] * 3 if terminal else [stdin, stdout, stderr]
-        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        opened.append(nothing)
+        if None in given:
+            opened.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
         message = {
             "id": number,
             "argv": list(argv),
@@ -126,7 +131,7 @@ class Box:
             "pty": pty,
         }
         try:
-            await self._channel.send(message, [nothing if fd is None else fd for fd in given])
+            await self._channel.send(message, [opened[-1] if fd is None else fd for fd in given])
             process = await started
         except OSError:
             if terminal:
@@ -154,10 +159,14 @@ class Box:
 
     def host_path(self, path: str) -> Path:
         """Where the emulator finds what the box sees at `path` (mounts and the box's own tree)."""
-        for place, source in sorted(self._places["mounts"].items(), reverse=True):
-            if path == place or path.startswith(place.rstrip("/") + "/"):
-                return source / path[len(place) :].lstrip("/")
-        return self.root / path.lstrip("/")
+        return Path(self.host_text(path))
+
+    def host_text(self, path: str) -> str:
+        """The same for who asks several times a request: a Path is dear to make."""
+        for place, source in self._mounted:
+            if path == place or path.startswith(place + "/"):
+                return source + path[len(place) :].rstrip("/")
+        return f"{self.root}/{path.strip('/')}" if path.strip("/") else str(self.root)
 
     def remove(self) -> None:
         """Delete the box's directory; only after its end."""
@@ -186,17 +195,18 @@ class Box:
         opened.append(slave)
         return master, slave
 
-    async def _listen(self, channel: Channel) -> None:
-        while (received := await channel.receive()) is not None:
-            message, descriptors = received
-            if "started" in message:
-                self._on_started(message, descriptors[0])
-            elif "refused" in message:
-                number = message["errno"]
-                error = BoxError(number, os.strerror(number), message["name"])
-                self._settle_start(message["refused"], error)
-            elif message["ended"] in self.processes:
-                self.processes.pop(message["ended"]).settle(message["code"])
+    def _on_message(self, received: Received | None) -> None:
+        if received is None:
+            return
+        message, descriptors = received
+        if "started" in message:
+            self._on_started(message, descriptors[0])
+        elif "refused" in message:
+            number = message["errno"]
+            error = BoxError(number, os.strerror(number), message["name"])
+            self._settle_start(message["refused"], error)
+        elif message["ended"] in self.processes:
+            self.processes.pop(message["ended"]).settle(message["code"])
 
     def _on_started(self, message: dict[str, Any], pidfd: int) -> None:
         inner, channel = message["inner"], self._channel
@@ -233,8 +243,6 @@ class Box:
         loop.remove_reader(self._handle)
         os.close(self._handle)
         self._gone.set()
-        if self._listener:
-            self._listener.cancel()
         if self._channel:
             self._channel.close()
         for waiting in self._starting.values():
