@@ -316,7 +316,8 @@ def _snapshot(world: World) -> Any:
             await lifecycle.last(world, sandbox, "snapshotting")
             await copy_tree(sandbox.directory / "root", tree)
             of = sandbox.image
-            kept.image = Image(f"{kept.id}:daytona", tree, of.venv, of.env, of.workdir)
+            name = f"{kept.id}:daytona"
+            kept.image = Image(name, tree, venv=of.venv, env=of.env, workdir=of.workdir)
             snapshots.enter(world, kept, "active")
             lifecycle.enter(world, sandbox, before)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Awaitable
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from tests.emulators.boxes import Box, base_path
 
 from . import builds, runners, toolbox
-from .copies import copy_tree, remove_tree
+from .copies import copy_tree, remove_few, remove_tree, small_tree
 from .state import HOME, Change, Image, Sandbox, World
 
 LOG = logging.getLogger(__name__)
@@ -166,7 +167,8 @@ async def resume(world: World, sandbox: Sandbox) -> None:
 async def destroy(world: World, sandbox: Sandbox) -> None:
     await last(world, sandbox, "destroying")
     await _close_box(world, sandbox)
-    await asyncio.to_thread(remove_tree, sandbox.directory)
+    if not remove_few(sandbox.directory):
+        await asyncio.to_thread(remove_tree, sandbox.directory)
     sandbox.destroyed_at_s = world.clock.now_s()
     enter(world, sandbox, "destroyed")
 
@@ -236,10 +238,14 @@ async def _open_box(world: World, sandbox: Sandbox) -> None:
 
 async def _lay_out(image: Image, root: Path) -> None:
     """A fresh disk: the image's own files, and the home that every image has."""
-    if image.tree is not None:
+    if image.tree is not None and image.small is None:
+        image.small = small_tree(image.tree)
+    if image.small is not None:
+        image.small.write(root)
+    elif image.tree is not None:
         await copy_tree(image.tree, root)
-    for path in (HOME, image.workdir):
-        (root / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for path in {HOME, image.workdir}:
+        os.makedirs(root / path.lstrip("/"), exist_ok=True)
 
 
 def environment(world: World, sandbox: Sandbox) -> dict[str, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .clock import Clock
+from .copies import SmallTree
 from .faults import Faults
 from .settings import Settings
 
@@ -73,6 +74,7 @@ class Image:
 
     reference: str
     tree: Path | None = None  # copied into the box's directory when it is made
+    small: SmallTree | None = None  # the same, once it was read and found small
     venv: Path | None = None  # first on PATH
     env: dict[str, str] = field(default_factory=dict)
     workdir: str = HOME
