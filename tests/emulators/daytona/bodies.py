@@ -63,8 +63,9 @@ def sandbox(world: World, one: Sandbox) -> dict[str, Any]:
     return told(body)
 
 
-def list_item(world: World, one: Sandbox) -> dict[str, Any]:
-    return {key: value for key, value in sandbox(world, one).items() if key not in ONLY_WHOLE}
+def list_item(body: dict[str, Any]) -> dict[str, Any]:
+    """What a list tells of what a sandbox itself tells."""
+    return {key: value for key, value in body.items() if key not in ONLY_WHOLE}
 
 
 def build(world: World, one: Build) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from .bodies import list_item
+from . import bodies
 from .state import Sandbox, World
 
 SEED = 20260101  # lags differ from entry to entry, and are the same in every run
@@ -21,25 +21,27 @@ class Index:
         self._random = random.Random(SEED)
         self.entries: dict[str, dict[str, Any]] = {}
 
-    def on_change(self, sandbox: Sandbox, before: str | None) -> None:
+    def on_change(self, sandbox: Sandbox, body: dict[str, Any]) -> None:
         """What is true now shows up within the lag, and what is true then after it."""
-        lag_s = self._world.settings.list_lag_s
+        lag_s, entry = self._world.settings.list_lag_s, _entry(sandbox, body)
         if lag_s <= 0:
-            self._put(sandbox.id, self._entry(sandbox))
+            self._put(sandbox.id, entry)
             return
-        entry, now_s = self._entry(sandbox), self._world.clock.now_s()
+        now_s = self._world.clock.now_s()
         soon_s = now_s + lag_s * self._random.random()
         self._world.clock.call_at(soon_s, lambda: self._put(sandbox.id, entry))
-        self._world.clock.call_at(
-            now_s + lag_s, lambda: self._put(sandbox.id, self._entry(sandbox))
-        )
+        self._world.clock.call_at(now_s + lag_s, lambda: self._settle(sandbox))
 
-    def _entry(self, sandbox: Sandbox) -> dict[str, Any] | None:
-        gone = sandbox.state == "destroyed" or sandbox.warm_pool_id is not None
-        return None if gone else list_item(self._world, sandbox)
+    def _settle(self, sandbox: Sandbox) -> None:
+        self._put(sandbox.id, _entry(sandbox, bodies.sandbox(self._world, sandbox)))
 
     def _put(self, sandbox_id: str, entry: dict[str, Any] | None) -> None:
         if entry is None:
             self.entries.pop(sandbox_id, None)
         else:
             self.entries[sandbox_id] = entry
+
+
+def _entry(sandbox: Sandbox, body: dict[str, Any]) -> dict[str, Any] | None:
+    gone = sandbox.state == "destroyed" or sandbox.warm_pool_id is not None
+    return None if gone else bodies.list_item(body)

@@ -13,11 +13,11 @@ from aiohttp import web
 
 from tests.emulators.boxes.nursery import nursery_here
 
-from . import admin, lifecycle, middleware, objects, routes, snapshots, timers, warm_pools
+from . import admin, bodies, lifecycle, middleware, objects, routes, snapshots, timers, warm_pools
 from .events import Events
 from .listing import Index
 from .settings import Settings
-from .state import World
+from .state import Sandbox, World
 
 UPLOAD_BYTES_MAX = 1 << 31
 BACKLOG = 1024
@@ -58,13 +58,17 @@ class Server:
         snapshots.furnish(world)
         world.index = Index(world)
         world.listeners = [
-            lambda sandbox, before: world.index.on_change(sandbox, before),
-            lambda sandbox, before: self.events.on_change(sandbox, before),
+            self._tell,
             lambda sandbox, before: timers.watch(world, sandbox),
             lambda sandbox, before: warm_pools.on_change(world, sandbox),
         ]
         await self._listen()
         self.events.start()
+
+    def _tell(self, sandbox: Sandbox, before: str | None) -> None:
+        body = bodies.sandbox(self.world, sandbox)
+        self.world.index.on_change(sandbox, body)
+        self.events.on_change(sandbox, before, body)
 
     async def _listen(self) -> None:
         app = web.Application(

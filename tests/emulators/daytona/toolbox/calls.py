@@ -145,8 +145,8 @@ def toolbox_of(sandbox: Sandbox) -> Toolbox:
     home = box.env["HOME"] = sandbox.environment().get("HOME", HOME)
     box.env.setdefault("USER", sandbox.user)
     cwd = sandbox.image.workdir or HOME
-    for directory in (home, cwd):
-        host_path(box, directory).mkdir(parents=True, exist_ok=True)
+    for directory in {home, cwd}:
+        os.makedirs(host_path(box, directory), exist_ok=True)
     made = Toolbox(box, home, cwd, _shell(box))
     sandbox.toolbox["daemon"] = made
     sandbox.toolbox["watch"] = asyncio.ensure_future(made.watch())

@@ -52,7 +52,7 @@ def host_path(box: Box, path: str, *, follow_last: bool = True) -> Path:
 
 def _lexical(box: Box, path: str) -> str:
     """Of a path whose parents hold no symbolic link."""
-    inside = str(box.host_path(path))
+    inside = box.host_text(path)
     if path.split("/", 2)[1] in _SHARED and not os.path.lexists(inside) and os.path.lexists(path):
         return path
     return inside

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ _WORD = r"(?:[A-Za-z0-9_@%+=:,./-]++|'[^']*+'|\"'\")++"
 _COMMAND = re.compile(
     rf"exec (?P<words>python3?(?: {_WORD})*+)(?P<dropped>(?: (?:<|>|2>)/dev/null)*+)"
 )
+_PART = re.compile(r"[^'\"]+|'([^']*)'|\"(')\"")
 _CHANGING = {"BASH_ENV", "SHLVL"}  # what the shell reads first, and what it counts
 
 
@@ -40,9 +40,14 @@ def plain(command: str, *, shell: str, cwd: str, env: Mapping[str, str]) -> Plai
         return None
     dropped = found["dropped"].split()
     return Plain(
-        argv=shlex.split(found["words"]),
+        argv=[_unquoted(word) for word in re.findall(_WORD, found["words"])],
         # What the shell leaves there, but for `_`, when it becomes another program.
         env={"PWD": cwd, "SHLVL": "0"},
         drops_out=">/dev/null" in dropped,
         drops_err="2>/dev/null" in dropped,
     )
+
+
+def _unquoted(word: str) -> str:
+    """What the shell makes of a word of ours; `shlex.split` takes as long as the rest of a call."""
+    return _PART.sub(lambda part: part[part.lastindex] if part.lastindex else part[0], word)
