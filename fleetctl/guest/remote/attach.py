@@ -51,17 +51,17 @@ def _begin(order: dict[str, Any]) -> Optional[socket]:
     lock = place.lock()
     if lock is not None:
         return _supervise(lock, order, secrets)
-    line = place.connect()
-    if line is not None:
-        message = {"op": "run", "order": order, "secrets": secrets}
-        try:
-            line.sendall((compact(message) + "\n").encode())
-        except OSError:
-            return None
-    elif not place.supervised():
+    line = place.reach()
+    if line is None:
         from fleetctl.guest.remote.unbegun import write_unbegun_run
 
         write_unbegun_run(order["run"])
+        return None
+    message = {"op": "run", "order": order, "secrets": secrets}
+    try:
+        line.sendall((compact(message) + "\n").encode())
+    except OSError:
+        return None
     return line
 
 

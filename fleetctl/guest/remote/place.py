@@ -17,12 +17,14 @@ from __future__ import annotations
 import _socket
 import fcntl
 import os
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
 LOCK, SOCKET, RUNS, FILES, WORK = "supervisor", "sock", "runs", "files", "work"
+REACH_S, REACH_EVERY_S = 5.0, 0.01  # who has locked it listens at once, and at its end no more
 
 
 def enter(directory: str) -> None:
@@ -56,12 +58,18 @@ def lock() -> Optional[int]:
     """The descriptor that makes this process, and its children, the supervisor; None when there
     is or was another one: a sandbox has one in its life.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        handle = os.open(LOCK, flags, 0o600)
-    except FileExistsError:
+    if os.path.exists(LOCK):
         return None
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    own = f"{LOCK}.{os.getpid()}"
+    handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # before it has its name: nobody may see it unlocked
+    try:
+        os.link(own, LOCK)
+    except FileExistsError:
+        os.close(handle)
+        return None
+    finally:
+        os.unlink(own)
     return handle
 
 
@@ -78,6 +86,16 @@ def supervised() -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def reach() -> Optional[_socket.socket]:
+    """A line to the supervisor, which may be about to listen; None when it takes no more work."""
+    until_s = time.monotonic() + REACH_S
+    while True:
+        line = connect()
+        if line is not None or not supervised() or time.monotonic() > until_s:
+            return line
+        time.sleep(REACH_EVERY_S)
 
 
 def connect() -> Optional[_socket.socket]:

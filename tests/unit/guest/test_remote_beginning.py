@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import signal
+import socket
 import time
 
 import pytest
@@ -35,6 +38,23 @@ def test_an_order_for_a_run_that_ended_only_tells_its_story(box: Box) -> None:
     again = box.told(order)
     assert (again.journal, again.log) == (first.journal, first.log)
     assert again.log == b"once\n"
+
+
+def test_an_order_waits_for_a_supervisor_that_is_about_to_listen(python_box: Box) -> None:
+    directory = python_box.directory
+    (directory / "runs").mkdir(parents=True)
+    with (directory / "supervisor").open("w") as lock, socket.socket(socket.AF_UNIX) as listener:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        attached = python_box.attach(python_box.order())
+        wait_for(lambda: (directory / "runs/run-0.begun").exists())
+        time.sleep(0.1)
+        listener.bind(str(directory / "sock"))
+        listener.listen()
+        listener.settimeout(FOR_EVER_S)
+        line, _ = listener.accept()
+        with line, line.makefile() as words:
+            assert json.loads(words.readline())["op"] == "run"
+        attached.kill()
 
 
 def test_a_run_that_never_began_here_is_said_to_be_unbegun(box: Box) -> None:
