@@ -103,7 +103,8 @@ class Nursery:
 def _environment() -> dict[str, str]:
     """Few variables, in the locale of boxes: what is forked has read its own from them."""
     loader = {name: value for name, value in os.environ.items() if name.startswith("LD_")}
-    return {**loader, "LANG": "C.UTF-8"}
+    # What is bound at the start need not be bound in each fork.
+    return {**loader, "LD_BIND_NOW": "1", "LANG": "C.UTF-8"}
 
 
 def _roomy_memory() -> str | None:

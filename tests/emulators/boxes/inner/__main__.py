@@ -38,6 +38,7 @@ def main() -> Program:
     overlays = not problem and _overlays(sys.argv[3])
     wire.send(end, {"isolated": not problem, "problem": problem, "overlays": overlays})
     naming.look()
+    become.preload()
     become.hide_ourselves()
     gc.freeze()
     wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

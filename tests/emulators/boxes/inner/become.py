@@ -34,7 +34,19 @@ OS = ("_stat", "stat", "_collections_abc", "genericpath", "posixpath", "os.path"
 _FRESH = [*list(sys.modules)[: list(sys.modules).index("__main__")], *OS]
 _ENCODINGS = [(one.encoding, one.errors) for one in (sys.stdin, sys.stdout, sys.stderr)]
 _SOURCE_LOADER: Any = type(__spec__.loader)
+LIBRARIES = ("_json", "_sha256", "binascii", "fcntl", "math", "zlib")
+_find_spec: Any = sys.modules["_frozen_importlib_external"].PathFinder.find_spec
 _kept: list[Any] = []  # what a program does not see; to destroy it would touch its memory
+
+
+def preload() -> None:
+    """Have the libraries of extension modules that many programs import where forks find them: a
+    program that imports one makes its module anew, but maps and links nothing.
+    """
+    for name in LIBRARIES:
+        spec = _find_spec(name)
+        if spec is not None and spec.has_location:
+            _kept.append(ctypes.CDLL(spec.origin))
 
 
 def hide_ourselves() -> None:
