@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.onefile import compile_part, version
+from fleetctl.guest.recompile import table
 
 # In the order in which they need each other.
 PARTS = ("text.py", "lazy.py", "chunking.py", "volumes.py", "task.py")
@@ -51,25 +52,25 @@ def remote_source(*, compiled: bool = True) -> str:
     """The guest of remote sandboxes as one Python program; see remote/main.py.
 
     compiled: with a table for Pythons of our own version; without it, it has a third of the size,
-    and `recompile_source` can add one where it will run.
+    and `recompile_source` can make one where it will run.
     """
     sources = _remote_sources()
     code = by = ""
     if compiled:
-        code, by = _packed(_compiled(sources)), version()
+        codes = {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
+        code, by = _packed(codes), version()
     tables = f'SOURCES = "{_packed(sources)}"\nCOMPILED = "{code}"\n'
     return f"{_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
 
 
 def quick_source() -> str:
-    """A program that starts the guest from `quick_table` where it can; see quick.py."""
+    """A program that starts the guest from its table where it can; see quick.py."""
     return (Path(__file__).parent / "quick.py").read_text(encoding="utf-8")
 
 
 def quick_table() -> bytes:
-    """All of the guest as one piece of code for Pythons of our own version."""
-    text = f"{_head()}\n\nUNPACKED = {_compiled(_remote_sources())!r}\n{_REMOTE_END}"
-    return version().encode() + b"\n" + marshal.dumps(compile_part(text, "guest"))
+    """The table for Pythons of our own version; see recompile.py."""
+    return table(remote_source(compiled=False))
 
 
 def recompile_source() -> str:
@@ -97,10 +98,6 @@ def _remote_sources() -> dict[str, str]:
         name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")
         sources[name] = (here / part).read_text(encoding="utf-8")
     return sources
-
-
-def _compiled(sources: dict[str, str]) -> dict[str, bytes]:
-    return {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
 
 
 def _packed(table: Any) -> str:

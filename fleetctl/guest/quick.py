@@ -1,4 +1,4 @@
-"""Starts the guest from `guest.bin` beside it, which was compiled when the guest was assembled.
+"""Starts the guest from `guest.bin` beside it, which was compiled ahead; see recompile.py.
 
 Shipped next to the one file where files are cheap: to read that as text takes half as much CPU as
 Python's own start. Where the table is missing, or of another Python, the one file itself runs.

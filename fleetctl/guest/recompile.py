@@ -1,37 +1,38 @@
-"""Fills in the table of compiled modules of a shipped guest, under the Python that will run it.
+"""Makes the table that quick.py reads, under the Python that will run the guest.
 
-Runs once, while an image is built; its argument is the path of the guest. Python 3.9 and later.
+Runs once, while an image is built; its argument is the path of the guest without compiled parts.
+Python 3.9 and later.
 """
 
 from __future__ import annotations
 
-import binascii
 import marshal
 import re
 import sys
-import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+TABLE = "guest.bin"  # beside the guest
 
-def recompiled(text: str) -> str:
+
+def table(text: str) -> bytes:
+    """All of the guest as one piece of code, behind a line with the version that can execute it."""
     guest: dict[str, Any] = {"__name__": "guest"}
     exec(compile(text, "guest", "exec"), guest)  # noqa: S102 - our own program
-    sources = guest["unpacked"](guest["SOURCES"])
-    table = {name: marshal.dumps(guest["compile_part"](one, name)) for name, one in sources.items()}
-    packed = binascii.b2a_base64(zlib.compress(marshal.dumps(table, 2), 9), newline=False)
-    filled = re.sub(r'^COMPILED = "\S*"$', f'COMPILED = "{packed.decode()}"', text, flags=re.M)
-    by = f"COMPILED_BY = {guest['version']()!r}"
-    return re.sub(r"^COMPILED_BY = ['\"].*['\"]$", by, filled, flags=re.M)
+    compiled, sources = guest["compile_part"], guest["unpacked"](guest["SOURCES"])
+    codes = {name: marshal.dumps(compiled(one, name)) for name, one in sources.items()}
+    whole = re.sub(r'^SOURCES = "\S*"$', lambda _: f"UNPACKED = {codes!r}", text, flags=re.M)
+    version: str = guest["version"]()
+    return version.encode() + b"\n" + marshal.dumps(compiled(whole, "guest"))
 
 
 def main(path: str) -> None:
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(recompiled(text))
+    with open(f"{path.rpartition('/')[0]}/{TABLE}", "wb") as file:
+        file.write(table(text))
 
 
 if __name__ == "__main__":

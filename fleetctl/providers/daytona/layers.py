@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import Refused
-from fleetctl.guest.assemble import posix_source, recompile_source, remote_source
+from fleetctl.guest.assemble import posix_source, quick_source, recompile_source, remote_source
 from fleetctl.providers.daytona.streams import IN_IMAGE
 from fleetctl.providers.remote.recipes import Package, Recipe
 from fleetctl.providers.rundir.places import make_private
@@ -84,11 +84,15 @@ def _with_guest(built: daytona.Image) -> daytona.Image:
     The guest in Python is compiled here, by the Python that will run it.
     """
     commands = [f"mkdir -p {IN_IMAGE}"]
-    files = {"guest.py": remote_source(compiled=False), "guest.sh": posix_source()}
-    for name, text in files.items():
-        commands += _written(f"{IN_IMAGE}/{name}", text)
     program = f"{IN_IMAGE}/recompile.py"
-    commands += _written(program, recompile_source())
+    files = {
+        f"{IN_IMAGE}/guest.py": remote_source(compiled=False),
+        f"{IN_IMAGE}/guest.sh": posix_source(),
+        f"{IN_IMAGE}/quick.py": quick_source(),
+        program: recompile_source(),
+    }
+    for path, text in files.items():
+        commands += _written(path, text)
     commands.append(
         f"if command -v python3 >/dev/null; then python3 -I {program} {IN_IMAGE}/guest.py; fi"
         f" && rm {program}"

@@ -47,8 +47,9 @@ class Guest:
 
     @property
     def path(self) -> str:
-        place = UPLOADED if self.uploaded else IN_IMAGE
-        return f"{place}/{'guest.sh' if self.posix else 'guest.py'}"
+        if self.uploaded:
+            return f"{UPLOADED}/{'guest.sh' if self.posix else 'guest.py'}"
+        return f"{IN_IMAGE}/{'guest.sh' if self.posix else 'quick.py'}"
 
     def command(self, verb: str, *options: str) -> list[str]:
         program = ["sh"] if self.posix else ["python3", "-I", "-S"]
