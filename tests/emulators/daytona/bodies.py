@@ -5,7 +5,10 @@ Keys whose value is unknown are left out, but for those that must be present tho
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from .state import (
     ORGANIZATION_ID,
@@ -61,6 +64,14 @@ def sandbox(world: World, one: Sandbox) -> dict[str, Any]:
         **_life(world, one),
     }
     return told(body)
+
+
+def text(body: Any, **_: Any) -> str:
+    """JSON, in a fourth of the time that `json` takes; in its place where that is to be given."""
+    try:
+        return to_json(body).decode()
+    except PydanticSerializationError:
+        return json.dumps(body)  # half of a pair of surrogates, which only `json` can write
 
 
 def list_item(body: dict[str, Any]) -> dict[str, Any]:

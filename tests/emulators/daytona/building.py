@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import fnmatch
 import glob
 import hashlib
@@ -18,6 +19,7 @@ import shutil
 import string
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.emulators.boxes import Box, BoxError, base_path
@@ -85,6 +87,7 @@ class _Builder:
         self._installed = 0
         self._cwd = "/"
         self._box: Box | None = None
+        self._scaffold: dict[str, tuple[int, int]] = {}  # what that box made of its own
         self.image = Image(build.reference, tree=self._tree, venv=venv)
 
     async def prepare(self) -> None:
@@ -99,6 +102,7 @@ class _Builder:
     async def close(self) -> None:
         if self._box is not None:
             await self._box.kill()
+            _take_down(self._scaffold)
 
     async def carry_out(self, one: Instruction, *, step: str) -> None:
         self._build.log.write(f"Step {step} : {one.text}")
@@ -214,7 +218,11 @@ class _Builder:
     async def _start_box(self) -> Box:
         layers = {str(self._venv): self._venv} if self._venv else {}
         box = Box(self._place, layers=layers, env={"HOME": "/root"})
+        before = _marks(self._tree)
         await box.start()
+        self._scaffold = {
+            path: mark for path, mark in _marks(self._tree).items() if path not in before
+        }
         return box
 
     async def _log_all(self, reader: asyncio.StreamReader) -> None:
@@ -254,6 +262,31 @@ class _Builder:
 
     def _host(self, path: str) -> Path:
         return self._tree / path.lstrip("/")
+
+
+def _marks(tree: Path) -> dict[str, tuple[int, int]]:
+    """Every path, parents before children, with what changes when anything about it does."""
+    found: dict[str, tuple[int, int]] = {}
+    for parent, directories, files in os.walk(tree):
+        for name in (*directories, *files):
+            status = os.lstat(f"{parent}/{name}")
+            found[f"{parent}/{name}"] = (status.st_mode, status.st_ctime_ns)
+    return found
+
+
+def _take_down(scaffold: Mapping[str, tuple[int, int]]) -> None:
+    """A box makes empty directories and links for itself; those that the build left as they were
+    are no part of the image: else each sandbox would copy them first.
+    """
+    same = []
+    for path, mark in scaffold.items():
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            if (status.st_mode, status.st_ctime_ns) == mark:
+                same.append(path)
+    for path in reversed(same):
+        with contextlib.suppress(OSError):  # it holds something of the image
+            os.unlink(path) if os.path.islink(path) else os.rmdir(path)
 
 
 def _unpack(path: Path, into: Path) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import socketio
 from aiohttp import web
 
+from . import bodies
 from .state import Sandbox, World
 
 PATH = "api/socket.io"
+
+
+class _Json:
+    dumps, loads = staticmethod(bodies.text), staticmethod(json.loads)
 
 
 class _Told(socketio.packet.Packet):
     """All that is told is JSON: nobody has to look through each body for bytes."""
 
     uses_binary_events = False
+    json = _Json
 
 
 class Events:

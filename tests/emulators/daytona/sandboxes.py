@@ -42,7 +42,7 @@ def _readable(world: World, sandbox: Sandbox) -> bool:
 
 
 def shown(world: World, sandbox: Sandbox) -> web.Response:
-    return web.json_response(bodies.sandbox(world, sandbox))
+    return web.json_response(bodies.sandbox(world, sandbox), dumps=bodies.text)
 
 
 def routes(world: World) -> list[web.RouteDef]:

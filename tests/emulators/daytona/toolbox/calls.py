@@ -156,8 +156,11 @@ def toolbox_of(sandbox: Sandbox) -> Toolbox:
 def _shell(box: Box) -> str:
     for name in SHELLS:
         for directory in ("/usr/bin", "/bin"):
-            if host_path(box, f"{directory}/{name}").exists():
-                return f"{directory}/{name}"
+            path = f"{directory}/{name}"
+            # Most that are not there can be told without a look at each part of the path.
+            near = os.path.lexists(path) or os.path.lexists(box.host_text(path))
+            if near and host_path(box, path).exists():
+                return path
     return "/bin/sh"
 
 
