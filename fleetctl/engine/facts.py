@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers.model import Observation
+from controllers.model import Alive, Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +75,16 @@ class AssetReplied:
 Fact = (
     Observed | StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied | AssetReplied
 )
+
+
+def can_wait(fact: Fact) -> bool:
+    """It only tells that something goes as it was wished: nothing can begin or end because of it,
+    and if it is lost, the next look tells it again.
+    """
+    match fact:
+        case StartReplied():
+            return fact.begun
+        case Observed(seen=Alive() as seen):
+            return not seen.metrics  # by its metrics a run may be stopped early
+        case _:
+            return False

@@ -15,7 +15,7 @@ from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.admission import Admission
 from fleetctl.engine.budgets import Budgets
 from fleetctl.engine.effects import Effects
-from fleetctl.engine.facts import Fact
+from fleetctl.engine.facts import Fact, can_wait
 from fleetctl.engine.guard import reported
 from fleetctl.engine.market import Market
 from fleetctl.engine.passes import Passes
@@ -68,6 +68,8 @@ class Engine:
         self.queue = Queue()
         self.events: list[EventRow] = []
         self._wake = asyncio.Event()
+        self._wake_later: asyncio.TimerHandle | None = None  # for facts that can wait
+        self._many_live = 0  # beyond a few, at the last look
         self._stopping = False
         self.started_at_s = clock.now_s()
         self._scan_at_s = self.started_at_s + settings.resync_s
@@ -145,7 +147,11 @@ class Engine:
     def tell(self, fact: Fact) -> None:
         """An effect or an observer brings a fact."""
         self.turns.facts.append(fact)
-        self._wake.set()
+        if not (self._many_live and can_wait(fact)):
+            self._wake.set()
+        elif self._wake_later is None:
+            loop = asyncio.get_running_loop()
+            self._wake_later = loop.call_later(self.settings.news_wait_s, self._wake.set)
 
     def stop(self) -> None:
         """End `run` soon. Work goes on at the providers."""
@@ -201,11 +207,14 @@ class Engine:
                 await self._wake.wait()
         await self._gather_events()
         self._wake.clear()
+        if self._wake_later is not None:
+            self._wake_later.cancel()
+            self._wake_later = None
 
     async def _gather_events(self) -> None:
         """With many live runs, let a turn answer several events."""
-        many = max(0, self.live_runs() - self.settings.few_live)
-        gap_s = min(many * self.settings.turn_gap_each_s, self.settings.turn_gap_max_s)
+        self._many_live = max(0, self.live_runs() - self.settings.few_live)
+        gap_s = min(self._many_live * self.settings.turn_gap_each_s, self.settings.turn_gap_max_s)
         wait_s = self.turns.made_at_s + gap_s - self.clock.now_s()
         if 0 < wait_s <= gap_s:  # a clock that was set back delays nothing
             await asyncio.sleep(wait_s)

@@ -170,7 +170,8 @@ class Play:
             store=store,
             providers=self.providers,
             clock=self.clock,
-            settings=Settings(seed=self.seed),
+            # So that some of its turns answer several events, as with many live runs.
+            settings=Settings(seed=self.seed, few_live=2),
         )
         running = asyncio.ensure_future(engine.run())
         acting = asyncio.ensure_future(acts.perform(self, store, engine))

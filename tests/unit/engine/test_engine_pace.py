@@ -1,5 +1,5 @@
 """How far apart turns are: with few live runs each event is answered at once; with many, several
-share a turn.
+share a turn. News that nothing waits for makes none of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 
+from fleetctl.engine.facts import StartReplied
 from fleetctl.engine.settings import Settings
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -36,3 +37,39 @@ def test_an_event_waits_for_others_only_while_many_runs_live(few: int, answered:
                     await running
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("few", "wait_s", "alone"),
+    [(2, 3600.0, True), (1, 3600.0, False), (1, 0.0, True)],
+    ids=["few live", "many live", "many live, and the wait is over"],
+)
+def test_that_a_run_has_begun_is_written_with_other_news_or_a_little_later(
+    few: int, wait_s: float, alone: bool
+) -> None:
+    async def scene() -> None:
+        pace = Settings(few_live=few, turn_gap_max_s=0.0, news_wait_s=wait_s)
+        async with Fleet(settings=pace) as fleet:
+            await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
+            running = asyncio.ensure_future(fleet.engine.run())
+            try:
+                await _spin()
+                fleet.engine.tell(StartReplied(fleet.local.run(0), "new", begun=True))
+                await _spin()
+                assert (fleet.runs("job")[0].handle == "new") is alone
+                fleet.local.finish(1)
+                fleet.engine.notify(fleet.local.run(1))
+                await _spin()
+                assert fleet.status("job")["succeeded"] == 1
+                assert fleet.runs("job")[0].handle == "new"
+            finally:
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+
+    asyncio.run(scene())
+
+
+async def _spin() -> None:
+    for _ in range(EVENT_LOOP_TURNS):
+        await asyncio.sleep(0)
