@@ -16,8 +16,8 @@ class Settings:
     few_live: int = 16
     turn_gap_each_s: float = 0.0005
     turn_gap_max_s: float = 0.02  # a fiftieth of a task of one second, twice in its life
-    # Beyond a few, a third of all turns would be for news that nothing waits for, such as that a run
-    # has begun. It comes with the next turn, or so much later.
+    # Beyond a few, a third of all turns would be for news that nothing waits for, such as that a
+    # run has begun. It comes with the next turn, or so much later.
     news_wait_s: float = 0.25  # people hardly see it
     resync_s: float = 60.0  # the slow full scan under the watch
     sweep_s: float = 60.0  # how often sandboxes without a record are looked for

@@ -44,8 +44,8 @@ class Mirror:
     """journal_at and log_at: how much is here, and so where a stream is to begin."""
 
     def __init__(self, runs: Path, run: str, *, log_bytes_max: int = LOG_BYTES_MAX) -> None:
-        """runs: the directory of journals and logs of the run's resource."""
-        self._path = journal_path(make_private(runs), run)
+        """runs: the directory of journals and logs of the run's resource; `touch` makes it."""
+        self._path = journal_path(runs, run)
         self._log = Segments(runs, run, bytes_max=log_bytes_max)
         self._rest = b""
         self.journal_at = _whole_lines(self._path)
@@ -59,9 +59,19 @@ class Mirror:
         """An attempt to begin the run was made."""
         return self._path.exists()
 
-    def touch(self) -> None:
-        """Note that the run may begin from now on."""
-        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    def touch(self) -> bool:
+        """Note that the run may begin from now on. False when that was noted before."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            try:
+                handle = os.open(self._path, flags, 0o600)
+            except FileNotFoundError:  # the first run of its resource
+                make_private(self._path.parent)
+                handle = os.open(self._path, flags, 0o600)
+        except FileExistsError:
+            return False
+        os.close(handle)
+        return True
 
     def restart(self) -> None:
         """A new stream begins at journal_at and log_at: a half frame of the old one is void."""

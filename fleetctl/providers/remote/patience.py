@@ -30,8 +30,9 @@ def has_failed(task: asyncio.Task[T]) -> bool:
 
 async def patiently(task: asyncio.Task[T]) -> T:
     """What the task makes. It goes on when this gives up, or when its caller does."""
-    done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
-    if not done:
+    if not task.done():  # as it is for all runs of a resource but its first
+        await asyncio.wait({task}, timeout=PATIENCE_S)
+    if not task.done():
         raise Unavailable(
             "the image is being built",
             reason="Building",

@@ -26,6 +26,7 @@ from fleetctl.providers.remote.mirror import Mirror
 from fleetctl.providers.remote.sandboxes import Sandboxes, Work
 from fleetctl.providers.remote.tracked import Phase, Tracked
 from fleetctl.providers.rundir.logs import POLL_S, LogReader
+from fleetctl.providers.rundir.places import make_private
 from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
 
 log = logging.getLogger("fleetctl.providers")
@@ -103,10 +104,9 @@ class RemoteRuns:
     async def _track_work(self, order: RunOrder, work: Work) -> Tracked:
         await self._forget(order.run)
         mirror = Mirror(self.journals.directory(order.uid), order.run)
-        tried = mirror.exists
-        mirror.touch()
+        first = mirror.touch()
         tracked = self._track(order.uid, order.run, order.handle, work, mirror)
-        tracked.tried = tried
+        tracked.tried = not first
         return tracked
 
     def _track(
@@ -119,7 +119,7 @@ class RemoteRuns:
             tracked.last_read = seen
             return seen.ending.sandbox_open
 
-        mirror = mirror or Mirror(self.journals.directory(uid), run)
+        mirror = mirror or Mirror(make_private(self.journals.directory(uid)), run)
         tracked = Tracked(run, handle, mirror, work=work, sandbox_open=sandbox_open)
         self._make_room()
         self._tracked[run], self._uids[run] = tracked, uid

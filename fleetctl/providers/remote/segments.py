@@ -22,7 +22,7 @@ class Segments:
         self._segment_bytes = max(1, bytes_max // SEGMENTS)
         self._starts = self._found()
         self._touched: set[int] = set()
-        self.at = self._starts[-1] + _size(self._path(self._starts[-1])) if self._starts else 0
+        self.at = self._end_of(self._starts[-1]) if self._starts else 0
 
     def write(self, at: int, data: bytes) -> None:
         """Keep `data`, whose first byte has offset `at`. Raises OSError when the disk refuses, and
@@ -69,12 +69,12 @@ class Segments:
         return done
 
     def _found(self) -> list[int]:
-        first = self._path(0)
-        if not first.exists():
+        size = _size(self._path(0))
+        if size is None:
             return []
         # A directory may hold a hundred thousand runs: it is only listed for a large log. A part
         # that is missed so was made because something was dropped, and comes again.
-        if _size(first) < self._segment_bytes:
+        if size < self._segment_bytes:
             return [0]
         prefix = f"{self._run}."
         middles = [
@@ -83,6 +83,9 @@ class Segments:
             if name.startswith(prefix) and name.endswith(".log")
         ]
         return [0, *sorted(int(middle) for middle in middles if middle.isdigit())]
+
+    def _end_of(self, start: int) -> int:
+        return start + (_size(self._path(start)) or 0)
 
     def _path(self, start: int) -> Path:
         return self._runs / (f"{self._run}.{start}.log" if start else f"{self._run}.log")
@@ -100,8 +103,8 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _size(path: Path) -> int:
+def _size(path: Path) -> int | None:
     try:
         return path.stat(follow_symlinks=False).st_size
     except FileNotFoundError:
-        return 0
+        return None

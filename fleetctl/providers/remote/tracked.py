@@ -80,15 +80,17 @@ class Tracked:
         left_open = self._sandbox_open() if self.began else None
         if left_open is not None:
             self.phase = Phase.CLOSING
-        self._follower = Follower(
+        follower = self._follower = Follower(
             self.mirror,
             self._opener(sandboxes),
             over=partial(self._is_over, sandboxes),
             changed=partial(changed, self.run),
             pace=pace,
         )
-        self._task = asyncio.ensure_future(self._live(self._follower, closings, left_open))
+        self._task = asyncio.ensure_future(self._live(follower, closings, left_open))
         self._task.add_done_callback(lambda done: self._settled(done, changed, pace))
+        # Who waits for the beginning of what is over waits in vain.
+        self._task.add_done_callback(lambda _: follower.began.set())
 
     @property
     def crash(self) -> BaseException | None:
@@ -107,12 +109,8 @@ class Tracked:
 
     async def beginning(self) -> None:
         """Until the run has begun, or never will in this sandbox."""
-        assert self._follower is not None and self._task is not None
-        begun = asyncio.ensure_future(self._follower.began.wait())
-        try:
-            await asyncio.wait({begun, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            begun.cancel()
+        assert self._follower is not None
+        await self._follower.began.wait()
 
     async def settled(self) -> None:
         """Until there is nothing more to be done for it."""
