@@ -289,25 +289,6 @@ class Adopter:
         return stray.uid if stray.uid and stray.uid not in taken else secrets.token_hex(8)
 
 
-def stray_of(item: object) -> Stray:
-    """One of an adopt request. Raises UsageError."""
-    if not isinstance(item, dict) or not all(item.get(it) for it in ("provider", "id", "run")):
-        raise UsageError("a sandbox to adopt must be {provider, id, run, ...}")
-    at_s = item.get("createdAt")
-    given = {name: str(value or "") for name, value in item.items()}
-    return Stray(
-        provider=given["provider"],
-        handle=given["id"],
-        store=given.get("store", ""),
-        run=given["run"],
-        job=given.get("job", ""),
-        index=given.get("index", ""),
-        created_at_s=float(at_s) if isinstance(at_s, int | float) else 0.0,
-        uid=given.get("uid", ""),
-        work=given.get("work", ""),
-    )
-
-
 def _taken(track: Track, stray: Stray) -> Taking | NotTaken:
     assert track.controller is not None and track.history is not None
     what = KINDS[track.resource.kind].unit

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine.applying import Change, Order
 from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.pruning import Pruning
+from fleetctl.engine.requests import Request
 from fleetctl.errors import Conflict, UsageError
 from fleetctl.manifest.namespaces import Chosen
 from fleetctl.providers.base import Backend
@@ -28,8 +29,6 @@ ROLLOUTS = ("Replace", "FinishRunning")
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _LIMIT = re.compile(r"(\d{1,9})(%?)")
-
-Request = Mapping[str, object]
 
 
 def order_of(request: Request) -> Order:

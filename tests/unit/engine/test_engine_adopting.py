@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from controllers.kinds import CONTROLLERS
-from fleetctl.engine.adopting import Adopted, Adopter, stray_of
+from fleetctl.engine.adopting import Adopted, Adopter
+from fleetctl.engine.requests import stray_of
 from fleetctl.engine.sweeper import sweep
 from fleetctl.errors import NotFound, Unavailable, UsageError
 from fleetctl.providers.base import RunOrder

@@ -1,0 +1,151 @@
+"""Manifests that arrive: from the documents of a request to what is stored, and what it answers.
+
+Called by the socket server for `apply` and `set`. What is proposed and written is applying.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.engine import applying, consent
+from fleetctl.engine.applying import Order
+from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
+from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
+from fleetctl.engine.orders import (
+    approved_in,
+    declared_in,
+    expect,
+    namespace_of,
+    order_of,
+    parallelism_of,
+    with_declared,
+)
+from fleetctl.engine.requests import Reply, Request, document_of, keys_in, list_in
+from fleetctl.engine.secrets import REASON_MISSING, SecretValues
+from fleetctl.engine.setting import manifest_with
+from fleetctl.errors import UsageError
+from fleetctl.manifest import load
+from specs.provider import ProviderSpec
+from specs.scalars import Spec
+from specs.secret import SecretSpec
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+    from fleetctl.manifest import Manifest
+
+# Kinds that starts may wait for, and the reason that they wait with.
+_AWAITED = {"Secret": REASON_MISSING, "Function": FUNCTION_MISSING}
+
+
+class Receiver:
+    """forecaster: None = nothing is said of costs."""
+
+    def __init__(
+        self, engine: Engine, secrets: SecretValues, forecaster: Forecaster | None = None
+    ) -> None:
+        self._engine = engine
+        self._secrets = secrets
+        self._forecaster = forecaster
+
+    async def apply(self, request: Request) -> Reply:
+        documents = [document_of(item) for item in list_in(request, "documents")]
+        environment = request.get("env")
+        manifests = await asyncio.to_thread(load, documents, namespace_of(request))
+        self._check_providers(manifests)
+        wanted = tuple(name for manifest in manifests for name in _variables(manifest.spec))
+        if wanted and "env" not in request and not request.get("dryRun"):
+            # The shell of the one who applies knows best, also where we have an older value.
+            return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
+        given = environment if isinstance(environment, dict) else {}
+        values = {name: str(given[name]) for name in wanted if name in given}
+        order, forecasts = await self._prepared(request, manifests)
+        results = self._carry_out(request, manifests, values, order, forecasts)
+        said = {key: list(found.lines) for key, found in forecasts.items() if found.lines}
+        warnings = [text for manifest in manifests for text in manifest.warnings]
+        reply: Reply = {"ok": True, "results": results, "warnings": warnings}
+        return {**reply, "forecasts": said} if said else reply
+
+    async def set(self, request: Request) -> Reply:
+        ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
+        store = self._engine.store
+        fields = [str(field) for field in list_in(request, "fields")]
+        draft = manifest_with(store, kind, name, fields, namespace=namespace)
+        self._check_providers([draft])
+        order, forecasts = await self._prepared(request, [draft])
+        # Read again: somebody else may have changed the object meanwhile.
+        manifest = manifest_with(store, kind, name, fields, namespace=namespace)
+        results = self._carry_out(request, [manifest], {}, order, forecasts)
+        return {"ok": True, "results": results}
+
+    async def _prepared(
+        self, request: Request, manifests: list[Manifest]
+    ) -> tuple[Order, Mapping[str, Forecast]]:
+        """How to apply them and what that will cost: all that takes its time, found out before the
+        change itself, which waits for nothing.
+        """
+        engine = self._engine
+        revisions = await asyncio.to_thread(applying.revisions_of, manifests)
+        providers = with_declared(engine.providers, declared_in(manifests))
+        order = replace(
+            order_of(request), parallelism=parallelism_of(providers), revisions=revisions
+        )
+        forecaster = self._forecaster
+        if forecaster is None or not may_cost(manifests, providers, engine.market.said):
+            return order, {}
+        return order, await asyncio.to_thread(forecaster, manifests, order)
+
+    def _carry_out(
+        self,
+        request: Request,
+        manifests: list[Manifest],
+        values: Mapping[str, str],
+        order: Order,
+        forecasts: Mapping[str, Forecast],
+    ) -> list[Mapping[str, str]]:
+        """Store what the request wishes for, unless it is a dry run; only then the values of
+        secrets are taken over. Raises NeedsConsent.
+        """
+        engine = self._engine
+        now_s = engine.clock.now_s()
+        changes = noted(applying.propose(engine.store, manifests, order, now_s), forecasts)
+        expect(request, engine.store, changes)
+        if request.get("dryRun"):
+            return applying.outcomes_of(changes)
+        if not request.get("yes"):
+            consent.check(changes, approved_in(request), now_s)
+        self._secrets.learn(values)
+        applying.commit(engine.store, changes, now_s)
+        for change in changes:
+            engine.poke(change.after.uid)
+            engine.hurry_object(change.after.uid)
+        for kind, reason in _AWAITED.items():
+            if any(manifest.kind == kind for manifest in manifests):
+                engine.hurry(reason)
+        return applying.outcomes_of(changes)
+
+    def _check_providers(self, manifests: list[Manifest]) -> None:
+        """A placement whose providers nobody has declared would wait for ever: say so now."""
+        known = with_declared(self._engine.providers, declared_in(manifests))
+        for manifest in manifests:
+            placement = getattr(manifest.spec, "placement", None)
+            names = [it.provider for it in placement.candidates] if placement else []
+            if names and not any(name in known for name in names):
+                wrong = " or ".join(f"`{name}`" for name in names)
+                raise UsageError(
+                    f"{manifest.path}:{manifest.line}: {manifest.key}: "
+                    f"there is no provider {wrong}",
+                    hint=f"there is {', '.join(f'`{name}`' for name in sorted(known))}; "
+                    "`kind: Provider` with a `type` declares another account",
+                )
+
+
+def _variables(spec: Spec) -> tuple[str, ...]:
+    """Of the shell of who applies, that a Secret or an account has its values from."""
+    if isinstance(spec, SecretSpec):
+        return spec.from_env
+    if isinstance(spec, ProviderSpec) and spec.account is not None:
+        return spec.account.variables
+    return ()

@@ -1,0 +1,101 @@
+"""What requests do to objects that are there: delete, suspend, resume, retry, adopt.
+
+Called by the socket server. What a wish writes is in wishes.py, a retry in retrying.py, an
+adoption in adopting.py; here it is asked for, its object is looked at soon, and an answer is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.engine import wishes
+from fleetctl.engine.adopting import Adopter
+from fleetctl.engine.requests import Reply, Request, keys_in, list_in, ranges_of, stray_of
+from fleetctl.engine.retrying import Choice, retry
+from fleetctl.errors import UsageError
+from specs.kinds import KINDS
+from specs.namespaces import object_key
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+
+class Verbs:
+    """adopter: None = no sandbox can be adopted."""
+
+    def __init__(self, engine: Engine, adopter: Adopter | None = None) -> None:
+        self._engine = engine
+        self._adopter = adopter
+
+    async def delete(self, request: Request) -> Reply:
+        results = []
+        keys = keys_in(request)
+        store = self._engine.store
+        for wanted in keys:
+            wishes.find(store, *wanted)  # all are there, or none is deleted
+        for kind, name, namespace in keys:
+            now_s = self._engine.clock.now_s()
+            uid = wishes.delete(store, kind, name, now_s, namespace=namespace)
+            self._engine.poke(uid)
+            key = object_key(kind, name, namespace)
+            results.append({"key": key, "outcome": "deleted", "message": "", "uid": uid})
+        return {"ok": True, "results": results}
+
+    async def suspend(self, request: Request) -> Reply:
+        return self._set_suspend(request, wanted=True)
+
+    async def resume(self, request: Request) -> Reply:
+        return self._set_suspend(request, wanted=False)
+
+    def _set_suspend(self, request: Request, *, wanted: bool) -> Reply:
+        engine = self._engine
+        results = []
+        word = "suspended" if wanted else "resumed"
+        for kind, name, namespace in keys_in(request):
+            changed = wishes.suspend(
+                engine.store,
+                kind,
+                name,
+                engine.clock.now_s(),
+                wanted=wanted,
+                namespace=namespace,
+            )
+            outcome = word if changed else "unchanged"
+            key = object_key(kind, name, namespace)
+            results.append({"key": key, "outcome": outcome, "message": ""})
+        engine.poke_wishes()
+        return {"ok": True, "results": results}
+
+    async def retry(self, request: Request) -> Reply:
+        which = request.get("which")
+        if which not in ("failed", "index", "all"):
+            raise UsageError("a retry needs `which`: failed, index or all")
+        chosen = ranges_of(list_in(request, "indexes")) if which == "index" else ()
+        choice = Choice(which, chosen, str(request.get("request") or ""))
+        results = []
+        for kind, name, namespace in keys_in(request):
+            now_s = self._engine.clock.now_s()
+            done = retry(self._engine.store, kind, name, choice, now_s, namespace=namespace)
+            results.append(
+                {"key": done.key, "units": done.units, "live": done.live, "unit": KINDS[kind].unit}
+            )
+        self._engine.poke_wishes()
+        return {"ok": True, "results": results}
+
+    async def adopt(self, request: Request) -> Reply:
+        if self._adopter is None:
+            raise UsageError("this controller adopts nothing")
+        strays = [stray_of(item) for item in list_in(request, "sandboxes")]
+        done = await self._adopter.adopt(strays, str(request.get("into") or ""))
+        results = [
+            {
+                "run": it.stray.run,
+                "key": it.key,
+                "index": it.index,
+                "made": it.made,
+                "why": it.why,
+                "hint": it.hint,
+            }
+            for it in done
+        ]
+        return {"ok": True, "results": results}
