@@ -17,7 +17,7 @@ from fleetctl.home import home
 
 if TYPE_CHECKING:
     from controllers.model import Resource
-    from fleetctl.engine.applying import Change
+    from fleetctl.engine.changes import Change
 
 SAME, DIFFERS, ERROR = 0, 1, 2
 CONTEXT_LINES = 3

@@ -8,7 +8,7 @@ from fleetctl.cli.apply import CLIENT, SAID_OF_DRY_RUNS, show
 from fleetctl.cli.proposing import proposed
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
-from fleetctl.engine.applying import outcomes_of
+from fleetctl.engine.changes import outcomes_of
 from fleetctl.engine.consent import NeedsConsent, check
 from fleetctl.home import home
 from fleetctl.manifest.documents import Document

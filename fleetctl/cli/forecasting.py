@@ -11,8 +11,9 @@ from pathlib import Path
 from controllers.estimate import Estimate
 from fleetctl.cli.planscreen import figure, span
 from fleetctl.clock import SystemClock
-from fleetctl.engine.applying import Order, propose
+from fleetctl.engine.applying import propose
 from fleetctl.engine.forecasts import Forecast
+from fleetctl.engine.orders import Order
 from fleetctl.manifest import Manifest
 from fleetctl.planning.market import market_of
 from fleetctl.planning.planning import report

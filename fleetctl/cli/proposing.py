@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.clock import SystemClock
-from fleetctl.engine.applying import Change, propose, revisions_of
+from fleetctl.engine.applying import propose
+from fleetctl.engine.changes import Change
+from fleetctl.engine.drafting import revisions_of
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.orders import declared_in, namespace_of, order_of, parallelism_of
 from fleetctl.errors import Refused

@@ -17,7 +17,7 @@ from fleetctl.errors import Conflict, NotFound, UsageError
 from fleetctl.manifest.documents import Document, read_documents
 
 if TYPE_CHECKING:
-    from fleetctl.engine.applying import Change
+    from fleetctl.engine.changes import Change
     from fleetctl.stores.base import Stored
 
 FORM = "fleetctl.dev/savedplan/v1alpha1"

@@ -25,9 +25,9 @@ from fleetctl.home import CONTROLLER, SOCKET
 
 if TYPE_CHECKING:
     from fleetctl.engine.api import Api
-    from fleetctl.engine.applying import Order
     from fleetctl.engine.forecasts import Forecast
     from fleetctl.engine.loop import Engine
+    from fleetctl.engine.orders import Order
     from fleetctl.manifest import Manifest
     from fleetctl.providers.base import Backend
     from fleetctl.stores.base import Store

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from controllers.adopting import NotTaken, Taking, taking
 from controllers.model import ADOPTED, Resource, Run, RunState
 from fleetctl.engine import applying
-from fleetctl.engine.applying import Order
+from fleetctl.engine.orders import Order
 from fleetctl.engine.track import Track, load, track_of
 from fleetctl.engine.wishes import find
 from fleetctl.errors import FleetctlError, Refused, UsageError

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from controllers.impact import spent_usd, worked_s
 from controllers.model import Resource, Run
-from fleetctl.engine.applying import PRUNED, Change
+from fleetctl.engine.changes import PRUNED, Change
 from fleetctl.errors import Refused
 from specs.kinds import KINDS
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controllers.estimate import Estimate
-from fleetctl.engine.applying import CONFIGURED, CREATED, Change, Order
+from fleetctl.engine.changes import CONFIGURED, CREATED, Change
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.market import charged
 from fleetctl.engine.notes import ESTIMATE
+from fleetctl.engine.orders import Order
 from fleetctl.providers.base import Backend
 from specs.common import Execution
 from specs.provider import ProviderSpec

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from fleetctl.engine.applying import Change, Order
+from fleetctl.engine.changes import Change
 from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.pruning import Pruning
 from fleetctl.engine.requests import Request
@@ -29,6 +30,20 @@ ROLLOUTS = ("Replace", "FinishRunning")
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _LIMIT = re.compile(r"(\d{1,9})(%?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a person said beside the files. rollout: FinishRunning or empty, for this apply."""
+
+    rollout: str = ""
+    applyset: str = ""
+    take_over: bool = False  # also what belongs to another apply set
+    pruning: Pruning | None = None
+    # provider -> what an object runs there at once that names no parallelism
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    revisions: Mapping[str, str] = field(default_factory=dict)  # key -> of its source.path
+    namespace: str = DEFAULT_NAMESPACE  # where documents go that name none
 
 
 def order_of(request: Request) -> Order:

@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import applying, consent
-from fleetctl.engine.applying import Order
+from fleetctl.engine.changes import outcomes_of
+from fleetctl.engine.drafting import revisions_of
 from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.orders import (
+    Order,
     approved_in,
     declared_in,
     expect,
@@ -87,7 +89,7 @@ class Receiver:
         change itself, which waits for nothing.
         """
         engine = self._engine
-        revisions = await asyncio.to_thread(applying.revisions_of, manifests)
+        revisions = await asyncio.to_thread(revisions_of, manifests)
         providers = with_declared(engine.providers, declared_in(manifests))
         order = replace(
             order_of(request), parallelism=parallelism_of(providers), revisions=revisions
@@ -113,7 +115,7 @@ class Receiver:
         changes = noted(applying.propose(engine.store, manifests, order, now_s), forecasts)
         expect(request, engine.store, changes)
         if request.get("dryRun"):
-            return applying.outcomes_of(changes)
+            return outcomes_of(changes)
         if not request.get("yes"):
             consent.check(changes, approved_in(request), now_s)
         self._secrets.learn(values)
@@ -124,7 +126,7 @@ class Receiver:
         for kind, reason in _AWAITED.items():
             if any(manifest.kind == kind for manifest in manifests):
                 engine.hurry(reason)
-        return applying.outcomes_of(changes)
+        return outcomes_of(changes)
 
     def _check_providers(self, manifests: list[Manifest]) -> None:
         """A placement whose providers nobody has declared would wait for ever: say so now."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controllers.model import Resource
-from fleetctl.engine.applying import Order, commit, propose
+from fleetctl.engine.applying import commit, propose
+from fleetctl.engine.orders import Order
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.stores.base import EventRow, Store
 from specs.common import Execution

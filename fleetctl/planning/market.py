@@ -24,7 +24,7 @@ from specs.provider import ProviderSpec
 from specs.template import Template
 
 if TYPE_CHECKING:
-    from fleetctl.engine.applying import Change
+    from fleetctl.engine.changes import Change
     from fleetctl.providers.base import Backend
     from fleetctl.stores.readonly import Snapshot
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from controllers.impact import Impact, spent_usd
-from fleetctl.engine.applying import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
+from fleetctl.engine.changes import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.planning.caps import caps_of
 from fleetctl.planning.estimate import FREE, Cost, Lasting, cost, whole_s
 from fleetctl.planning.market import Market

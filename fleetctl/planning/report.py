@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from controllers.placing import Judgement
-from fleetctl.engine.applying import Change
+from fleetctl.engine.changes import Change
 from fleetctl.planning.caps import Cap
 from fleetctl.planning.estimate import Cost, Lasting
 

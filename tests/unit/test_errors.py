@@ -23,7 +23,7 @@ from controllers.model import Resource
 from fleetctl.cli.client import Refusal, ask, raise_refusal
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.kinds import kind_of
-from fleetctl.engine.applying import PRUNED, Change
+from fleetctl.engine.changes import PRUNED, Change
 from fleetctl.engine.consent import NeedsConsent, check
 from fleetctl.engine.secrets import SecretValues
 from fleetctl.errors import (

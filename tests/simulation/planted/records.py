@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from controllers.model import Run, RunState
-from fleetctl.engine import absorb, applying, intents, passes, track
+from fleetctl.engine import absorb, drafting, intents, passes, track
 from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.reading import Reading
 from fleetctl.stores.sqlite_resources import SqliteResources
@@ -138,7 +138,7 @@ def unchanged_is_a_change() -> Context:
         calls = iter(range(1_000_000))
         return lambda spec: dump(spec.model_copy(update={"seed": next(calls)}))
 
-    return around(applying, "dump_spec", make)
+    return around(drafting, "dump_spec", make)
 
 
 PLANTS: tuple[Plant, ...] = (

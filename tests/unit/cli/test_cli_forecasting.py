@@ -7,9 +7,9 @@ from typing import Any
 
 from controllers.model import RunState
 from fleetctl.cli.forecasting import forecast
-from fleetctl.engine.applying import Order, propose
+from fleetctl.engine.applying import propose
 from fleetctl.engine.forecasts import Forecast, noted
-from fleetctl.engine.orders import wished
+from fleetctl.engine.orders import Order, wished
 from fleetctl.manifest import Manifest
 from fleetctl.stores.readonly import open_readonly
 from fleetctl.wiring import build_providers

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from controllers.model import Resource, Run, RunState
-from fleetctl.engine.applying import CONFIGURED, PRUNED, Change, Order, commit, propose
+from fleetctl.engine.applying import commit, propose
+from fleetctl.engine.changes import CONFIGURED, PRUNED, Change
 from fleetctl.engine.consent import NeedsConsent, check
-from fleetctl.engine.orders import expect, order_of, standing
+from fleetctl.engine.orders import Order, expect, order_of, standing
 from fleetctl.engine.pruning import APPLYSET
 from fleetctl.errors import Conflict, Refused, UsageError
 from fleetctl.manifest import Manifest

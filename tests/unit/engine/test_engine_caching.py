@@ -13,7 +13,8 @@ import pytest
 
 from controllers.model import Metric
 from fleetctl.engine import wishes
-from fleetctl.engine.applying import Order, revisions_of
+from fleetctl.engine.drafting import revisions_of
+from fleetctl.engine.orders import Order
 from fleetctl.manifest import Manifest
 from specs.common import Metadata
 from specs.kinds import KINDS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.engine import wishes
-from fleetctl.engine.applying import Order
+from fleetctl.engine.orders import Order
 from fleetctl.engine.pruning import Pruning
 from fleetctl.engine.secrets import Found
 from fleetctl.errors import NotFound

@@ -10,7 +10,7 @@ import pytest
 
 from controllers.model import Run, RunState
 from fleetctl.engine import wishes
-from fleetctl.engine.applying import NAMED_BY
+from fleetctl.engine.drafting import NAMED_BY
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.manifest import Manifest
 from fleetctl.stores.sqlite import SqliteStore, open_memory_store

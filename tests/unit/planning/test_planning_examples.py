@@ -9,7 +9,8 @@ import pytest
 
 from fleetctl.cli.plandocument import document
 from fleetctl.cli.planmarkdown import MARKER, comment
-from fleetctl.engine.applying import Order, propose
+from fleetctl.engine.applying import propose
+from fleetctl.engine.orders import Order
 from fleetctl.manifest import load, read_documents
 from fleetctl.planning.market import market_of
 from fleetctl.planning.planning import report

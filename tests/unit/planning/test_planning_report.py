@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from controllers.model import Resource, Run, RunState
-from fleetctl.engine.applying import Order, commit, propose
+from fleetctl.engine.applying import commit, propose
+from fleetctl.engine.orders import Order
 from fleetctl.manifest import Manifest
 from fleetctl.planning.market import market_of
 from fleetctl.planning.planning import report

@@ -1,0 +1,102 @@
+"""One object before and after an apply, and how that is told to people.
+
+Made by applying.py; read by whatever shows, weighs or allows a change: the socket server, `plan`,
+`diff`, dry runs, consent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controllers.impact import Impact
+from controllers.model import Resource
+from fleetctl.engine.notes import NOTES
+from specs.changes import FieldChange, field_changes
+from specs.kinds import KINDS
+
+CREATED, CONFIGURED, UNCHANGED, PRUNED = "created", "configured", "unchanged", "pruned"
+FIELDS_SHOWN_MAX = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object before and after. impact is None where no work hangs on the change."""
+
+    outcome: str
+    before: Resource | None
+    after: Resource
+    fields: tuple[FieldChange, ...] = ()
+    impact: Impact | None = None
+    note: str = ""
+    asked_again: bool = False  # it was refused before, and is tried anew
+
+    @property
+    def key(self) -> str:
+        return self.after.key
+
+    @property
+    def message(self) -> str:
+        """A sentence for people, or nothing."""
+        shown = [field.short for field in self.fields[:FIELDS_SHOWN_MAX]]
+        if len(self.fields) > FIELDS_SHOWN_MAX:
+            shown.append(f"and {len(self.fields) - FIELDS_SHOWN_MAX} more")
+        told = [", ".join(shown), self.note, self._counts()]
+        return "; ".join(text for text in told if text)
+
+    def _counts(self) -> str:
+        found = self.impact
+        if found is None:
+            return ""
+        if self.outcome == CREATED:
+            return _all_new(found, self.after.kind)
+        if self.outcome == PRUNED:
+            live = len(found.going_on) + len(found.replaced) + len(found.cancelled)
+            return f"{live:,} stopped" if live else ""
+        said = [f"{found.kept:,} kept"] if found.kept else []
+        said += [f"{found.cached:,} cached"] if found.cached else []
+        if found.going_on:
+            said.append(f"{len(found.going_on):,} running on")
+        fresh = None if found.to_run is None else found.to_run - len(found.replaced)
+        if fresh:
+            said.append(f"{fresh:,} to run")
+        if found.replaced:
+            said.append(f"{len(found.replaced):,} replaced")
+        if found.cancelled:
+            said.append(f"{len(found.cancelled):,} cancelled")
+        return ", ".join(said)
+
+
+def differences(before: Resource, after: Resource) -> list[FieldChange]:
+    """What differs between two states of one object, as a person wrote it."""
+    return [
+        *field_changes(json.loads(before.spec), json.loads(after.spec)),
+        *field_changes(before.labels, after.labels, "labels"),
+        *field_changes(_written(before), _written(after), "annotations"),
+    ]
+
+
+def _written(resource: Resource) -> dict[str, str]:
+    """The annotations that a person wrote."""
+    return {key: text for key, text in resource.annotations.items() if key not in NOTES}
+
+
+def outcomes_of(changes: Sequence[Change]) -> list[Mapping[str, str]]:
+    """One entry an object, as a reply tells it."""
+    return [{"key": it.key, "outcome": it.outcome, "message": it.message} for it in changes]
+
+
+def _all_new(found: Impact, kind: str) -> str:
+    """`500 tasks: 412 cached, 88 to run`; nothing while nobody knows how many there are."""
+    if found.total is None:
+        return ""
+    said = _units(found.total, kind)
+    return (
+        f"{said}: {found.cached:,} cached, {found.to_run or 0:,} to run" if found.cached else said
+    )
+
+
+def _units(count: int, kind: str) -> str:
+    unit = KINDS[kind].unit
+    return f"{count:,} {unit}" + ("s" if count != 1 else "")

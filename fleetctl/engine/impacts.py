@@ -1,0 +1,51 @@
+"""What storing a wish does to work: which runs go on, are replaced or cancelled, what is cached.
+
+Called by applying.py for each object that runs work; read as the next pass reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controllers.history import History
+from controllers.impact import Impact, impact
+from controllers.kinds import CONTROLLERS
+from controllers.model import Resource
+from fleetctl.engine.caching import contents_of, lookup
+from fleetctl.engine.orders import Order
+from fleetctl.engine.track import Track, load, track_of
+from fleetctl.stores.base import Stored
+from specs.kinds import KINDS
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+
+def fresh_impact(stored: Stored, manifest: Manifest, wish: Resource, order: Order) -> Impact | None:
+    """Of an object that is not there yet."""
+    make = CONTROLLERS.get(manifest.kind)
+    if make is None:
+        return None
+    controller = make(manifest.spec, {})
+    history = History(controller.limits)
+    return _found(stored, Track(wish, {}, manifest.spec, controller, history), order)
+
+
+def impact_on(stored: Stored, wish: Resource, order: Order) -> Impact | None:
+    """What the next pass does to the work of `wish`; read as the pass reads it."""
+    if not KINDS[wish.kind].runs:
+        return None
+    track = track_of(wish)
+    load(track, stored.runs)
+    return _found(stored, track, order)
+
+
+def _found(stored: Stored, track: Track, order: Order) -> Impact | None:
+    if track.controller is None or track.history is None:
+        return None
+    contents = contents_of(stored, track)
+    cached = lookup(contents, track.history)[0] if contents is not None else {}
+    places = [it.provider for it in track.controller.policy.placement.candidates]
+    known = [order.parallelism[name] for name in places if name in order.parallelism]
+    at_once = sum(known) if known else None
+    return impact(track.controller, track.history, cached=len(cached), parallelism=at_once)
