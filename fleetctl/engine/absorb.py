@@ -77,7 +77,7 @@ class Absorber:
         self._engine.store.cache.remember(self._remembered)
         for run in self._closed.values():
             runs.advance(run, from_states=frozenset({run.state}))
-        self._engine.budgets.write()
+        self._engine.charges.write()
         self.forget()
 
     def forget(self) -> None:
@@ -319,7 +319,7 @@ class Absorber:
     def _let_go(self, track: Track, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""
         self._engine.owner_of.pop(last.name, None)
-        paid = self._engine.budgets.idled(track, last, until_s)
+        paid = self._engine.charges.idled(track, last, until_s)
         self._closed[last.name] = replace(paid, sandbox_open=False)
 
     def _settled_by_end(self, last: Run, fact: Observed) -> bool:
@@ -336,7 +336,7 @@ class Absorber:
 
     def _end(self, track: Track, run: Run, result: str | None) -> None:
         assert track.history is not None and track.controller is not None
-        run = self._engine.budgets.ended(track, run, track.calls.get(run.name))
+        run = self._engine.charges.ended(track, run, track.calls.get(run.name))
         latest = track.latest.pop(run.name, {})
         score = score_of(track.controller, run, result, lambda: latest)
         if run.state is not RunState.SUCCEEDED:

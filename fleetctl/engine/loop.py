@@ -14,6 +14,7 @@ from fleetctl.clock import Clock
 from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.admission import Admission
 from fleetctl.engine.budgets import Budgets
+from fleetctl.engine.charges import Charges
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.facts import Fact, can_wait
 from fleetctl.engine.guard import reported
@@ -81,6 +82,7 @@ class Engine:
         self.passes = Passes(self)
         self.market = Market(self)
         self.admission = Admission(self)
+        self.charges = Charges(self)
         self.budgets = Budgets(self)
 
     # -- what others call --------------------------------------------------------------------------

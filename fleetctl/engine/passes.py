@@ -22,6 +22,7 @@ from fleetctl.engine.intents import Intents
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.providing import say_spills
+from fleetctl.engine.standings import budget_status, say_money
 from fleetctl.engine.track import Track
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Passes:
         if track.resource.deleted_at_s is not None:
             self._intents.drop(track)
         else:
-            self._write_status(track, self._engine.budgets.status(track, now_s))
+            self._write_status(track, budget_status(self._engine, track, now_s))
 
     def _runs(self, track: Track, now_s: float) -> None:
         """The pass of what has units."""
@@ -108,7 +109,7 @@ class Passes:
             before = track.status
             after = status_of(plan, wish, track.history, before, now_s)
             self._say_changes(track, before, plan)
-            self._engine.budgets.say(track, wish.purse, after)
+            say_money(self._engine, track, wish.purse, after)
             self._write_status(track, after)
         elif track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.

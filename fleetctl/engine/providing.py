@@ -1,5 +1,5 @@
 """Provider objects in the engine: whose account each is, who still uses one that is to go, and what
-people see of them. Called by market and passes.
+people see of them. Called by market, passes and what reckons money.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from controllers.model import Resource
 from controllers.placing import HOUR_S, no_room
 from controllers.plan import Plan, Start
 from fleetctl.engine.track import Track
-from fleetctl.providers.base import Backend
+from fleetctl.providers.base import Backend, Contract
 from specs.common import DEFAULT_PROVIDER
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def users(tracks: Mapping[str, Track], name: str) -> Iterator[str]:
 def kept_on(asset: Resource) -> str:
     """The provider of a volume or a function."""
     return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))
+
+
+def contract_of(engine: Engine, provider: str) -> Contract | None:
+    """None of a provider that this version cannot make anything of; its runs cost all the same."""
+    backend = engine.providers.get(provider)
+    return backend.contract if backend is not None else None
 
 
 def say_spills(engine: Engine, track: Track, plan: Plan) -> None:

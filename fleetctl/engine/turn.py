@@ -95,6 +95,7 @@ class Turns:
                 self._engine.queue.add(resource.uid, free_at_s)
             if not track.dormant:
                 self._read(track)
+        self._engine.charges.load()
         self._engine.budgets.load()
         self._engine.provided()
 

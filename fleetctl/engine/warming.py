@@ -116,7 +116,7 @@ class Warming:
         lasted_s = max(0.0, lasted_s)
         usd = (warm.usd_per_s or 0.0) * lasted_s
         unpriced_s = lasted_s * warm.containers if warm.usd_per_s is None else 0.0
-        self._engine.budgets.charge(track, usd, unpriced_s)
+        self._engine.charges.add(track, usd, unpriced_s)
 
 
 def _spec(track: Track) -> FunctionSpec:

@@ -11,7 +11,7 @@ from controllers import budget
 from controllers.budget import Held, Purse, Tariff
 from controllers.history import History
 from controllers.model import Run, RunState
-from fleetctl.engine import intents
+from fleetctl.engine import intents, reserving
 from fleetctl.engine.budgets import Budgets
 from fleetctl.stores.sqlite_ledger import SqliteLedger
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -61,18 +61,18 @@ def unknown_price_is_free() -> Context:
 
         return patched
 
-    return around(Budgets, "_tariff", make)
+    return around(reserving, "tariff_of", make)
 
 
 def released_when_stopped_and_not_when_gone() -> Context:
     """A run that starts or is being stopped holds nothing any more, though its machine bills."""
 
     def make(live: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, track: (
-            run for run in live(self, track) if run.state is RunState.RUNNING
+        return lambda engine, track: (
+            run for run in live(engine, track) if run.state is RunState.RUNNING
         )
 
-    return around(Budgets, "_live", make)
+    return around(reserving, "_live", make)
 
 
 def a_period_counts_the_one_before_again() -> Context:
@@ -86,7 +86,7 @@ def spent_goes_with_its_object() -> Context:
     def make(drop: Callable[..., None]) -> Callable[..., None]:
         def patched(self: Any, track: Any) -> None:
             drop(self, track)
-            ledger = self._engine.budgets._ledger
+            ledger = self._engine.charges._ledger
             for key in [key for key, entry in ledger.items() if entry.labels]:
                 ledger[key] = replace(ledger[key], usd=0.0)
 
