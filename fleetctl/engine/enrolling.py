@@ -1,0 +1,104 @@
+"""An adopted sandbox is written down as a run, in one transaction, and its object is looked at.
+
+Called by adopting.py once the sandbox is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controllers.adopting import Taking
+from controllers.model import ADOPTED, Resource, Run, RunState
+from fleetctl.engine.sheltering import shelter
+from fleetctl.engine.track import load, track_of
+from fleetctl.providers.strays import Stray
+from fleetctl.stores.base import EventRow
+from specs.hashing import canonical_json
+from specs.kinds import KINDS
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+
+def enrol(engine: Engine, resource: Resource, taken: Taking, stray: Stray) -> None:
+    """Written down as a start whose answer was lost: the provider is asked by its id, and what
+    never began there begins now. Above the object's parallelism nothing may begin, so there it
+    is one that did.
+    """
+    track = track_of(resource)
+    load(track, engine.store.runs)
+    assert track.controller is not None
+    template = track.controller.template(taken.unit.index)
+    price = engine.market.price(stray.provider, template, resource.namespace)
+    unit = taken.unit
+    run = replace(
+        _run(engine, stray, resource.uid, unit.index, taken.attempt),
+        template_hash=unit.template_hash,
+        params=canonical_json(dict(unit.params)),
+        params_hash=unit.params_hash,
+        usd_per_s=price,
+    )
+    assert track.history is not None
+    limit = track.controller.policy.parallelism
+    crowded = limit is not None and len(track.history.live) >= limit
+    _record(engine, resource, [run, *([_running(run)] if crowded else [])], stray)
+
+
+def enrol_sheltered(engine: Engine, stray: Stray, uid: str) -> Resource:
+    """What it runs is not known, so its run is one that began: nothing is handed to it."""
+    resource = shelter(engine.store, stray, uid, engine.clock.now_s())
+    track = track_of(resource)
+    load(track, engine.store.runs)
+    assert track.controller is not None
+    unit, template = track.controller.unit(0), track.controller.template(0)
+    assert unit is not None
+    # The price of a machine that nobody described is not known, unless all there are free.
+    price = engine.market.price(stray.provider, template, resource.namespace)
+    run = replace(
+        _run(engine, stray, uid, 0, 1),
+        template_hash=unit.template_hash,
+        params=canonical_json(dict(unit.params)),
+        params_hash=unit.params_hash,
+        usd_per_s=0.0 if price == 0.0 else None,
+    )
+    _record(engine, resource, [run, _running(run)], stray)
+    return resource
+
+
+def _record(engine: Engine, resource: Resource, states: Sequence[Run], stray: Stray) -> None:
+    """The run as it is intended, then as it goes on; its object is looked at anew."""
+    store, now_s = engine.store, engine.clock.now_s()
+    first, *later = states
+    what = f"{KINDS[resource.kind].unit} {first.index} attempt {first.attempt}"
+    said = f"sandbox {stray.handle} at {stray.provider} adopted as {what}"
+    with store.transaction():
+        store.runs.begin([first])
+        for run in later:
+            store.runs.advance(run)
+        again = replace(resource, generation=resource.generation + 1)
+        store.resources.put(again, expected_version=resource.version)
+        store.events.record([EventRow(resource.uid, now_s, "Normal", "Adopted", said)])
+
+
+def _run(engine: Engine, stray: Stray, uid: str, index: int, attempt: int) -> Run:
+    return Run(
+        name=stray.run,
+        uid=uid,
+        index=index,
+        attempt=attempt,
+        state=RunState.STARTING,
+        provider=stray.provider,
+        sandbox=stray.run,
+        template_hash="",
+        params="{}",
+        params_hash="",
+        created_at_s=stray.created_at_s or engine.clock.now_s(),
+        handle=stray.handle,
+        placed=ADOPTED,
+    )
+
+
+def _running(run: Run) -> Run:
+    return replace(run, state=RunState.RUNNING, started_at_s=run.created_at_s)
