@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from controllers.cache import Content, Key
-from controllers.history import History, Replayed
+from controllers.history import History
 from controllers.kind import Controller, scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.leaving import Leaving
 from controllers.model import Metric, Resource, Run, RunState
 from controllers.plan import TERMINAL_PHASES, AssetAction, CloseSandbox, Shortage
+from controllers.replaying import Replayed, replay
 from controllers.status import prior_of
 from controllers.wish import Prior, Wait
 from fleetctl.stores.base import RunStore
@@ -167,7 +168,7 @@ def load(track: Track, runs: RunStore) -> None:
     if track.controller is None:
         return
     track.history = History(track.controller.limits)
-    track.history.replay(_replayed(track.controller, rows, runs))
+    replay(track.history, _replayed(track.controller, rows, runs))
     for run in track.history.live.values():
         track.latest[run.name] = last_values(runs.metrics_of(run.name))
 

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controllers import advancing, batchjob, clearing, history, reconcile, wish
+from controllers import advancing, batchjob, clearing, reconcile, settling, wish
 from controllers.history import History
 from controllers.kind import Keep
 from controllers.model import RunState
 from controllers.plan import Drop, FreeScratch, Phase, Plan
-from fleetctl.engine import assetpasses, passes
+from fleetctl.engine import assetpasses, passes, track
 from fleetctl.engine.turn import Turns
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -72,24 +72,24 @@ def backoff_limit_off_by_one() -> Context:
             replace(limits, backoff_limit_per_index=limits.backoff_limit_per_index + 1), **counts
         )
 
-    return around(history, "spent", make)
+    return around(settling, "spent", make)
 
 
 def backoff_ignored() -> Context:
     """A failed unit runs again at once."""
-    return swapped(history, "due_at_s", lambda limits, run, **counts: 0.0)
+    return swapped(settling, "due_at_s", lambda limits, run, **counts: 0.0)
 
 
 def lost_costs_like_failed() -> Context:
     """An infrastructure failure counts against the application's limit."""
 
     def make(count: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: History, run: Any, unit: Any) -> None:
-            count(self, replace(run, state=RunState.FAILED), unit)
+        def patched(history: History, unit: Any, run: Any) -> None:
+            count(history, unit, replace(run, state=RunState.FAILED))
 
         return patched
 
-    return around(History, "_count_failure", make)
+    return around(settling, "_count_failure", make)
 
 
 def older_failures_count() -> Context:
@@ -108,15 +108,15 @@ def open_sandboxes_forgotten_at_restart() -> Context:
     """A restarted controller does not know the sandboxes that wait for a task."""
 
     def make(replay: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: History, rows: Any) -> None:
-            replay(self, rows)
-            idle = [name for name, box in self.sandboxes.items() if not box.busy]
+        def patched(history: History, rows: Any) -> None:
+            replay(history, rows)
+            idle = [name for name, box in history.sandboxes.items() if not box.busy]
             for name in idle:
-                self.sandboxes.closed(name)
+                history.sandboxes.closed(name)
 
         return patched
 
-    return around(History, "replay", make)
+    return around(track, "replay", make)
 
 
 def wake_time_ignored() -> Context:

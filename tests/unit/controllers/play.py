@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controllers.history import History, Replayed
+from controllers.history import History
 from controllers.kind import Controller, scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Run, RunState
 from controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Start, Stop
 from controllers.reconcile import reconcile
+from controllers.replaying import Replayed, replay
 from controllers.status import prior_of, status_of
 from controllers.wish import Prior, Wait, Wish
 from specs.hashing import canonical_json
@@ -60,7 +61,7 @@ class Play:
         allocated = {run.params_hash: run.index for run, _ in self._stored()}
         controller = CONTROLLERS[self.kind](spec, allocated)
         history = History(controller.limits)
-        history.replay(self._replayed_rows(controller))
+        replay(history, self._replayed_rows(controller))
         return controller, history
 
     # -- passes ------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.history import History, Replayed
+from controllers.history import History
 from controllers.model import Run, RunState
+from controllers.replaying import Replayed, replay
 from controllers.retry import Limits
 
 RUN = Run("r0", "u", 0, 1, RunState.RUNNING, "local", "r0", "t", "{}", "p", 10.0, started_at_s=20.0)
@@ -51,5 +52,5 @@ def test_reading_the_rows_back_gives_the_same_sum() -> None:
         Replayed(ended(replace(RUN, name="r2", index=1, usd_per_s=None)), wanted=False),
     ]
     history = History(Limits())
-    history.replay(rows)
+    replay(history, rows)
     assert (history.spent_usd, history.unpriced) == (75.0, 1)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.history import History, Replayed
+from controllers.history import History
 from controllers.model import Run, RunState
+from controllers.replaying import Replayed, replay
 from controllers.retry import MAX_LIFETIME, Limits
 
 RUN = Run("r0", "u", 0, 1, RunState.STARTING, "local", "r0", "t", "{}", "p", 10.0)
@@ -36,7 +37,7 @@ def test_two_live_runs_of_one_unit_are_a_bug_that_shows_itself() -> None:
 
 def test_a_unit_that_succeeds_twice_is_a_bug_that_shows_itself() -> None:
     found = history()
-    found.replay([Replayed(ended(0, RunState.SUCCEEDED))])
+    replay(found, [Replayed(ended(0, RunState.SUCCEEDED))])
     found.began(run(0, 2))
     with pytest.raises(AssertionError, match="succeeded twice"):
         found.ended(ended(0, RunState.SUCCEEDED, 2))
@@ -47,7 +48,7 @@ def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_n
     old = [
         replace(ended(0, RunState.LOST, attempt), reason=MAX_LIFETIME) for attempt in range(1, 40)
     ]
-    found.replay([Replayed(run) for run in old])
+    replay(found, [Replayed(run) for run in old])
     assert (list(found.waiting.due(100.0)), found.infra_failures, found.next_attempt(0)) == (
         [0],
         0,
@@ -60,12 +61,13 @@ def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_n
 
 def test_units_are_due_the_longest_waiting_first() -> None:
     found = history(backoff_limit_per_index=3)
-    found.replay(
+    replay(
+        found,
         [
             Replayed(ended(0, RunState.LOST, at_s=30.0)),
             Replayed(ended(1, RunState.LOST, at_s=10.0)),
             Replayed(ended(2, RunState.LOST, at_s=50.0)),
-        ]
+        ],
     )
     assert list(found.waiting.due(40.0)) == [1, 0]
     assert found.waiting.next_due_at_s(40.0) == 50.0
@@ -74,7 +76,7 @@ def test_units_are_due_the_longest_waiting_first() -> None:
 
 def test_a_unit_that_starts_again_is_due_no_more() -> None:
     found = history()
-    found.replay([Replayed(ended(0, RunState.LOST))])
+    replay(found, [Replayed(ended(0, RunState.LOST))])
     found.began(run(0, 2))
     assert list(found.waiting.due(1e9)) == []
     assert found.next_attempt(0) == 3
@@ -83,18 +85,19 @@ def test_a_unit_that_starts_again_is_due_no_more() -> None:
 def test_the_last_failure_is_the_latest_in_time_whatever_the_order_of_rows() -> None:
     late, early = ended(0, RunState.FAILED, at_s=90.0), ended(1, RunState.FAILED, at_s=20.0)
     found = history()
-    found.replay([Replayed(late), Replayed(early)])
+    replay(found, [Replayed(late), Replayed(early)])
     assert found.last_failure == late
 
 
 def test_the_first_result_is_the_earliest_success() -> None:
     found = history()
-    found.replay(
+    replay(
+        found,
         [
             Replayed(ended(0, RunState.SUCCEEDED, at_s=90.0)),
             Replayed(ended(1, RunState.FAILED, at_s=5.0)),
             Replayed(ended(2, RunState.SUCCEEDED, at_s=20.0)),
-        ]
+        ],
     )
     assert found.first_result_at_s == 20.0
 
@@ -102,8 +105,9 @@ def test_the_first_result_is_the_earliest_success() -> None:
 def test_scores_know_their_least_and_greatest_and_the_earliest_of_equals() -> None:
     found = history()
     scores = (0.5, 0.1, 0.9, 0.1, 0.9)
-    found.replay(
-        [Replayed(ended(index, RunState.SUCCEEDED), score) for index, score in enumerate(scores)]
+    replay(
+        found,
+        [Replayed(ended(index, RunState.SUCCEEDED), score) for index, score in enumerate(scores)],
     )
     assert found.lowest == (0.1, 1)
     assert found.highest == (-0.9, 2)
@@ -111,12 +115,13 @@ def test_scores_know_their_least_and_greatest_and_the_earliest_of_equals() -> No
 
 def test_an_attempt_under_an_older_wish_cuts_off_what_came_before_it() -> None:
     found = history(backoff_limit_per_index=1)
-    found.replay(
+    replay(
+        found,
         [
             Replayed(ended(0, RunState.FAILED, 1)),
             Replayed(ended(0, RunState.FAILED, 2), superseded=True),
             Replayed(ended(0, RunState.FAILED, 3)),
-        ]
+        ],
     )
     assert 0 not in found.failed
     assert found.next_attempt(0) == 4
@@ -126,7 +131,7 @@ def test_an_attempt_under_an_older_wish_cuts_off_what_came_before_it() -> None:
 def test_rows_of_units_that_are_not_wanted_tell_of_open_sandboxes_and_no_more() -> None:
     found = history()
     box = replace(ended(7, RunState.SUCCEEDED), sandbox_open=True)
-    found.replay([Replayed(box, wanted=False)])
+    replay(found, [Replayed(box, wanted=False)])
     assert len(found.succeeded) == 0
     assert list(found.fresh(7, 8)) == [7]
     assert list(found.sandboxes) == [box.sandbox]

@@ -1,0 +1,77 @@
+"""A history from rows: what a restart, or another spec, makes of all that was written down.
+
+Called when a resource is read, in (index, attempt) order. What each row means for its unit is
+settled as it is when a run ends (settling.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from controllers import settling
+from controllers.history import History
+from controllers.model import LIVE_STATES, Run
+from controllers.settling import Unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A row read back.
+
+    superseded: its params or template are no longer the wish, so its outcome says nothing.
+    wanted: the present spec has its unit; else the row tells of a machine that may live, no more.
+    """
+
+    run: Run
+    score: float | None = None
+    superseded: bool = False
+    wanted: bool = True
+
+
+def replay(history: History, rows: Iterable[Replayed]) -> None:
+    """Take in all rows, in (index, attempt) order. Only for an empty history."""
+    extra_uses: Counter[str] = Counter()
+    open_runs: list[Run] = []
+    for _, group in groupby(rows, key=lambda row: row.run.index):
+        unit_rows = list(group)
+        _replay_unit(history, unit_rows)
+        for row in unit_rows:
+            if row.run.provider:
+                history.providers.add(row.run.provider)
+                history.placed[row.run.provider] += settling.begun(row.run)
+            if row.run.state not in LIVE_STATES:
+                settling.spend(history, row.run)
+            if row.run.sandbox != row.run.name:
+                extra_uses[row.run.sandbox] += 1
+            if row.run.sandbox_open or row.run.state in LIVE_STATES:
+                open_runs.append(row.run)
+    for run in open_runs:
+        history.sandboxes.replay(run, used=1 + extra_uses[run.sandbox])
+
+
+def _replay_unit(history: History, rows: list[Replayed]) -> None:
+    last = rows[-1].run
+    index, live = last.index, last.state in LIVE_STATES
+    if not rows[-1].wanted:
+        if not live:
+            return
+        rows = rows[-1:]
+    history.taken.add(index)
+    history.started += len(rows)
+    unit = history.unfinished[index] = Unfinished(attempts=last.attempt)
+    # An attempt under an older wish cuts off all that came before it: the latest attempt counts.
+    cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
+    unit.forced = cut >= 0 and rows[cut].run.put_aside
+    for row in rows[cut + 1 : len(rows) - live]:
+        if not settling.take(history, unit, row.run, row.score):
+            return
+    if live:
+        history.live[last.name] = last
+        history.live_by_index[index] = last.name
+    elif unit.last is None:
+        settling.requeue(history, index, unit, 0.0)
+    else:
+        settling.settle(history, unit, unit.last)
