@@ -66,12 +66,13 @@ class Tracked:
         return self._follower is not None and self._follower.never_reached
 
     def read_before(self, offset: int) -> Journal | None:
-        """What was read of the journal from there on at its end, if that is all; given out once, as
-        it may be large.
+        """What was read of the journal at its end, if that is all; given out once, as it may be
+        large. From an offset on its metrics are others, and all else is the same.
         """
         seen, self.last_read = self.last_read, None
-        complete = seen is not None and seen.offset == self.mirror.journal_at
-        return seen if complete and offset == 0 else None
+        if seen is None or seen.offset != self.mirror.journal_at:
+            return None
+        return seen if offset == 0 or not seen.metrics else None
 
     def look_after(
         self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace

@@ -21,6 +21,7 @@ from tests.unit.providers.remote import frames
 from tests.unit.providers.remote.scripted import QUICK, Script
 
 DONE = frames.started() + frames.ended()
+METRIC = frames.line({"e": "metric", "seq": 0, "step": 0, "at": 1.5, "values": {"loss": 0.5}})
 LEFT_OPEN = frames.started() + frames.ended(sandbox_open=True)
 Tale = Callable[["Scene"], Awaitable[None]]
 
@@ -93,6 +94,38 @@ def test_an_end_is_told_once_its_sandbox_is_confirmed_over(play: Callable[[Tale]
         assert (seen.ok, seen.handle, seen.sandbox_open) == (True, "sb-1", False)
         assert "run-0" in scene.told
         assert (scene.script.calls.count("end"), scene.script.calls.count("fate")) == (2, 0)
+
+    play(tale)
+
+
+@pytest.mark.parametrize(
+    ("told_before", "metrics"),
+    [
+        (b"", b""),
+        (frames.started(), b""),
+        (b"", METRIC),
+        (frames.started(), METRIC),
+        (frames.started() + METRIC, METRIC),
+    ],
+    ids=["all", "begun", "all with metrics", "begun, then metrics", "begun and metrics"],
+)
+def test_an_end_tells_what_came_after_what_was_told_before(
+    play: Callable[[Tale], None], told_before: bytes, metrics: bytes
+) -> None:
+    journal = frames.started() + metrics + frames.ended()
+    ref = replace(REF, journal_offset=len(told_before))
+
+    async def tale(scene: Scene) -> None:
+        scene.script.box("sb-1", "run-0", journal)
+        await scene.begin()
+        seen = await scene.until(ref, Ended)
+        await scene.runs.close()
+        scene.again()  # it has only the journal to read
+        assert seen == await scene.until(ref, Ended)
+        assert isinstance(seen, Ended)
+        assert seen.journal_offset == len(journal)
+        fresh = metrics and METRIC not in told_before
+        assert [metric.name for metric in seen.metrics] == (["loss"] if fresh else [])
 
     play(tale)
 
