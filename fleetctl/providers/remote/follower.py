@@ -48,6 +48,9 @@ class Pace:
     retry_initial_s: float = 0.2
     retry_max_s: float = 15.0
     crash_s: float = 10.0  # after a bug of ours ended a following, until it begins anew
+    # Who began a run hears that from `begin`. What else its journal's first lines say may be later:
+    # most short runs end sooner, and need no look before their end.
+    first_news_s: float = 2.0
 
 
 class Follower:

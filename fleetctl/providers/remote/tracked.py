@@ -56,6 +56,7 @@ class Tracked:
         self._follower: Follower | None = None
         self._task: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._first_news: asyncio.TimerHandle | None = None
 
     @property
     def began(self) -> bool:
@@ -85,7 +86,7 @@ class Tracked:
             self.mirror,
             self._opener(sandboxes),
             over=partial(self._is_over, sandboxes),
-            changed=partial(changed, self.run),
+            changed=partial(self._grew, changed, pace),
             pace=pace,
         )
         self._task = asyncio.ensure_future(self._live(follower, closings, left_open))
@@ -120,8 +121,9 @@ class Tracked:
 
     async def leave(self) -> None:
         """Look after it no more. What is here stays."""
-        if self._again is not None:
-            self._again.cancel()
+        for timer in (self._again, self._first_news):
+            if timer is not None:
+                timer.cancel()
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -165,9 +167,20 @@ class Tracked:
         await closings.close(self.handle)
         self.phase = Phase.OVER
 
+    def _grew(self, changed: Callable[[str], None], pace: Pace) -> None:
+        if self._first_news is not None:
+            self._first_news.cancel()
+        elif self.work is not None:
+            loop = asyncio.get_running_loop()
+            self._first_news = loop.call_later(pace.first_news_s, changed, self.run)
+            return
+        changed(self.run)
+
     def _settled(
         self, done: asyncio.Task[None], changed: Callable[[str], None], pace: Pace
     ) -> None:
+        if self._first_news is not None:
+            self._first_news.cancel()
         if done.cancelled():
             return
         if done.exception() is None:

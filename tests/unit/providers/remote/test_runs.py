@@ -142,6 +142,26 @@ def test_a_healthy_run_is_observed_without_any_call(play: Callable[[Tale], None]
     play(tale)
 
 
+@pytest.mark.parametrize(("wait_s", "told"), [(0.0, ["run-0"]), (3600.0, [])])
+def test_that_a_run_has_begun_is_no_reason_to_look_for_a_while(
+    play: Callable[[Tale], None], wait_s: float, told: list[str]
+) -> None:
+    async def tale(scene: Scene) -> None:
+        scene.script.box("sb-1", "run-0", frames.started()).ends_itself = False
+        scene.again(replace(QUICK, first_news_s=wait_s))
+        await scene.begin()
+        await asyncio.sleep(0.05)
+        assert scene.told == told
+        # Whoever only follows has nobody else to hear it from.
+        other = scene.script.box("sb-2", "run-1", frames.started())
+        other.ends_itself, other.begun = False, {"run-1": 1}
+        await scene.runs.follow("uid-1", "run-1", "sb-2")
+        while "run-1" not in scene.told:
+            await asyncio.sleep(0.005)
+
+    play(tale)
+
+
 def test_an_order_that_comes_again_begins_nothing_new(play: Callable[[Tale], None]) -> None:
     async def tale(scene: Scene) -> None:
         box = scene.script.box("sb-1", "run-0", DONE)
