@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleetctl.providers.remote.listing import Listing
 from fleetctl.providers.remote.segments import LOG_BYTES_MAX, Segments, sync
 from fleetctl.providers.rundir.places import journal_path, make_private
 
@@ -43,8 +44,19 @@ class Fed:
 class Mirror:
     """journal_at and log_at: how much is here, and so where a stream is to begin."""
 
-    def __init__(self, runs: Path, run: str, *, log_bytes_max: int = LOG_BYTES_MAX) -> None:
-        """runs: the directory of journals and logs of the run's resource; `touch` makes it."""
+    def __init__(
+        self,
+        runs: Path,
+        run: str,
+        *,
+        listing: Listing | None = None,
+        log_bytes_max: int = LOG_BYTES_MAX,
+    ) -> None:
+        """runs: the directory of journals and logs of the run's resource; `touch` makes it.
+        listing: the one that all mirrors there share.
+        """
+        self._listing = listing or Listing(runs)
+        self._named = self._listing.note()  # whatever an earlier controller left here
         self._path = journal_path(runs, run)
         self._log = Segments(runs, run, bytes_max=log_bytes_max)
         self._rest = b""
@@ -103,7 +115,7 @@ class Mirror:
         """Journal and log survive a loss of power once this returns. Blocks."""
         self._log.flush()
         sync(self._path)
-        sync(self._path.parent)
+        self._listing.keep(self._named)
 
     def _take_output(self, line: bytes) -> bool:
         frame = _frame(line)
@@ -115,8 +127,12 @@ class Mirror:
                 data = bytes.fromhex(frame["hex"])
         except (KeyError, TypeError, ValueError) as error:
             raise Garbled("a frame of output that is none") from error
-        before = self._log.at
-        self._log.write(at, data)
+        before, files = self._log.at, self._log.files
+        try:
+            self._log.write(at, data)
+        finally:
+            if self._log.files != files:
+                self._named = self._listing.note()
         return self._log.at > before
 
     def _append(self, data: bytes) -> None:
@@ -128,6 +144,8 @@ class Mirror:
                 done += os.pwrite(handle, data[done:], self.journal_at + done)
         finally:
             os.close(handle)
+        if not self.journal_at:
+            self._named = self._listing.note()
         self.journal_at += len(data)
 
 

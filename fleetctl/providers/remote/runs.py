@@ -22,6 +22,7 @@ from fleetctl.providers.remote.closings import Closings
 from fleetctl.providers.remote.fates import Cause, Fate, without_record
 from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.lifetimes import told_apart
+from fleetctl.providers.remote.listing import Listings
 from fleetctl.providers.remote.mirror import Mirror
 from fleetctl.providers.remote.sandboxes import Sandboxes, Work
 from fleetctl.providers.remote.tracked import Phase, Tracked
@@ -57,6 +58,7 @@ class RemoteRuns:
         self._uids: dict[str, str] = {}
         self._in_sandbox: dict[str, set[str]] = {}  # handle -> its tracked runs
         self._stops: dict[str, asyncio.Task[None]] = {}
+        self._listings = Listings()
 
     # -- beginning ---------------------------------------------------------------------------------
 
@@ -91,7 +93,7 @@ class RemoteRuns:
         if tracked is not None and tracked.handle == handle and not tracked.crash:
             return
         await self._forget(run)
-        mirror = Mirror(self.journals.directory(uid), run)
+        mirror = self._mirror(uid, run)
         mirror.touch()
         if run not in self._tracked:  # nobody else came first meanwhile
             self._track(uid, run, handle, None, mirror)
@@ -103,7 +105,7 @@ class RemoteRuns:
 
     async def _track_work(self, order: RunOrder, work: Work) -> Tracked:
         await self._forget(order.run)
-        mirror = Mirror(self.journals.directory(order.uid), order.run)
+        mirror = self._mirror(order.uid, order.run)
         first = mirror.touch()
         tracked = self._track(order.uid, order.run, order.handle, work, mirror)
         tracked.tried = not first
@@ -119,13 +121,19 @@ class RemoteRuns:
             tracked.last_read = seen
             return seen.ending.sandbox_open
 
-        mirror = mirror or Mirror(make_private(self.journals.directory(uid)), run)
+        if mirror is None:
+            make_private(self.journals.directory(uid))
+            mirror = self._mirror(uid, run)
         tracked = Tracked(run, handle, mirror, work=work, sandbox_open=sandbox_open)
         self._make_room()
         self._tracked[run], self._uids[run] = tracked, uid
         self._in_sandbox.setdefault(handle, set()).add(run)
         tracked.look_after(self._sandboxes, self.closings, self._notify, self._pace)
         return tracked
+
+    def _mirror(self, uid: str, run: str) -> Mirror:
+        directory = self.journals.directory(uid)
+        return Mirror(directory, run, listing=self._listings.of(directory))
 
     # -- observing ---------------------------------------------------------------------------------
 

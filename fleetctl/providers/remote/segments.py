@@ -22,7 +22,13 @@ class Segments:
         self._segment_bytes = max(1, bytes_max // SEGMENTS)
         self._starts = self._found()
         self._touched: set[int] = set()
+        self._there = set(self._starts)  # those whose file is made
         self.at = self._end_of(self._starts[-1]) if self._starts else 0
+
+    @property
+    def files(self) -> int:
+        """How many were found here or made since."""
+        return len(self._there)
 
     def write(self, at: int, data: bytes) -> None:
         """Keep `data`, whose first byte has offset `at`. Raises OSError when the disk refuses, and
@@ -60,6 +66,7 @@ class Segments:
     def _put(self, start: int, place: int, data: memoryview) -> int:
         self._touched.add(start)
         handle = os.open(self._path(start), _WRITE, 0o600)
+        self._there.add(start)
         try:
             done = 0
             while done < len(data):
