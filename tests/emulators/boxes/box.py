@@ -82,8 +82,8 @@ class Box:
         """Raises BoxError with the kernel's reason."""
         nursery = self._nursery or await nursery_here()
         self.isolated = nursery.isolated
-        self.root.mkdir(parents=True, exist_ok=True)
-        (self.directory / "work").mkdir(exist_ok=True)
+        for name in ("root", "work"):
+            os.makedirs(f"{self.directory}/{name}", exist_ok=True)
         ours, theirs = socket.socketpair()
         try:
             self._handle = await nursery.birth(self._spec(nursery), theirs)

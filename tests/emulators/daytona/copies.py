@@ -126,7 +126,10 @@ def _remove_few(directory: str, most: int) -> int:
         if most < 0:
             return most
         if entry.is_dir(follow_symlinks=False):
-            most = _remove_few(entry.path, most)
+            try:
+                os.rmdir(entry.path)  # most are empty
+            except OSError:
+                most = _remove_few(entry.path, most)
         else:
             os.unlink(entry.path)
     if most >= 0:
