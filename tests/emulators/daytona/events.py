@@ -83,4 +83,9 @@ class Events:
     async def _send(self) -> None:
         while True:
             name, data = await self._waiting.get()
-            await self._socket.emit(name, data)
+            packet = _Told(socketio.packet.EVENT, [name, data]).encode()
+            # As `emit` does, which makes a task for each client and waits for all of them.
+            manager = self._socket.manager
+            for client in list(self._clients):
+                if manager.is_connected(client, "/"):
+                    await self._socket.eio.send(manager.eio_sid_from_sid(client, "/"), packet)
