@@ -1,7 +1,6 @@
 """Provider `daytona` against the suite of all providers, at whatever server the environment names.
 
-Collected only when it is named: it costs money at the real one. Every world ends its sandboxes, so
-that no more live at once than one test makes.
+Collected only when it is named: it costs money at the real one.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from secrets import token_hex
 
 from fleetctl.providers.base import Backend, RunRef
 from fleetctl.providers.daytona.provider import DaytonaProvider
-from specs.template import Template
-from tests.contracts.provider_suite import ProviderSuite
-from tests.contracts.provider_worlds import World, command, eventually
+from tests.contracts.provider_worlds import World
 from tests.live.daytona import NAME_VARIABLE
+from tests.live.live_world import LiveSuite, LiveWorld
 
 
-class LiveWorld(World):
+class DaytonaWorld(LiveWorld):
     def __init__(self, directory: Path) -> None:
         self.corner = f"{os.environ[NAME_VARIABLE]}-{token_hex(2)}"
         self.volume = f"{self.corner}-volume"
@@ -41,24 +39,11 @@ class LiveWorld(World):
                 return  # its run has ended, and it went with that
             await sandbox.delete(wait=True)
 
-    async def close(self) -> None:
-        try:
-            for backend in self.backends:
-                left = {one.handle: one.sandbox for one in await backend.owned()}
-                left |= {handle: run for run, handle in self.handles.items()}
-                for handle, sandbox in left.items():
-                    await backend.stop(RunRef("", sandbox, handle, 0, ""), grace_s=0.0)
-            await eventually(self._nothing_lives, "every sandbox of the test was over")
-        finally:
-            await super().close()
-
-    async def _nothing_lives(self) -> bool:
-        return not any([await backend.owned() for backend in self.backends])
+    async def left(self, backend: Backend) -> dict[str, str]:
+        """Also those that no list shows yet."""
+        return await super().left(backend) | {handle: run for run, handle in self.handles.items()}
 
 
-class TestLive(ProviderSuite):
+class TestLive(LiveSuite):
     def world(self, tmp_path: Path) -> World:
-        return LiveWorld(tmp_path)
-
-    def refused(self) -> Template:
-        return command("true", resources={"gpu": "NoSuchGpu:1"})
+        return DaytonaWorld(tmp_path)

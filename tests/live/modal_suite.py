@@ -1,7 +1,6 @@
 """Provider `modal` against the suite of all providers, at whatever server the environment names.
 
-Collected only when it is named: it costs money at the real one. Every world ends its sandboxes, so
-that no more live at once than one test makes.
+Collected only when it is named: it costs money at the real one.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from secrets import token_hex
 
 from fleetctl.providers.base import Backend, RunRef
 from fleetctl.providers.modal.provider import ModalProvider
-from specs.template import Template
-from tests.contracts.provider_suite import ProviderSuite
-from tests.contracts.provider_worlds import World, command, eventually
+from tests.contracts.provider_worlds import World
+from tests.live.live_world import LiveSuite, LiveWorld
 
 
-class LiveWorld(World):
+class ModalWorld(LiveWorld):
     def __init__(self, directory: Path) -> None:
         self.salt = token_hex(4)
         super().__init__(directory)
@@ -33,22 +31,7 @@ class LiveWorld(World):
         sandbox = await modal.Sandbox.from_id.aio(ref.handle)
         await sandbox.terminate.aio()
 
-    async def close(self) -> None:
-        try:
-            for backend in self.backends:
-                for left in await backend.owned():
-                    await backend.stop(RunRef("", left.sandbox, left.handle, 0, ""), grace_s=0.0)
-            await eventually(self._nothing_lives, "every sandbox of the test was over")
-        finally:
-            await super().close()
 
-    async def _nothing_lives(self) -> bool:
-        return not any([await backend.owned() for backend in self.backends])
-
-
-class TestLive(ProviderSuite):
+class TestLive(LiveSuite):
     def world(self, tmp_path: Path) -> World:
-        return LiveWorld(tmp_path)
-
-    def refused(self) -> Template:
-        return command("true", resources={"gpu": "NoSuchGpu:1"})
+        return ModalWorld(tmp_path)
