@@ -1,7 +1,77 @@
-"""Fixtures that more than one file here uses: the Daytona emulator of a module, and of a test."""
+"""Fixtures that more than one file here uses: an emulator of each cloud for a module, what plays a
+test there, and a tally of what really began. The tests of the emulated Daytona itself have theirs
+from daytona_driving.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts import daytona_worlds, modal_worlds
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers import daytona_fleet, modal_fleet
 from tests.servers.daytona_driving import emulator, server
+from tests.servers.fleets import Tally
+from tests.servers.modal_calling import look_often
 
 __all__ = ["emulator", "server"]
+
+
+@pytest.fixture
+def tally() -> Iterator[Tally]:
+    with Tally() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def modal_emulator() -> Iterator[ModalEmulator]:
+    with modal_worlds.emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def on_modal(tmp_path: Path, modal_emulator: ModalEmulator) -> Iterator[modal_fleet.Play]:
+    """Tells a tale of one store, whose runs are on the emulated Modal."""
+    with modal_fleet.played(tmp_path / "home", modal_emulator) as told:
+        yield told
+
+
+@pytest.fixture
+def calls_on_modal(on_modal: modal_fleet.Play, monkeypatch: pytest.MonkeyPatch) -> modal_fleet.Play:
+    """The same, for calls of functions: they are looked at often."""
+    look_often(monkeypatch)
+    return on_modal
+
+
+@pytest.fixture(scope="module")
+def daytona_emulator() -> Iterator[DaytonaEmulator]:
+    with daytona_worlds.emulated() as one:
+        yield one
+
+
+@pytest.fixture
+def on_daytona(tmp_path: Path, daytona_emulator: DaytonaEmulator) -> Iterator[daytona_fleet.Play]:
+    """Tells a tale of one store, whose runs are on the emulated Daytona."""
+    with daytona_fleet.played(tmp_path / "home", daytona_emulator) as told:
+        yield told
+
+
+@pytest.fixture
+def daytona_alone(
+    tmp_path: Path, daytona_emulator: DaytonaEmulator
+) -> Iterator[daytona_worlds.Play]:
+    """Tells a tale of the provider alone, without an engine; of what it made nothing is left."""
+    with daytona_worlds.played(tmp_path, daytona_emulator) as told:
+
+        def and_nothing_is_left(tale: daytona_worlds.Tale) -> None:
+            async def whole(world: daytona_worlds.DaytonaWorld) -> None:
+                await tale(world)
+                assert world.present() == []
+
+            told(whole)
+
+        yield and_nothing_is_left

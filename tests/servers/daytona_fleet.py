@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.remote.follower import Pace
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers import fleets
+from tests.servers.fleets import Play, telling
 
 DURATIONS_S = {"creating": 0.0, "starting": 0.0, "destroying": 0.0, "volume.creating": 0.05}
 USUAL = {"list_lag_s": 0.0, "gpus_per_type": 10**6, "quota": {"cpu": 250}, "latency_s": 0.0}
@@ -39,25 +40,13 @@ class Fleet(fleets.Fleet):
 
 
 Tale = Callable[[Fleet], Awaitable[None]]
-Play = Callable[..., None]
 
 
 @contextmanager
 def played(home: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
     """Tells a tale of one store; afterwards the service is as it was."""
-
-    def told(tale: Tale, **options: Any) -> None:
-        async def scene() -> None:
-            fleet = Fleet(home, emulator, **options)
-            try:
-                await tale(fleet)
-            finally:
-                await fleet.close()
-
-        asyncio.run(scene())
-
     try:
-        yield told
+        yield telling(partial(Fleet, home, emulator))
     finally:
         emulator.remove_faults()
         emulator.set(durations_s=DURATIONS_S, **USUAL)

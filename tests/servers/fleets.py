@@ -12,7 +12,7 @@ import secrets
 import socketserver
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +30,8 @@ from tests.contracts.provider_worlds import eventually
 
 BRISK = Settings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0)
 QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+
+Play = Callable[..., None]
 
 # In every task: says that its work begins, to the tally of the test, and goes on once that has
 # counted it. Sandboxes of emulators share this machine's network.
@@ -203,6 +205,22 @@ class Fleet:
             return not self.live()
 
         await eventually(all_over, "every sandbox was over")
+
+
+def telling(make: Callable[..., Fleet]) -> Play:
+    """Tells a tale of one store: `make` gets the options of the play, inside the event loop."""
+
+    def told(tale: Callable[[Any], Awaitable[None]], **options: Any) -> None:
+        async def scene() -> None:
+            fleet = make(**options)
+            try:
+                await tale(fleet)
+            finally:
+                await fleet.close()
+
+        asyncio.run(scene())
+
+    return told
 
 
 async def begins(tally: Tally, count: int = 1) -> None:

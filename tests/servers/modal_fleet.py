@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.remote.follower import Pace
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers import fleets
-from tests.servers.fleets import Tally, begins
+from tests.servers.fleets import Play, Tally, begins, telling
 
 __all__ = ["Fleet", "Play", "Tale", "Tally", "begins", "played"]
 
@@ -39,25 +39,13 @@ class Fleet(fleets.Fleet):
 
 
 Tale = Callable[[Fleet], Awaitable[None]]
-Play = Callable[..., None]
 
 
 @contextmanager
 def played(home: Path, emulator: ModalEmulator) -> Iterator[Play]:
     """Tells a tale of one store; afterwards the service is as it was, and empty."""
-
-    def told(tale: Tale, **options: Any) -> None:
-        async def scene() -> None:
-            fleet = Fleet(home, emulator, **options)
-            try:
-                await tale(fleet)
-            finally:
-                await fleet.close()
-
-        asyncio.run(scene())
-
     try:
-        yield told
+        yield telling(partial(Fleet, home, emulator))
     finally:
         emulator.do("clear_faults")
         emulator.do("settings", gpu_capacity={})

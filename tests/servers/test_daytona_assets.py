@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +18,8 @@ from fleetctl.providers.daytona.files import DaytonaFiles
 from fleetctl.providers.remote import patience
 from fleetctl.providers.rundir.builds import logs_of
 from fleetctl.providers.volumefiles import Copy
-from tests.contracts.daytona_worlds import DaytonaWorld, Play, Tale, emulated, played
+from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import command, eventually, python, script
-from tests.emulators.daytona.running import DaytonaEmulator
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[DaytonaEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
-    with played(tmp_path, emulator) as told:
-
-        def and_nothing_is_left(tale: Tale) -> None:
-            async def whole(world: DaytonaWorld) -> None:
-                await tale(world)
-                assert world.present() == []
-
-            told(whole)
-
-        yield and_nothing_is_left
 
 
 def ours(world: DaytonaWorld) -> list[str]:
@@ -52,7 +30,7 @@ def ours(world: DaytonaWorld) -> list[str]:
 # -- images ----------------------------------------------------------------------------------------
 
 
-def test_an_image_is_built_once_for_all_runs_and_its_log_is_kept(play: Play) -> None:
+def test_an_image_is_built_once_for_all_runs_and_its_log_is_kept(daytona_alone: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
         image = {"run": ["echo building-$((6 * 7)) && echo made >/made"], "env": {"WORD": "hello"}}
         template = command("sh", "-c", "cat /made; echo $WORD", image=image)
@@ -74,11 +52,11 @@ def test_an_image_is_built_once_for_all_runs_and_its_log_is_kept(play: Play) -> 
         assert (await world.ended(ref)).ok
         assert world.emulator.count("createSnapshot") == before
 
-    play(tale)
+    daytona_alone(tale)
 
 
 def test_a_build_that_fails_is_refused_with_the_end_of_its_log_and_may_be_mended(
-    play: Play,
+    daytona_alone: Play,
 ) -> None:
     async def tale(world: DaytonaWorld) -> None:
         order = world.order(command("true", image={"run": ["echo the reason is here; exit 3"]}))
@@ -90,11 +68,11 @@ def test_a_build_that_fails_is_refused_with_the_end_of_its_log_and_may_be_mended
         states = [one["state"] for one in world.emulator.state()["snapshots"]]
         assert "build_failed" not in states
 
-    play(tale)
+    daytona_alone(tale)
 
 
 def test_a_build_that_takes_long_makes_room_and_is_told(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    daytona_alone: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "PATIENCE_S", 0.2)
 
@@ -113,10 +91,10 @@ def test_a_build_that_takes_long_makes_room_and_is_told(
         await eventually(built, "it was built")
         assert (await world.ended(await world.begin(order))).ok
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_what_is_not_whole_is_rounded_up_and_said(play: Play) -> None:
+def test_what_is_not_whole_is_rounded_up_and_said(daytona_alone: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
         resources = {"cpu": "1500m", "memory": "1.5Gi", "disk": "5Gi"}
         ref = await world.start(python("pass", resources=resources))
@@ -129,10 +107,12 @@ def test_what_is_not_whole_is_rounded_up_and_said(play: Play) -> None:
         rate = world.provider.usd_per_s
         assert rate(python("pass", resources=resources)) == rate(python("pass", resources=whole))
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_a_gpu_is_asked_for_by_its_sort_in_a_sandbox_that_goes_when_it_stops(play: Play) -> None:
+def test_a_gpu_is_asked_for_by_its_sort_in_a_sandbox_that_goes_when_it_stops(
+    daytona_alone: Play,
+) -> None:
     async def tale(world: DaytonaWorld) -> None:
         await world.run(command("true", resources={"gpu": "h200:1"}))
         [box] = world.made()
@@ -143,10 +123,10 @@ def test_a_gpu_is_asked_for_by_its_sort_in_a_sandbox_that_goes_when_it_stops(pla
                 world.order(command("true", resources={"gpu": "A100"}), run="b")
             )
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_an_image_of_a_registry_runs_commands_without_python(play: Play) -> None:
+def test_an_image_of_a_registry_runs_commands_without_python(daytona_alone: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
         template = script("echo begun; sleep 0.6; echo over", image="alpine:3.20")
         ref = await world.start(template, secrets={"TOKEN": "hush-hush"})
@@ -155,10 +135,10 @@ def test_an_image_of_a_registry_runs_commands_without_python(play: Play) -> None
         [box] = world.made()
         assert box["labels"]["guest"] == "posix"
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_a_snapshot_is_started_as_it_is_with_the_guest_brought_to_it(play: Play) -> None:
+def test_a_snapshot_is_started_as_it_is_with_the_guest_brought_to_it(daytona_alone: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
         image = {"snapshot": "daytona-medium"}
         ref = await world.start(python("SUBMIT(a=1)", image=image))
@@ -168,7 +148,7 @@ def test_a_snapshot_is_started_as_it_is_with_the_guest_brought_to_it(play: Play)
         assert await world.log(ref) == b"hello\n"
         assert {one["snapshot"] for one in world.made()} == {"daytona-medium"}
 
-    play(tale)
+    daytona_alone(tale)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +161,7 @@ def test_a_snapshot_is_started_as_it_is_with_the_guest_brought_to_it(play: Play)
     ],
 )
 def test_what_cannot_be_had_is_refused_before_anything_is_made(
-    play: Play, fields: dict[str, Any], says: str
+    daytona_alone: Play, fields: dict[str, Any], says: str
 ) -> None:
     async def tale(world: DaytonaWorld) -> None:
         with pytest.raises(Refused, match=says) as caught:
@@ -189,10 +169,10 @@ def test_what_cannot_be_had_is_refused_before_anything_is_made(
         assert caught.value.hint
         assert world.made() == []
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_the_oldest_of_our_snapshots_makes_room_for_a_new_one(play: Play) -> None:
+def test_the_oldest_of_our_snapshots_makes_room_for_a_new_one(daytona_alone: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
         await world.run(command("true", image={"run": ["echo one"]}))
         before = ours(world)
@@ -210,14 +190,14 @@ def test_the_oldest_of_our_snapshots_makes_room_for_a_new_one(play: Play) -> Non
         assert (await world.ended(await world.begin(order))).ok
         assert len(ours(world)) == len(before)
 
-    play(tale)
+    daytona_alone(tale)
 
 
 # -- volumes and their files -----------------------------------------------------------------------
 
 
 def test_a_volume_is_mounted_with_its_links_and_its_files_are_copied_both_ways(
-    play: Play, tmp_path: Path
+    daytona_alone: Play, tmp_path: Path
 ) -> None:
     async def tale(world: DaytonaWorld) -> None:
         mount = {"name": "shared", "mountPath": "/home/daytona/memory", "links": ["/opt/memory"]}
@@ -251,19 +231,19 @@ def test_a_volume_is_mounted_with_its_links_and_its_files_are_copied_both_ways(
         await world.provider.remove_scratch("uid-1", keep_logs=False)
         await world.provider.remove_volume("shared")
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_a_volume_that_is_to_be_read_only_is_refused(play: Play) -> None:
+def test_a_volume_that_is_to_be_read_only_is_refused(daytona_alone: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
         mount = {"name": "shared", "mountPath": "/data", "readOnly": True}
         with pytest.raises(Refused, match="mounts all volumes writable"):
             await world.provider.start(world.order(command("true", volumes=[mount])))
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_a_volume_that_somebody_else_deleted_is_made_again(play: Play) -> None:
+def test_a_volume_that_somebody_else_deleted_is_made_again(daytona_alone: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
         template = command("true", volumes=[{"name": "fleeting", "mountPath": "/data"}])
         assert (await world.run(template)).ok
@@ -275,4 +255,4 @@ def test_a_volume_that_somebody_else_deleted_is_made_again(play: Play) -> None:
         states = [one["state"] for one in world.emulator.state()["volumes"]]
         assert json.dumps(states).count("ready") >= 1
 
-    play(tale)
+    daytona_alone(tale)

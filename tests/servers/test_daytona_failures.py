@@ -8,14 +8,12 @@ failures are in test_daytona_failures_later.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fleetctl.engine.sweeper import sweep
 from fleetctl.providers.daytona import creating
-from tests.contracts.daytona_worlds import emulated
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_driving import wait_until
@@ -25,24 +23,6 @@ from tests.servers.fleets import Tally, begins
 WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 FOUR = {"tasks": {"completions": 4}, "parallelism": 4}
 EACH_OF_FOUR_ONCE = {f"{index}/1": 1 for index in range(4)}
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[DaytonaEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
-    with played(tmp_path / "home", emulator) as told:
-        yield told
 
 
 @pytest.fixture
@@ -58,7 +38,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- 1: lists lag, and what was deleted comes back -------------------------------------------------
 
 
-def test_1_an_index_that_lags_decides_nothing(play: Play, tally: Tally) -> None:
+def test_1_an_index_that_lags_decides_nothing(on_daytona: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.set(list_lag_s=3600.0)
         fleet.apply({"python": tally.python()}, **FOUR)
@@ -69,7 +49,7 @@ def test_1_an_index_that_lags_decides_nothing(play: Play, tally: Tally) -> None:
         assert len(fleet.made()) == 4
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 2 and 3: answers to creates that are lost, or late --------------------------------------------
@@ -77,7 +57,7 @@ def test_1_an_index_that_lags_decides_nothing(play: Play, tally: Tally) -> None:
 
 @pytest.mark.parametrize("how", [{"drop": True}, {"reset": True}, {"status": 504}])
 def test_2_a_create_whose_answer_is_lost_makes_one_sandbox_and_begins_once(
-    play: Play, tally: Tally, how: dict[str, object]
+    on_daytona: Play, tally: Tally, how: dict[str, object]
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fault(operation="createSandbox", when="after", count=3, **how)
@@ -88,11 +68,11 @@ def test_2_a_create_whose_answer_is_lost_makes_one_sandbox_and_begins_once(
         assert len(fleet.made()) == 4
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 def test_3_a_create_that_is_not_answered_is_found_by_its_name(
-    play: Play, tally: Tally, impatient: None
+    on_daytona: Play, tally: Tally, impatient: None
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fault(operation="createSandbox", when="after", delay_s=3600, count=1)
@@ -102,11 +82,11 @@ def test_3_a_create_that_is_not_answered_is_found_by_its_name(
         assert len(fleet.made()) == 1
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 def test_3_a_controller_that_dies_while_a_sandbox_starts_leaves_it_to_the_next(
-    tmp_path: Path, emulator: DaytonaEmulator, tally: Tally
+    tmp_path: Path, daytona_emulator: DaytonaEmulator, tally: Tally
 ) -> None:
     async def first(fleet: Fleet) -> None:
         fleet.emulator.set(durations_s={"starting": 2.0})
@@ -124,7 +104,7 @@ def test_3_a_controller_that_dies_while_a_sandbox_starts_leaves_it_to_the_next(
         assert fleet.live() == []
 
     for tale in (first, second):
-        with played(tmp_path / "home", emulator) as play:
+        with played(tmp_path / "home", daytona_emulator) as play:
             play(tale)
 
 
@@ -133,7 +113,7 @@ def test_3_a_controller_that_dies_while_a_sandbox_starts_leaves_it_to_the_next(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_4_a_start_whose_answer_is_lost_begins_the_work_once(
-    play: Play, tally: Tally, when: str
+    on_daytona: Play, tally: Tally, when: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         path = "/toolbox/*/process/execute"
@@ -145,7 +125,7 @@ def test_4_a_start_whose_answer_is_lost_begins_the_work_once(
         assert len(fleet.made()) == 4
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 5: sandboxes that are stuck -------------------------------------------------------------------
@@ -153,7 +133,7 @@ def test_4_a_start_whose_answer_is_lost_begins_the_work_once(
 
 @pytest.mark.parametrize("state", ["creating", "starting"])
 def test_5_a_sandbox_that_is_stuck_is_given_up_and_deleted_when_that_can_be(
-    play: Play, tally: Tally, impatient: None, state: str
+    on_daytona: Play, tally: Tally, impatient: None, state: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fate(during=state, outcome="stuck", count=1)
@@ -172,14 +152,14 @@ def test_5_a_sandbox_that_is_stuck_is_given_up_and_deleted_when_that_can_be(
         assert len(fleet.made()) == 2
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 6: deletes that are refused -------------------------------------------------------------------
 
 
 def test_6_a_delete_that_is_refused_is_asked_again_until_it_is_confirmed(
-    play: Play, tally: Tally
+    on_daytona: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fault(operation="deleteSandbox", status=409, count=3)
@@ -188,10 +168,10 @@ def test_6_a_delete_that_is_refused_is_asked_again_until_it_is_confirmed(
         assert fleet.live() == []
         assert len(fleet.made()) == 1
 
-    play(tale)
+    on_daytona(tale)
 
 
-def test_6_deleting_what_is_still_starting_leaves_nothing(play: Play, tally: Tally) -> None:
+def test_6_deleting_what_is_still_starting_leaves_nothing(on_daytona: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.set(durations_s={"starting": 1.5})
         fleet.apply({"python": tally.python()})
@@ -205,11 +185,11 @@ def test_6_deleting_what_is_still_starting_leaves_nothing(play: Play, tally: Tal
         await fleet.nothing_lives()
         assert not tally.begun
 
-    play(tale)
+    on_daytona(tale)
 
 
 def test_6_a_sandbox_that_takes_long_to_be_destroyed_is_waited_for(
-    play: Play, tally: Tally
+    on_daytona: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.set(durations_s={"destroying": 1.0})
@@ -219,14 +199,14 @@ def test_6_a_sandbox_that_takes_long_to_be_destroyed_is_waited_for(
         assert two["created_at_s"] >= one["destroyed_at_s"]
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 7: sandboxes that fail ------------------------------------------------------------------------
 
 
 def test_7_why_a_sandbox_failed_to_start_is_told_and_it_is_deleted(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(creating, "FAILED_AFTER_S", 1.0)
 
@@ -240,11 +220,11 @@ def test_7_why_a_sandbox_failed_to_start_is_told_and_it_is_deleted(
         assert [run.attempt for run in fleet.runs()] == [1]
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 def test_7_a_sandbox_whose_machine_failed_is_no_fault_of_its_task_and_is_deleted(
-    play: Play, tally: Tally
+    on_daytona: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         work = tally.python("\nimport os, time\nif os.environ['FLEETCTL_ATTEMPT'] == '1':")
@@ -259,14 +239,14 @@ def test_7_a_sandbox_whose_machine_failed_is_no_fault_of_its_task_and_is_deleted
         assert tally.begun == {"0/1": 1, "0/2": 1}
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 8: auto-stop, and the dead-man's switch -------------------------------------------------------
 
 
 def test_8_a_task_that_works_alone_is_not_stopped_and_nothing_outlives_its_ttl(
-    play: Play, tally: Tally, emulator: DaytonaEmulator
+    on_daytona: Play, tally: Tally, daytona_emulator: DaytonaEmulator
 ) -> None:
     boxes = []
 
@@ -281,7 +261,7 @@ def test_8_a_task_that_works_alone_is_not_stopped_and_nothing_outlives_its_ttl(
         assert box["destroy_at_s"] - box["created_at_s"] < 7200 + 1200
         boxes.append(box["id"])
 
-    play(tale)
+    on_daytona(tale)
     # The controller is gone, and comes never again.
-    emulator.advance(7200.0)
-    wait_until(lambda: emulator.sandbox(boxes[0])["state"] == "destroyed", what="its end")
+    daytona_emulator.advance(7200.0)
+    wait_until(lambda: daytona_emulator.sandbox(boxes[0])["state"] == "destroyed", what="its end")

@@ -10,41 +10,20 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetctl.errors import Unavailable
 from fleetctl.providers.daytona import creating, errors, volumes
-from tests.contracts.daytona_worlds import emulated
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.daytona_fleet import Fleet, Play, played
+from tests.servers.daytona_fleet import Fleet, Play
 from tests.servers.fleets import Tally, begins
 
 ONE_GPU = {"resources": {"gpu": "H100:1", "cpu": 1, "memory": "1Gi"}}
 LINES = "for i in $(seq 1 40); do echo line $i; sleep 0.05; done"
 ALL_LINES = b"".join(b"line %d\n" % number for number in range(1, 41))
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[DaytonaEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
-    with played(tmp_path / "home", emulator) as told:
-        yield told
 
 
 async def log_of(fleet: Fleet) -> bytes:
@@ -57,7 +36,7 @@ async def log_of(fleet: Fleet) -> bytes:
 
 
 def test_9_a_quota_is_waited_for_with_its_reason_and_costs_no_attempt(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(errors, "QUOTA_AFTER_S", 0.1)
 
@@ -76,14 +55,14 @@ def test_9_a_quota_is_waited_for_with_its_reason_and_costs_no_attempt(
         assert len(fleet.made()) == 6
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 10: rate limits -------------------------------------------------------------------------------
 
 
 def test_10_a_rate_limit_is_waited_out_as_long_as_its_own_header_says(
-    play: Play, tally: Tally
+    on_daytona: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         headers = {"rETRY-aFTER-sandbox-create": "2", "X-RateLimit-Limit-sandbox-create": "300"}
@@ -97,14 +76,14 @@ def test_10_a_rate_limit_is_waited_out_as_long_as_its_own_header_says(
         assert [run.attempt for run in fleet.runs()] == [1]
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 11: volumes -----------------------------------------------------------------------------------
 
 
 def test_11_a_volume_is_waited_for_and_deleted_after_its_last_user(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(volumes, "IN_USE_AFTER_S", 0.1)
 
@@ -125,10 +104,10 @@ def test_11_a_volume_is_waited_for_and_deleted_after_its_last_user(
         assert _volume(fleet, "slow")["state"] == "deleted"
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
-def test_11_a_volume_that_failed_says_why(play: Play) -> None:
+def test_11_a_volume_that_failed_says_why(on_daytona: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         await fleet.provider.ensure_volume("broken")
         fleet.emulator.set_volume("broken", "error", reason="the bucket is gone")
@@ -137,7 +116,7 @@ def test_11_a_volume_that_failed_says_why(play: Play) -> None:
         assert "the bucket is gone" in json.dumps(status)
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 def _volume(fleet: Fleet, name: str) -> dict[str, Any]:
@@ -150,7 +129,7 @@ def _volume(fleet: Fleet, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("script", ["sleep 0.6; exit 3", "set -e; sleep 0.6; false", "exec false"])
 def test_12_a_script_that_would_end_a_shell_ends_with_its_exit_code(
-    play: Play, script: str
+    on_daytona: Play, script: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"script": script})
@@ -159,22 +138,22 @@ def test_12_a_script_that_would_end_a_shell_ends_with_its_exit_code(
         assert run.reason == ("ExitCode:3" if "3" in script else "ExitCode:1")
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
-def test_13_a_program_that_reads_its_input_finds_it_closed(play: Play) -> None:
+def test_13_a_program_that_reads_its_input_finds_it_closed(on_daytona: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"script": "sleep 0.6; cat; echo done"})
         await fleet.phase("Succeeded")
         assert await log_of(fleet) == b"done\n"
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 14 and 15: streams and proxies ----------------------------------------------------------------
 
 
-def test_14_streams_that_are_cut_lose_and_repeat_nothing(play: Play) -> None:
+def test_14_streams_that_are_cut_lose_and_repeat_nothing(on_daytona: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"script": LINES})
 
@@ -191,10 +170,10 @@ def test_14_streams_that_are_cut_lose_and_repeat_nothing(play: Play) -> None:
         assert len(fleet.made()) == 1
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
-def test_15_a_page_of_a_proxy_is_no_message_and_no_failure(play: Play, tally: Tally) -> None:
+def test_15_a_page_of_a_proxy_is_no_message_and_no_failure(on_daytona: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         page = "<html><body><h1>502 Bad Gateway</h1></body></html>"
         fleet.emulator.fault(path="/toolbox/*", status=502, body=page, count=4)
@@ -206,14 +185,14 @@ def test_15_a_page_of_a_proxy_is_no_message_and_no_failure(play: Play, tally: Ta
         assert [run.attempt for run in fleet.runs()] == [1]
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 16: GPUs --------------------------------------------------------------------------------------
 
 
 def test_16_a_spot_eviction_is_no_failure_and_the_next_attempt_goes_on(
-    play: Play, tally: Tally
+    on_daytona: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         work = tally.python("\nimport os, time\nif os.environ['FLEETCTL_ATTEMPT'] == '1':")
@@ -228,11 +207,11 @@ def test_16_a_spot_eviction_is_no_failure_and_the_next_attempt_goes_on(
         assert status["failed"] == 0
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 def test_16_a_queue_that_times_out_is_waited_in_again(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(creating, "PATIENCE_S", 0.1)
     monkeypatch.setenv("FLEETCTL_DAYTONA_QUEUE_S", "60")
@@ -256,13 +235,13 @@ def test_16_a_queue_that_times_out_is_waited_in_again(
         assert [run.attempt for run in fleet.runs()] == [1]
         assert fleet.live() == []
 
-    play(tale)
+    on_daytona(tale)
 
 
 # -- 18 and 19: leftovers, and other people's sandboxes --------------------------------------------
 
 
-def test_18_what_fails_at_its_start_holds_nothing(play: Play, tally: Tally) -> None:
+def test_18_what_fails_at_its_start_holds_nothing(on_daytona: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fate(during="starting", outcome="error", reason="a bad day", count=3)
         fleet.apply({"python": tally.python()}, tasks={"completions": 3}, parallelism=3)
@@ -271,10 +250,12 @@ def test_18_what_fails_at_its_start_holds_nothing(play: Play, tally: Tally) -> N
         await fleet.gone()
         await fleet.nothing_lives()
 
-    play(tale)
+    on_daytona(tale)
 
 
-def test_19_a_strange_sandbox_of_somebody_else_spoils_no_listing(play: Play, tally: Tally) -> None:
+def test_19_a_strange_sandbox_of_somebody_else_spoils_no_listing(
+    on_daytona: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         stranger = _create(fleet.emulator, {"labels": {"code-toolbox-language": "cobol"}})
         fleet.apply({"python": tally.python("\nimport time\ntime.sleep(600)\n")})
@@ -286,7 +267,7 @@ def test_19_a_strange_sandbox_of_somebody_else_spoils_no_listing(play: Play, tal
         await fleet.nothing_lives()
         assert fleet.emulator.sandbox(stranger)["state"] == "started"
 
-    play(tale)
+    on_daytona(tale)
 
 
 def _create(emulator: DaytonaEmulator, wanted: dict[str, Any]) -> str:

@@ -12,34 +12,13 @@ import pytest
 
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunRef
-from tests.contracts.daytona_worlds import DaytonaWorld, Play, Tale, emulated, played
+from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import eventually, python, script
-from tests.emulators.daytona.running import DaytonaEmulator
 from tests.interpreters import make_repository
 from tests.unit.providers.test_clone import Served
 from tests.unit.providers.test_gitsource import Repository
 
 Serve = Callable[..., Served]
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[DaytonaEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
-    with played(tmp_path, emulator) as told:
-
-        def and_nothing_is_left(tale: Tale) -> None:
-            async def whole(world: DaytonaWorld) -> None:
-                await tale(world)
-                assert world.present() == []
-
-            told(whole)
-
-        yield and_nothing_is_left
 
 
 @pytest.fixture
@@ -66,7 +45,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     ("ref", "listed"), [(None, ["code.py"]), ("v1", ["code.py"]), ("feature/one", ["new.txt"])]
 )
 def test_a_repository_is_cloned_into_the_workspace_and_is_where_the_task_begins(
-    play: Play, tmp_path: Path, ref: str | None, listed: list[str]
+    daytona_alone: Play, tmp_path: Path, ref: str | None, listed: list[str]
 ) -> None:
     url = f"file://{make_repository(tmp_path)}"
 
@@ -78,12 +57,12 @@ def test_a_repository_is_cloned_into_the_workspace_and_is_where_the_task_begins(
         assert said[0] == "/home/daytona/workspace/sample-repo"
         assert set(listed) <= set(said)
 
-    play(tale)
+    daytona_alone(tale)
 
 
 @pytest.mark.parametrize("digits", [40, 10])
 def test_a_commit_that_is_not_the_newest_is_what_the_task_finds(
-    play: Play, serve: Serve, digits: int
+    daytona_alone: Play, serve: Serve, digits: int
 ) -> None:
     served = serve()
     first = served.repository.git("rev-parse", "HEAD")
@@ -95,10 +74,10 @@ def test_a_commit_that_is_not_the_newest_is_what_the_task_finds(
         seen = await world.run(python("import main\nSUBMIT(name=main.NAME)", source=source))
         assert seen.result == '{"name":"one"}', seen.message
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_tasks_of_a_template_get_the_same_commit(play: Play, serve: Serve) -> None:
+def test_tasks_of_a_template_get_the_same_commit(daytona_alone: Play, serve: Serve) -> None:
     served = serve()
 
     async def tale(world: DaytonaWorld) -> None:
@@ -110,11 +89,11 @@ def test_tasks_of_a_template_get_the_same_commit(play: Play, serve: Serve) -> No
         assert (await world.run(template, run="run-1")).result == '{"name":"one"}'
         assert (await world.run(template, run="run-2", uid="uid-2")).result == '{"name":"two"}'
 
-    play(tale)
+    daytona_alone(tale)
 
 
 def test_a_private_repository_is_cloned_with_a_token_of_the_tasks_secrets(
-    play: Play, serve: Serve
+    daytona_alone: Play, serve: Serve
 ) -> None:
     served = serve(private=True)
 
@@ -130,11 +109,11 @@ def test_a_private_repository_is_cloned_with_a_token_of_the_tasks_secrets(
         assert set(served.passwords) == {"x-access-token:hush-1"}
         assert "hush" not in json.dumps(world.emulator.state(requests=True))
 
-    play(tale)
+    daytona_alone(tale)
 
 
 def test_a_repository_that_may_not_be_seen_is_refused_and_its_sandbox_goes(
-    play: Play, serve: Serve
+    daytona_alone: Play, serve: Serve
 ) -> None:
     served = serve(private=True)
 
@@ -145,12 +124,12 @@ def test_a_repository_that_may_not_be_seen_is_refused_and_its_sandbox_goes(
         assert "GIT_TOKEN" in caught.value.hint
         await _given_up(world)
 
-    play(tale)
+    daytona_alone(tale)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_clone_whose_answer_is_lost_is_made_again_from_its_beginning(
-    play: Play, serve: Serve, when: str
+    daytona_alone: Play, serve: Serve, when: str
 ) -> None:
     served = serve()
 
@@ -172,10 +151,12 @@ def test_a_clone_whose_answer_is_lost_is_made_again_from_its_beginning(
         assert await world.log(ref) == b"NAME = 'one'"
         assert len(world.made()) == 1
 
-    play(tale)
+    daytona_alone(tale)
 
 
-def test_a_ref_that_daytona_does_not_find_is_told_by_git(play: Play, tmp_path: Path) -> None:
+def test_a_ref_that_daytona_does_not_find_is_told_by_git(
+    daytona_alone: Play, tmp_path: Path
+) -> None:
     url = f"file://{make_repository(tmp_path)}"
 
     async def tale(world: DaytonaWorld) -> None:
@@ -185,7 +166,7 @@ def test_a_ref_that_daytona_does_not_find_is_told_by_git(play: Play, tmp_path: P
         assert "no-such-branch" in str(caught.value)
         await _given_up(world)
 
-    play(tale)
+    daytona_alone(tale)
 
 
 async def _given_up(world: DaytonaWorld) -> None:
@@ -201,7 +182,9 @@ async def _given_up(world: DaytonaWorld) -> None:
 # -- directories -----------------------------------------------------------------------------------
 
 
-def test_a_directory_of_this_machine_is_where_the_task_begins(play: Play, tmp_path: Path) -> None:
+def test_a_directory_of_this_machine_is_where_the_task_begins(
+    daytona_alone: Play, tmp_path: Path
+) -> None:
     tree = tmp_path / "project"
     (tree / "pkg").mkdir(parents=True)
     (tree / "pkg" / "mod.py").write_text("WORD = 'imported'\n")
@@ -225,4 +208,4 @@ def test_a_directory_of_this_machine_is_where_the_task_begins(play: Play, tmp_pa
         with tarfile.open(fileobj=io.BytesIO(archive.read_bytes())) as tar:
             assert "./secret.env" not in tar.getnames()
 
-    play(tale)
+    daytona_alone(tale)

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from specs.template import Template
-from tests.contracts.modal_worlds import emulated
-from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_fleet import Fleet, Play, played
+from tests.servers.modal_fleet import Fleet, Play
 
 TIMEOUT_S, GRACE_S, WORK_S = 20, 5, 3.0
 TEMPLATE = {
@@ -21,19 +14,7 @@ TEMPLATE = {
 }
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[ModalEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
-    with played(tmp_path, emulator) as told:
-        yield told
-
-
-def test_a_job_stops_below_its_budget_and_goes_on_when_there_is_more(play: Play) -> None:
+def test_a_job_stops_below_its_budget_and_goes_on_when_there_is_more(on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         usd_per_s = fleet.provider.usd_per_s(Template.model_validate(TEMPLATE))
         assert usd_per_s
@@ -55,4 +36,4 @@ def test_a_job_stops_below_its_budget_and_goes_on_when_there_is_more(play: Play)
         await fleet.phase("Succeeded")
         assert len(fleet.made()) == 3
 
-    play(tale)
+    on_modal(tale)

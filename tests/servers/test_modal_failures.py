@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,9 @@ from fleetctl.engine.settings import Settings
 from fleetctl.engine.sweeper import sweep
 from fleetctl.errors import Unavailable
 from fleetctl.providers.modal import creating
-from tests.contracts.modal_worlds import emulated
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
+from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 
 WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 SIX = {"tasks": {"completions": 6}, "parallelism": 6}
@@ -30,28 +28,10 @@ EACH_OF_SIX_ONCE = {f"{index}/1": 1 for index in range(6)}
 GPU = {"resources": {"gpu": "A100:1"}}
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[ModalEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
-    with played(tmp_path / "home", emulator) as told:
-        yield told
-
-
 # -- 1: the rate limit of creations ----------------------------------------------------------------
 
 
-def test_1_a_creation_rate_limit_costs_waiting_and_no_attempt(play: Play, tally: Tally) -> None:
+def test_1_a_creation_rate_limit_costs_waiting_and_no_attempt(on_modal: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do(
             "fault", rpc="SandboxCreateV2", status="RESOURCE_EXHAUSTED", retry_after_s=0.2, count=8,
@@ -65,14 +45,14 @@ def test_1_a_creation_rate_limit_costs_waiting_and_no_attempt(play: Play, tally:
         assert fleet.emulator.state()["faults"][0]["count"] == 0
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 # -- 2: too many starting at once, and creates that hang -------------------------------------------
 
 
 def test_2_creates_that_hang_hold_up_no_more_than_may_start_at_once_and_no_deletion(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETCTL_MODAL_STARTS_AT_ONCE", "2")
 
@@ -92,11 +72,11 @@ def test_2_creates_that_hang_hold_up_no_more_than_may_start_at_once_and_no_delet
         assert fleet.live() == []
         assert not tally.begun
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_2_a_create_that_hangs_is_given_up_and_made_again_once(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETCTL_MODAL_CALL_S", "1")
 
@@ -109,14 +89,14 @@ def test_2_a_create_that_hangs_is_given_up_and_made_again_once(
         await fleet.nothing_lives()
         assert len(fleet.made()) == 2
 
-    play(tale)
+    on_modal(tale)
 
 
 # -- 3: GPUs that are not free ---------------------------------------------------------------------
 
 
 def test_3_a_gpu_queue_is_shown_as_pending_with_its_reason_and_ends_in_one_beginning(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
 
@@ -133,11 +113,11 @@ def test_3_a_gpu_queue_is_shown_as_pending_with_its_reason_and_ends_in_one_begin
         assert [one["backend"] for one in fleet.made()] == ["v1"]
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_3_who_waits_for_a_gpu_can_be_deleted_and_leaves_the_queue(
-    play: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
 
@@ -152,7 +132,7 @@ def test_3_who_waits_for_a_gpu_can_be_deleted_and_leaves_the_queue(
         assert fleet.live() == []
         assert not tally.begun
 
-    play(tale)
+    on_modal(tale)
 
 
 # -- 5: the sweeper --------------------------------------------------------------------------------
@@ -180,7 +160,7 @@ def stray_tags(fleet: Fleet) -> dict[str, str]:
     return {"fleet": fleet.store.store_id, "made-at": "1000000000", "run": "forgotten"}
 
 
-def test_5_the_sweep_ends_what_has_no_record_and_nothing_else(play: Play, tally: Tally) -> None:
+def test_5_the_sweep_ends_what_has_no_record_and_nothing_else(on_modal: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python(WAITS)}, tasks={"completions": 2}, parallelism=2)
 
@@ -203,11 +183,11 @@ def test_5_the_sweep_ends_what_has_no_record_and_nothing_else(play: Play, tally:
         assert len(kept) == 6
         assert all(fleet.emulator.sandbox(one)["live"] for one in kept)
 
-    play(tale, settings=SWEEPS)
+    on_modal(tale, settings=SWEEPS)
 
 
 @pytest.mark.parametrize("rpc", ["SandboxListV2", "SandboxTagsGetV2"])
-def test_5_a_sweep_that_cannot_read_ends_nothing(play: Play, tally: Tally, rpc: str) -> None:
+def test_5_a_sweep_that_cannot_read_ends_nothing(on_modal: Play, tally: Tally, rpc: str) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python(WAITS)})
         await fleet.phase("Running")
@@ -220,16 +200,16 @@ def test_5_a_sweep_that_cannot_read_ends_nothing(play: Play, tally: Tally, rpc: 
         assert await sweep(fleet.engine, "modal") == 1
         assert fleet.emulator.sandbox(fleet.runs()[0].handle)["live"]
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_5_a_token_of_another_workspace_loses_no_run_and_begins_none_again(
-    tmp_path: Path, emulator: ModalEmulator, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, modal_emulator: ModalEmulator, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
 
     async def begun() -> None:
-        fleet = Fleet(home, emulator)
+        fleet = Fleet(home, modal_emulator)
         fleet.apply({"python": tally.python(WAITS)})
         await begins(tally)
         await fleet.phase("Running")
@@ -246,7 +226,7 @@ def test_5_a_token_of_another_workspace_loses_no_run_and_begins_none_again(
         await fleet.close()
 
     async def back() -> None:
-        fleet = Fleet(home, emulator)
+        fleet = Fleet(home, modal_emulator)
         assert [run.attempt for run in fleet.runs()] == [1]
         assert len(fleet.live()) == 1
         fleet.delete()

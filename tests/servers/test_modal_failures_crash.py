@@ -31,12 +31,6 @@ def emulator() -> Iterator[ModalEmulator]:
 
 
 @pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
 def life(tmp_path: Path, emulator: ModalEmulator) -> Iterator[ModalLife]:
     """At its end everything is deleted, the controller is down, and nothing lives at Modal."""
     emulator.do("clear_log")

@@ -6,7 +6,6 @@ The others are in test_modal_failures.py, which says how they are played.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,11 @@ import pytest
 
 from controllers.model import RunState
 from fleetctl.providers.remote.follower import Pace
-from tests.contracts.modal_worlds import emulated
-from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
+from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 
 WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 SIX = {"tasks": {"completions": 6}, "parallelism": 6}
 EACH_OF_SIX_ONCE = {f"{index}/1": 1 for index in range(6)}
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[ModalEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
-    with played(tmp_path / "home", emulator) as told:
-        yield told
 
 
 # -- 6: preemption ---------------------------------------------------------------------------------
@@ -48,7 +27,7 @@ def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
     ("resources", "reason"), [({"gpu": "A100:1"}, "Preempted"), ({}, "ProviderLost")]
 )
 def test_6_a_preempted_task_goes_on_in_another_attempt_and_has_not_failed(
-    play: Play, tally: Tally, resources: dict[str, str], reason: str
+    on_modal: Play, tally: Tally, resources: dict[str, str], reason: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         code = tally.python(
@@ -65,7 +44,7 @@ def test_6_a_preempted_task_goes_on_in_another_attempt_and_has_not_failed(
         assert tally.begun == {"0/1": 1, "0/2": 1}
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 # -- 7: endings that can mean anything -------------------------------------------------------------
@@ -73,7 +52,7 @@ def test_6_a_preempted_task_goes_on_in_another_attempt_and_has_not_failed(
 
 @pytest.mark.parametrize("code", [137, 124, 255])
 def test_7_an_exit_code_of_the_task_is_the_tasks_own_failure(
-    play: Play, tally: Tally, code: int
+    on_modal: Play, tally: Tally, code: int
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"script": f"echo so ends it; exit {code}"})
@@ -83,7 +62,7 @@ def test_7_an_exit_code_of_the_task_is_the_tasks_own_failure(
         assert "so ends it" in run.message
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +75,7 @@ def test_7_an_exit_code_of_the_task_is_the_tasks_own_failure(
     ],
 )
 def test_7_a_sandbox_that_is_over_without_an_end_record_is_never_a_success(
-    play: Play, tally: Tally, status: str, reason: str
+    on_modal: Play, tally: Tally, status: str, reason: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python(WAITS)}, maxInfraRetries=0)
@@ -108,11 +87,11 @@ def test_7_a_sandbox_that_is_over_without_an_end_record_is_never_a_success(
         assert (run.state, run.reason) == (RunState.LOST, reason)
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_7_a_supervisor_that_was_killed_for_memory_takes_its_sandbox_along(
-    play: Play, tally: Tally
+    on_modal: Play, tally: Tally
 ) -> None:
     """The kernel kills what is largest; Modal sees no end of the sandbox then."""
     killed = "\nimport signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + WAITS
@@ -125,13 +104,15 @@ def test_7_a_supervisor_that_was_killed_for_memory_takes_its_sandbox_along(
         assert tally.begun == {"0/1": 1}
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 # -- 8: a sandbox that dies under the supervisor, streams that never end ---------------------------
 
 
-def test_8_a_stream_that_never_says_anything_is_left_for_another(play: Play, tally: Tally) -> None:
+def test_8_a_stream_that_never_says_anything_is_left_for_another(
+    on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("fault", rpc="TaskExecStdioRead", delay_s=3600, count=1)
         fleet.apply({"python": tally.python("SUBMIT(n=7)")})
@@ -140,10 +121,12 @@ def test_8_a_stream_that_never_says_anything_is_left_for_another(play: Play, tal
         assert fleet.results() == {0: {"n": 7}}
         assert fleet.live() == []
 
-    play(tale, pace=Pace(silence_s=0.5, retry_initial_s=0.05, retry_max_s=0.5))
+    on_modal(tale, pace=Pace(silence_s=0.5, retry_initial_s=0.05, retry_max_s=0.5))
 
 
-def test_8_sandboxes_that_die_at_any_moment_never_hang_their_job(play: Play, tally: Tally) -> None:
+def test_8_sandboxes_that_die_at_any_moment_never_hang_their_job(
+    on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         code = tally.python("\nimport time\ntime.sleep(0.2)\nSUBMIT(i=1)")
         fleet.apply({"python": code}, **SIX, maxInfraRetries=100)
@@ -160,12 +143,12 @@ def test_8_sandboxes_that_die_at_any_moment_never_hang_their_job(play: Play, tal
         assert sorted(succeeded) == list(range(6))
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 @pytest.mark.parametrize("endpoint", ["router", "control"])
 def test_8_a_service_that_is_away_for_a_while_costs_no_attempt(
-    play: Play, tally: Tally, endpoint: str
+    on_modal: Play, tally: Tally, endpoint: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         code = tally.python("\nimport time\ntime.sleep(1)\nprint('done')\nSUBMIT(i=1)")
@@ -176,13 +159,15 @@ def test_8_a_service_that_is_away_for_a_while_costs_no_attempt(
         assert tally.begun == EACH_OF_SIX_ONCE
         assert fleet.live() == []
 
-    play(tale)
+    on_modal(tale)
 
 
 # -- 9: the spend limit ----------------------------------------------------------------------------
 
 
-def test_9_a_spend_limit_is_told_and_waited_for_and_makes_nothing(play: Play, tally: Tally) -> None:
+def test_9_a_spend_limit_is_told_and_waited_for_and_makes_nothing(
+    on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do(
             "fault", rpc="SandboxCreateV2", status="RESOURCE_EXHAUSTED", count=None,
@@ -200,7 +185,7 @@ def test_9_a_spend_limit_is_told_and_waited_for_and_makes_nothing(play: Play, ta
         await fleet.gone()
         assert not tally.begun
 
-    play(tale)
+    on_modal(tale)
 
 
 # -- 10: data of volumes ---------------------------------------------------------------------------
@@ -217,18 +202,20 @@ def committed(fleet: Fleet, name: str) -> dict[str, str]:
     return {path: Path(volume["directory"], path).read_text() for path in volume["files"]}
 
 
-def test_10_what_a_task_wrote_is_committed_when_its_end_is_told(play: Play, tally: Tally) -> None:
+def test_10_what_a_task_wrote_is_committed_when_its_end_is_told(
+    on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         code = tally.python("save_to_volume('out.txt', 'all of it')\nSUBMIT(ok=True)")
         fleet.apply(on_volume(fleet, "told", code))
         await fleet.phase("Succeeded")
         assert committed(fleet, "told") == {"out.txt": "all of it"}
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_10_what_was_not_committed_is_lost_with_its_machine_and_made_again(
-    play: Play, tally: Tally
+    on_modal: Play, tally: Tally
 ) -> None:
     writes = """
 import os, time
@@ -251,11 +238,11 @@ SUBMIT(before=before)
         assert fleet.results() == {0: {"before": []}}
         assert committed(fleet, "lost") == {"half.txt": "2"}
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_10_a_checkpoint_that_was_committed_is_where_the_next_attempt_goes_on(
-    play: Play, tally: Tally
+    on_modal: Play, tally: Tally
 ) -> None:
     saves = """
 import os, subprocess, time
@@ -279,11 +266,11 @@ SUBMIT(step=int(open("/data/step").read()) + 1)
         await fleet.phase("Succeeded")
         assert fleet.results() == {0: {"step": 42}}
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_10_the_last_writer_of_a_file_wins_and_files_of_others_stay(
-    play: Play, tally: Tally
+    on_modal: Play, tally: Tally
 ) -> None:
     code = """
 index = os.environ["JOB_COMPLETION_INDEX"]
@@ -299,4 +286,4 @@ for name in ("shared", index):
         assert files.pop("shared.txt") in {"0", "1", "2"}
         assert files == {"0.txt": "0", "1.txt": "1", "2.txt": "2"}
 
-    play(tale)
+    on_modal(tale)

@@ -7,39 +7,15 @@ asked of the emulator and of the tasks themselves, not of the store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from fleetctl.providers.modal import plain
-from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_calling import Truth, called, dropped, look_often, until
-from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
+from tests.servers.modal_calling import Truth, called, dropped, until
+from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 
 WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[ModalEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
-def play(
-    tmp_path: Path, emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Play]:
-    look_often(monkeypatch)
-    with played(tmp_path / "home", emulator) as told:
-        yield told
 
 
 # -- beginning -------------------------------------------------------------------------------------
@@ -47,7 +23,7 @@ def play(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_spawn_whose_answers_are_lost_begins_the_work_once(
-    play: Play, tally: Tally, when: str
+    calls_on_modal: Play, tally: Tally, when: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         # One call and all that the SDK tries again by itself.
@@ -58,10 +34,12 @@ def test_a_spawn_whose_answers_are_lost_begins_the_work_once(
         assert fleet.results() == {0: {"n": 1}}
         assert len(Truth(fleet).inputs()) == (2 if when == "after" else 1)
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_of_two_calls_of_a_run_the_second_follows_the_first(play: Play, tally: Tally) -> None:
+def test_of_two_calls_of_a_run_the_second_follows_the_first(
+    calls_on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("fault", rpc="FunctionMap", status="UNAVAILABLE", when="after", count=4)
         fleet.apply(
@@ -74,11 +52,11 @@ def test_of_two_calls_of_a_run_the_second_follows_the_first(play: Play, tally: T
         (run,) = fleet.runs()
         assert (run.attempt, run.reason) == (1, "Completed")
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def test_an_answer_of_the_latch_that_is_lost_does_not_stop_the_work(
-    play: Play, tally: Tally
+    calls_on_modal: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("fault", rpc="DictUpdate", status="UNAVAILABLE", when="after")
@@ -86,11 +64,11 @@ def test_an_answer_of_the_latch_that_is_lost_does_not_stop_the_work(
         await fleet.phase("Succeeded")
         assert tally.begun == {"0/1": 1}
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def test_a_preempted_run_is_lost_once_and_our_next_attempt_runs_it(
-    play: Play, tally: Tally
+    calls_on_modal: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         truth = Truth(fleet)
@@ -106,13 +84,15 @@ def test_a_preempted_run_is_lost_once_and_our_next_attempt_runs_it(
         # Modal did begin the first one again; the work did not.
         assert len(truth.inputs()[0]["began"]) == 2
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 # -- ending ----------------------------------------------------------------------------------------
 
 
-def test_a_deleted_job_ends_its_calls_and_nothing_of_it_is_left(play: Play, tally: Tally) -> None:
+def test_a_deleted_job_ends_its_calls_and_nothing_of_it_is_left(
+    calls_on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         truth = Truth(fleet)
         fleet.apply(called(tally.python(WAITS)), tasks={"completions": 3}, parallelism=3)
@@ -125,10 +105,10 @@ def test_a_deleted_job_ends_its_calls_and_nothing_of_it_is_left(play: Play, tall
         assert (truth.apps(), truth.containers(live=True)) == ([], [])
         assert truth.latches(uid) == 0
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_a_stopped_run_may_save_its_work_in_its_grace(play: Play, tally: Tally) -> None:
+def test_a_stopped_run_may_save_its_work_in_its_grace(calls_on_modal: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         code = (
             "\nimport os, signal, sys, time\ndef leave(*_):\n    report(step=1, saved=1)\n"
@@ -146,10 +126,12 @@ def test_a_stopped_run_may_save_its_work_in_its_grace(play: Play, tally: Tally) 
         (one,) = Truth(fleet).inputs()
         assert one["outcome"] == "success"
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_a_stop_of_a_call_that_waits_takes_it_out_of_the_line(play: Play, tally: Tally) -> None:
+def test_a_stop_of_a_call_that_waits_takes_it_out_of_the_line(
+    calls_on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"H100": 0})
         fleet.apply(called(tally.python(), resources={"gpu": "H100"}))
@@ -161,7 +143,7 @@ def test_a_stop_of_a_call_that_waits_takes_it_out_of_the_line(play: Play, tally:
         assert [one["outcome"] for one in Truth(fleet).inputs()] == ["terminated"]
         assert not tally.begun
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +155,7 @@ def test_a_stop_of_a_call_that_waits_takes_it_out_of_the_line(play: Play, tally:
     ],
 )
 def test_a_failure_of_the_task_is_told_apart_from_one_of_its_container(
-    play: Play, code: str, reason: str
+    calls_on_modal: Play, code: str, reason: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply(called(code), maxInfraRetries=0)
@@ -186,10 +168,12 @@ def test_a_failure_of_the_task_is_told_apart_from_one_of_its_container(
             assert run.reason in ("OOMKilled", "ContainerFailed")
             assert "exit" in run.message
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_a_call_that_somebody_cancelled_is_lost_and_runs_again(play: Play, tally: Tally) -> None:
+def test_a_call_that_somebody_cancelled_is_lost_and_runs_again(
+    calls_on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         truth = Truth(fleet)
         code = "\nimport os, time\nif os.environ['FLEETCTL_ATTEMPT'] == '1': time.sleep(600)"
@@ -199,11 +183,11 @@ def test_a_call_that_somebody_cancelled_is_lost_and_runs_again(play: Play, tally
         await fleet.phase("Succeeded")
         assert [run.reason for run in fleet.runs()] == ["Terminated", "Completed"]
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def test_outputs_that_expired_before_anybody_read_them_cost_an_attempt(
-    play: Play, tally: Tally
+    calls_on_modal: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("fault", rpc="FunctionGetOutputs", status="UNAVAILABLE", count=None)
@@ -215,13 +199,13 @@ def test_outputs_that_expired_before_anybody_read_them_cost_an_attempt(
         await fleet.phase("Succeeded")
         assert [run.state.value for run in fleet.runs()] == ["Lost", "Succeeded"]
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 # -- what comes back -------------------------------------------------------------------------------
 
 
-def test_output_metrics_and_a_result_come_back_as_from_a_sandbox(play: Play) -> None:
+def test_output_metrics_and_a_result_come_back_as_from_a_sandbox(calls_on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply(
             called(
@@ -235,11 +219,11 @@ def test_output_metrics_and_a_result_come_back_as_from_a_sandbox(play: Play) -> 
         assert fleet.results() == {0: {"text": "é" * 1000}}
         assert _log(fleet, run.uid, run.name) == b"x" * 100 + b"\n"
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def test_of_more_output_than_a_call_may_bring_the_beginning_and_the_end_are_kept(
-    play: Play,
+    calls_on_modal: Play,
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply(
@@ -252,10 +236,10 @@ def test_of_more_output_than_a_call_may_bring_the_beginning_and_the_end_are_kept
         assert log.endswith(b"last\n")
         assert 2_000_000 < len(log) < 12_600_000
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_a_result_above_the_limit_fails_and_names_volumes(play: Play) -> None:
+def test_a_result_above_the_limit_fails_and_names_volumes(calls_on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply(called("SUBMIT(text='x' * 300_000)"))
         await fleet.phase("Failed")
@@ -263,7 +247,7 @@ def test_a_result_above_the_limit_fails_and_names_volumes(play: Play) -> None:
         assert run.reason == "ResultInvalid"
         assert "volume" in run.message
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 class _Hostile:

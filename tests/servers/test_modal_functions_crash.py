@@ -26,12 +26,6 @@ def emulator() -> Iterator[ModalEmulator]:
         yield one
 
 
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
 def deployed(emulator: ModalEmulator) -> list[dict[str, Any]]:
     apps = emulator.state()["apps"]
     return [

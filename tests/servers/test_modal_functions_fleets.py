@@ -4,41 +4,16 @@ changed and removed, and controllers that die in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from specs.template import Template
-from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_calling import Truth, called, dropped, look_often, until
+from tests.servers.modal_calling import Truth, called, dropped, until
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
 
 WAITS = "\nimport time\ntime.sleep(600)\n"
 PLACED = {"placement": {"provider": "modal"}}
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[ModalEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
-def play(
-    tmp_path: Path, emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Play]:
-    look_often(monkeypatch)
-    with played(tmp_path / "home", emulator) as told:
-        yield told
 
 
 def calling(code: str, name: str = "embedder", **fields: Any) -> dict[str, Any]:
@@ -49,7 +24,7 @@ def calling(code: str, name: str = "embedder", **fields: Any) -> dict[str, Any]:
 
 
 def test_a_thousand_tasks_run_in_a_few_warm_containers(
-    tmp_path: Path, emulator: ModalEmulator
+    tmp_path: Path, modal_emulator: ModalEmulator
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 4})
@@ -65,12 +40,14 @@ def test_a_thousand_tasks_run_in_a_few_warm_containers(
         asked = ("FunctionMap", "DictUpdate", "DictGet", "FunctionGetOutputs")
         assert sum(rpcs.get(name, 0) - before.get(name, 0) for name in asked) <= 3.2 * 1000
 
-    before = emulator.rpcs()
-    with played(tmp_path / "home", emulator) as play:  # at its own pace
+    before = modal_emulator.rpcs()
+    with played(tmp_path / "home", modal_emulator) as play:  # at its own pace
         play(tale)
 
 
-def test_tasks_of_one_container_share_nothing_unless_the_sandbox_is_reused(play: Play) -> None:
+def test_tasks_of_one_container_share_nothing_unless_the_sandbox_is_reused(
+    calls_on_modal: Play,
+) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 1})
         code = "seen = globals().get('seen', 0) + 1\nSUBMIT(seen=seen)"
@@ -86,10 +63,10 @@ def test_tasks_of_one_container_share_nothing_unless_the_sandbox_is_reused(play:
         assert [it["seen"] for it in fleet.results("others").values()] == [1, 2, 3, 4]
         assert len(Truth(fleet).containers()) == 1
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_what_a_task_leaves_running_does_not_meet_the_next_one(play: Play) -> None:
+def test_what_a_task_leaves_running_does_not_meet_the_next_one(calls_on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 1})
         code = (
@@ -102,10 +79,10 @@ def test_what_a_task_leaves_running_does_not_meet_the_next_one(play: Play) -> No
         await fleet.phase("Succeeded")
         assert [it["left"] for it in fleet.results().values()] == [0, 0, 0]
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_a_list_of_gpus_falls_back_to_the_next_that_is_free(play: Play) -> None:
+def test_a_list_of_gpus_falls_back_to_the_next_that_is_free(calls_on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"H100": 0, "A100-80GB": 1})
         fleet.apply(called("pass", resources={"gpu": ["H100:2", "A100-80GB"]}))
@@ -114,11 +91,11 @@ def test_a_list_of_gpus_falls_back_to_the_next_that_is_free(play: Play) -> None:
         (run,) = fleet.runs()
         assert run.usd_per_s is not None
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def test_calls_that_wait_for_a_gpu_say_so_and_go_on_when_there_is_one(
-    play: Play, tally: Tally
+    calls_on_modal: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"H100": 0, "L4": 0})
@@ -133,14 +110,14 @@ def test_calls_that_wait_for_a_gpu_say_so_and_go_on_when_there_is_one(
         assert tally.begun == {"0/1": 1, "1/1": 1}
         assert len(Truth(fleet).inputs()) == 2
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 # -- deployments -----------------------------------------------------------------------------------
 
 
 def test_a_function_keeps_containers_ready_before_anybody_calls_it_and_none_when_it_is_gone(
-    play: Play,
+    calls_on_modal: Play,
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         truth = Truth(fleet)
@@ -150,11 +127,11 @@ def test_a_function_keeps_containers_ready_before_anybody_calls_it_and_none_when
         await dropped(fleet)
         assert (truth.apps(), truth.containers(live=True)) == ([], [])
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def test_jobs_of_one_function_share_its_containers_and_a_changed_one_has_others(
-    play: Play,
+    calls_on_modal: Play,
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         truth = Truth(fleet)
@@ -176,10 +153,10 @@ def test_jobs_of_one_function_share_its_containers_and_a_changed_one_has_others(
             fleet.delete(name)
         await until(lambda: len(truth.apps()) == 1, "the old one was gone with its last job")
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_a_function_goes_after_the_job_that_calls_it(play: Play, tally: Tally) -> None:
+def test_a_function_goes_after_the_job_that_calls_it(calls_on_modal: Play, tally: Tally) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply_kind("Function", "embedder", {"provider": "modal"})
         fleet.apply(calling(tally.python(WAITS)))
@@ -191,10 +168,10 @@ def test_a_function_goes_after_the_job_that_calls_it(play: Play, tally: Tally) -
         await dropped(fleet)
         assert (Truth(fleet).apps(), Truth(fleet).containers(live=True)) == ([], [])
 
-    play(tale)
+    calls_on_modal(tale)
 
 
-def test_an_app_whose_stop_failed_is_stopped_later(play: Play) -> None:
+def test_an_app_whose_stop_failed_is_stopped_later(calls_on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply(called("pass"))
         await fleet.phase("Succeeded")
@@ -203,11 +180,11 @@ def test_an_app_whose_stop_failed_is_stopped_later(play: Play) -> None:
         await dropped(fleet)
         assert Truth(fleet).apps() == []
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def test_the_tasks_of_a_function_see_its_volumes_secrets_and_source(
-    play: Play, tmp_path: Path, emulator: ModalEmulator
+    calls_on_modal: Play, tmp_path: Path, modal_emulator: ModalEmulator
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         code = tmp_path / "code"
@@ -233,13 +210,15 @@ def test_the_tasks_of_a_function_see_its_volumes_secrets_and_source(
         await fleet.phase("Succeeded")
         assert fleet.results()[1] == {"env": ["in", "1", "template"], "there": True}
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 # -- controllers that die --------------------------------------------------------------------------
 
 
-def test_the_next_controller_follows_the_calls_of_the_one_before(play: Play, tally: Tally) -> None:
+def test_the_next_controller_follows_the_calls_of_the_one_before(
+    calls_on_modal: Play, tally: Tally
+) -> None:
     async def first(fleet: Fleet) -> None:
         code = (
             "\nimport time\nprint('half', flush=True)\ntime.sleep(2)\nprint('whole')\nSUBMIT(n=1)"
@@ -253,11 +232,11 @@ def test_the_next_controller_follows_the_calls_of_the_one_before(play: Play, tal
         assert len(Truth(fleet).inputs()) == 3
         assert fleet.results() == {0: {"n": 1}, 1: {"n": 1}, 2: {"n": 1}}
 
-    play(first)
-    play(second)
+    calls_on_modal(first)
+    calls_on_modal(second)
 
 
-def test_price_and_state_are_those_of_functions(play: Play) -> None:
+def test_price_and_state_are_those_of_functions(calls_on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         await fleet.provider._rates.refresh()
         sandbox = Template.model_validate({"python": "x", "resources": {"cpu": 4}})
@@ -267,7 +246,7 @@ def test_price_and_state_are_those_of_functions(play: Play) -> None:
         assert fleet.provider._rates.table.updated == "live"
         assert 2.5 < dear / cheap < 3.5
 
-    play(tale)
+    calls_on_modal(tale)
 
 
 def remove(fleet: Fleet, name: str) -> None:

@@ -4,40 +4,17 @@ of it when its stream or its sandbox is lost. The real engine, provider and SDK.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.contracts.modal_worlds import emulated
 from tests.contracts.provider_worlds import eventually
-from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
+from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 
 IN_TURN = {"parallelism": 1, "sandbox": {"reuse": "all"}}
 COUNTS = "\nseen = globals().get('seen', 0) + 1\nprint('task', seen)\nSUBMIT(seen=seen)"
 WAITS = "\nimport os, time\nif os.environ['JOB_COMPLETION_INDEX'] == '1': time.sleep(1.5)"
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[ModalEmulator]:
-    with emulated() as one:
-        yield one
-
-
-@pytest.fixture
-def tally() -> Iterator[Tally]:
-    with Tally() as one:
-        yield one
-
-
-@pytest.fixture
-def play(tmp_path: Path, emulator: ModalEmulator) -> Iterator[Play]:
-    with played(tmp_path / "home", emulator) as told:
-        yield told
-
-
-def test_a_further_task_of_an_open_sandbox_costs_one_call(play: Play) -> None:
+def test_a_further_task_of_an_open_sandbox_costs_one_call(on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         before = fleet.emulator.rpcs()
         fleet.apply({"python": COUNTS}, tasks={"completions": 5}, **IN_TURN)
@@ -49,11 +26,11 @@ def test_a_further_task_of_an_open_sandbox_costs_one_call(play: Play) -> None:
         assert spent["TaskExecStdinWrite"] + spent.get("TaskExecStdinWriteStream", 0) == 4
         await fleet.nothing_lives()
 
-    play(tale)
+    on_modal(tale)
 
 
 def test_a_stream_lost_between_or_during_turns_repeats_and_loses_nothing(
-    play: Play, tally: Tally
+    on_modal: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python(WAITS + COUNTS)}, tasks={"completions": 4}, **IN_TURN)
@@ -65,12 +42,12 @@ def test_a_stream_lost_between_or_during_turns_repeats_and_loses_nothing(
         assert len(fleet.made()) == 1
         await fleet.nothing_lives()
 
-    play(tale)
+    on_modal(tale)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_order_whose_answer_is_lost_is_worked_on_once(
-    play: Play, tally: Tally, when: str
+    on_modal: Play, tally: Tally, when: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do(
@@ -82,10 +59,12 @@ def test_an_order_whose_answer_is_lost_is_worked_on_once(
         assert sorted(fleet.results()) == [0, 1, 2]
         await fleet.nothing_lives()
 
-    play(tale)
+    on_modal(tale)
 
 
-def test_a_sandbox_that_ends_between_two_turns_costs_no_attempt(play: Play, tally: Tally) -> None:
+def test_a_sandbox_that_ends_between_two_turns_costs_no_attempt(
+    on_modal: Play, tally: Tally
+) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python(COUNTS)}, tasks={"completions": 2}, **IN_TURN)
         # Only the second order goes over stdin; its sandbox is gone by then.
@@ -102,4 +81,4 @@ def test_a_sandbox_that_ends_between_two_turns_costs_no_attempt(play: Play, tall
         assert max(tally.begun.values()) == 1
         await fleet.nothing_lives()
 
-    play(tale)
+    on_modal(tale)
