@@ -1,7 +1,7 @@
-"""Between grpc.py and our handlers: who may call, faults, latency, idempotency, the log of calls.
+"""Between grpclib and our handlers: who may call, faults, latency, idempotency, the log of calls.
 
 A handler is a method named as its RPC that takes the request and returns the reply; an async
-generator where the reply is a stream; and one that takes the whole call where the request is.
+generator where the reply is a stream; and one that takes the grpclib stream where the request is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CallLog:
 
 @dataclass(slots=True)
 class Service:
-    """What is served: one of the SDK's generated bases, answered by `target`.
+    """What grpclib serves: one of the SDK's generated bases, answered by `target`.
 
     `admit` looks at the metadata and raises what keeps the caller out.
     """
@@ -84,7 +84,7 @@ class Service:
                 raise
             except Disconnected:
                 entry["status"] = "DISCONNECT"
-                stream.cut()
+                cut(stream)
             finally:
                 entry["took_s"] = round(time.monotonic() - started, 6)
 
@@ -139,6 +139,11 @@ class Service:
         except GRPCError:
             self.replies.pop(key, None)
             raise
+
+
+def cut(stream: Any) -> None:
+    """Close the connection under a call, without an answer."""
+    stream._stream.connection._transport.abort()
 
 
 def _methods(base: type) -> dict[str, Handler]:

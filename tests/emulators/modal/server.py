@@ -6,10 +6,16 @@ All on 127.0.0.1. Lives on one event loop, which should do nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import weakref
 from pathlib import Path
+from typing import Any
 
+import grpclib.server
 from aiohttp import web
+from grpclib.config import Configuration
+from modal._utils.grpc_utils import custom_detail_codec
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
@@ -17,12 +23,42 @@ from tests.emulators.boxes import nursery_here
 
 from . import admin, blobs
 from .calls import Service
-from .grpc import Endpoint
+from .gathering import Gathering
 from .router import Router
 from .servicer import ControlPlane, admit_to_router
 from .state import TOKEN_ID, TOKEN_SECRET, World
 
+WINDOW_BYTES = 4 * 1024 * 1024
 BODY_BYTES_MAX = 1 << 30
+
+
+class GrpcEndpoint(grpclib.server.Server):
+    """A server whose connections can be cut from our side."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(
+            [service],
+            status_details_codec=custom_detail_codec,
+            config=Configuration(
+                http2_connection_window_size=WINDOW_BYTES, http2_stream_window_size=WINDOW_BYTES
+            ),
+        )
+        self.protocols: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def _protocol_factory(self) -> Any:
+        protocol = super()._protocol_factory()
+        made = protocol.connection_made
+        protocol.connection_made = lambda transport: made(Gathering(transport))
+        self.protocols.add(protocol)
+        return protocol
+
+    def cut(self) -> int:
+        """Closes all connections without a word; returns how many there were."""
+        open_ones = [one.connection for one in self.protocols if hasattr(one, "connection")]
+        alive = [one._transport for one in open_ones if not one.is_closing()]
+        for transport in alive:
+            transport.abort()
+        return len(alive)
 
 
 class Emulator:
@@ -33,7 +69,7 @@ class Emulator:
         self.control = ControlPlane(self.world)
         self.router = Router(self.world, self.control.values_of)
         self.control_port = self.router_port = self.http_port = 0
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[str, GrpcEndpoint] = {}
         self._http: web.AppRunner | None = None
 
     @property
@@ -90,13 +126,15 @@ class Emulator:
         port = self.router_port if name == "router" else self.control_port
         old.close()
         old.cut()
+        with contextlib.suppress(asyncio.CancelledError):
+            await old.wait_closed()
         await asyncio.sleep(refuse_s)
         await self._listen(name, self._services[name], port)
 
     async def _listen(self, name: str, service: Service, port: int) -> int:
         listener = socket.create_server(("127.0.0.1", port), backlog=1024)
-        endpoint = Endpoint(service)
-        await endpoint.start(listener)
+        endpoint = GrpcEndpoint(service)
+        await endpoint.start(sock=listener)
         self._endpoints[name] = endpoint
         return int(listener.getsockname()[1])
 
