@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ class Exec:
         self.stdout, self.stderr = Output(**kept), Output(**kept)
         self.stdin = Input()
         self.code: int | None = None
+        self.ended_at_s = 0.0
         self.timed_out = False
         self.lost = False  # the sandbox died under it
         self.process: BoxProcess | None = None
@@ -118,6 +120,7 @@ class Exec:
 
     def _finish(self) -> None:
         """Its own streams stay open for as long as a child of it holds them."""
+        self.ended_at_s = self.ended_at_s or time.time()
         if self._timer is not None:
             self._timer.cancel()
         if self.lost:

@@ -249,9 +249,10 @@ class SandboxStore:
     async def _idle_out(self, sandbox: Sandbox, idle_s: float) -> None:
         """Execs and stdin are activity; the entrypoint's own work is not."""
         while True:
-            if any(process.code is None for process in sandbox.execs.values()):
-                sandbox.active_at_s = time.time()
-            if time.time() - sandbox.active_at_s >= idle_s:
+            now_s = time.time()
+            execs = sandbox.execs.values()
+            ends = [now_s if one.code is None else one.ended_at_s for one in execs]
+            if now_s - max([sandbox.active_at_s, *ends]) >= idle_s:
                 break
             await asyncio.sleep(min(IDLE_CHECK_S, idle_s))
         await self.end(sandbox, Result(status=Result.GENERIC_STATUS_IDLE_TIMEOUT))

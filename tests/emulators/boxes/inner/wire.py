@@ -32,14 +32,14 @@ def unpacked(body: bytes) -> dict[str, Any]:
 
 
 def send(end: _socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """In one piece, which wakes the other end once."""
     head, body = packed(message)
-    send_head(end, head, descriptors)
-    end.sendall(body)
-
-
-def send_head(end: _socket.socket, head: bytes, descriptors: Sequence[int]) -> None:
+    data = head + body
     given = b"".join(one.to_bytes(DESCRIPTOR_BYTES, sys.byteorder) for one in descriptors)
-    end.sendmsg([head], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, given)] if given else [])
+    rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, given)] if given else []
+    sent = end.sendmsg([data], rights)
+    if sent < len(data):
+        end.sendall(data[sent:])
 
 
 def receive(end: _socket.socket) -> tuple[dict[str, Any], list[int]] | None:
