@@ -131,7 +131,7 @@ class Intents:
         call = track.calls.get(run.name)
         if stop.reason == SPILLED_OVER and call is not None and _is_nowhere(run, call):
             ended = replace(run, state=RunState.STOPPED, reason=stop.reason, ended_at_s=now_s)
-            self._engine.absorber.ended(track, ended)
+            self._engine.records.end(track, ended, None)
             self._engine.queue.add(track.resource.uid)
             return
         self._engine.admission.stopped(run.provider, now_s)
@@ -141,7 +141,7 @@ class Intents:
         if run.name in track.calls:
             # What its start waited for does not hold up the stop.
             track.calls[run.name].tries, track.calls[run.name].retry_at_s = 0, 0.0
-        self._engine.absorber.changed(stopping)
+        self._engine.records.changed(stopping)
 
     def drop(self, track: Track) -> None:
         uid = track.resource.uid

@@ -23,6 +23,7 @@ from fleetctl.engine.passes import Passes
 from fleetctl.engine.providing import Accounts
 from fleetctl.engine.queue import Queue
 from fleetctl.engine.reading import Reading
+from fleetctl.engine.records import Records
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
 from fleetctl.engine.sweeper import sweep_forever
@@ -77,6 +78,7 @@ class Engine:
         self.turns = Turns(self)
         self.watcher = Watcher(self)
         self.effects = Effects(self, secrets or _no_secrets)
+        self.records = Records(self)
         self.absorber = Absorber(self)
         self.reading = Reading(self)
         self.passes = Passes(self)

@@ -50,7 +50,7 @@ class Turns:
             with self._engine.store.transaction():
                 touched = self._absorb(facts, now_s)
                 # A pass may read rows back, so they must say what was just absorbed.
-                self._engine.absorber.write()
+                self._engine.records.write()
                 roomy = [*self._engine.admission.count(now_s), *self._engine.budgets.count(now_s)]
                 done = dict.fromkeys([*keys, *touched, *roomy])
                 for uid in done:
@@ -58,7 +58,7 @@ class Turns:
                     self._pass(uid, now_s)
                 for uid in self._engine.budgets.changed():
                     self._pass(uid, now_s)
-                self._engine.absorber.write()
+                self._engine.records.write()
                 self._engine.store.events.record(self._engine.events)
         except StoreError as error:
             log.error("store write failed", extra={"error": str(error)})
@@ -74,7 +74,7 @@ class Turns:
             return
         self._tries = 0
         self._engine.events.clear()
-        begins, self._engine.absorber.begins = self._engine.absorber.begins, set()
+        begins, self._engine.records.begins = self._engine.records.begins, set()
         for uid in dict.fromkeys([*done, *sorted(begins)]):
             self._drive(uid, now_s)
 
@@ -167,7 +167,7 @@ class Turns:
         self._engine.effects.drop_all()
         self._engine.started_at_s = now_s
         self._engine.events.clear()
-        self._engine.absorber.forget()
+        self._engine.records.forget()
         self.load()
         for uid in self._engine.tracks:
             self._engine.queue.add(uid)

@@ -10,7 +10,7 @@ from typing import Any
 
 from controllers.model import Gone, Observation, Run
 from fleetctl.engine import loop, sweeper
-from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.answers import Answers
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.facts import Observed, StartReplied
 from fleetctl.engine.gate import Gate
@@ -51,7 +51,7 @@ def stop_believed_when_asked() -> Context:
     """A stop that the provider took counts as confirmed."""
 
     def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Absorber, track: Any, fact: Any, call: Any, now_s: float) -> None:
+        def patched(self: Answers, track: Any, fact: Any, call: Any, now_s: float) -> None:
             stop_replied(self, track, fact, call, now_s)
             run = track.history.live.get(fact.run)
             if not fact.message and run is not None:
@@ -61,20 +61,20 @@ def stop_believed_when_asked() -> Context:
 
         return patched
 
-    return around(Absorber, "_stop_replied", make)
+    return around(Answers, "_stop_replied", make)
 
 
 def stop_asked_once() -> Context:
     """A stop is asked for once; one that was ignored or failed is waited for without end."""
 
     def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Absorber, track: Any, fact: Any, call: Any, now_s: float) -> None:
+        def patched(self: Answers, track: Any, fact: Any, call: Any, now_s: float) -> None:
             stop_replied(self, track, fact, call, now_s)
             call.retry_at_s = float("inf")
 
         return patched
 
-    return around(Absorber, "_stop_replied", make)
+    return around(Answers, "_stop_replied", make)
 
 
 def start_asked_once() -> Context:

@@ -13,7 +13,7 @@ from controllers import cache
 from controllers.cache import Content, Facts, Key
 from controllers.model import Run, RunState
 from fleetctl.engine import caching, intents
-from fleetctl.engine.absorb import Absorber
+from fleetctl.engine.records import Records
 from fleetctl.stores.base import Remembered
 from fleetctl.stores.sqlite_cache import SqliteCache
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -47,27 +47,27 @@ def failure_remembered() -> Context:
     """A run that failed is remembered like one that succeeded."""
 
     def make(remember: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Absorber, owner: Any, run: Run, *rest: Any) -> None:
+        def patched(self: Records, owner: Any, run: Run, *rest: Any) -> None:
             ended = run.state in (RunState.FAILED, RunState.SUCCEEDED)
             remember(self, owner, replace(run, state=RunState.SUCCEEDED) if ended else run, *rest)
 
         return patched
 
-    return around(Absorber, "_remember", make)
+    return around(Records, "_remember", make)
 
 
 def remembered_when_it_begins() -> Context:
     """A key is written when the work begins, before its success is durable."""
 
     def make(entered: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Absorber, owner: Any, run: Run) -> None:
+        def patched(self: Records, owner: Any, run: Run) -> None:
             entered(self, owner, run)
             told = replace(run, state=RunState.SUCCEEDED, ended_at_s=run.started_at_s)
             self._remember(owner, told, None, {})
 
         return patched
 
-    return around(Absorber, "_entered", make)
+    return around(Records, "entered", make)
 
 
 def result_not_taken_along() -> Context:

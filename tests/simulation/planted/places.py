@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controllers.model import RunState
+from controllers.model import Run, RunState
+from controllers.plan import SPILLED_OVER
 from controllers.seats import Seats
 from fleetctl.engine import admission, intents
-from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.admission import Admission
 from fleetctl.engine.gate import Gate
 from fleetctl.engine.market import Market
+from fleetctl.engine.records import Records
 from fleetctl.stores.sqlite_creates import SqliteCreates
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -29,12 +30,13 @@ def spill_costs_an_attempt() -> Context:
     """A start that moves counts as a failure of the application."""
 
     def make(end: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Any, track: Any, run: Any) -> None:
-            end(self, track, replace(run, state=RunState.FAILED))
+        def patched(self: Records, track: Any, run: Run, result: Any) -> None:
+            moves = run.reason == SPILLED_OVER
+            end(self, track, replace(run, state=RunState.FAILED) if moves else run, result)
 
         return patched
 
-    return around(Absorber, "ended", make)
+    return around(Records, "end", make)
 
 
 def provider_limit_counts_running_alone() -> Context:

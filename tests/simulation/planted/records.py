@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from controllers.model import Run, RunState
-from fleetctl.engine import absorb, drafting, intents, passes, track
-from fleetctl.engine.absorb import Absorber
+from fleetctl.engine import drafting, intents, passes, sightings, track
 from fleetctl.engine.reading import Reading
+from fleetctl.engine.records import Records
+from fleetctl.engine.sightings import Sightings
 from fleetctl.stores.sqlite_resources import SqliteResources
 from fleetctl.stores.sqlite_runs import SqliteRuns
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -41,12 +42,12 @@ def offset_not_kept() -> Context:
 
         return patched
 
-    return around(absorb, "outcome", make)
+    return around(sightings, "outcome", make)
 
 
 def metrics_dropped() -> Context:
     """The journal's offset moves on without its metrics."""
-    return swapped(Absorber, "_take_metrics", lambda self, owner, run, seen: None)
+    return swapped(Sightings, "_take_metrics", lambda self, owner, run, seen: None)
 
 
 def result_dropped() -> Context:
@@ -55,7 +56,7 @@ def result_dropped() -> Context:
     def make(end: Callable[..., None]) -> Callable[..., None]:
         return lambda self, owner, run, result, *rest: end(self, owner, run, None, *rest)
 
-    return around(Absorber, "_end", make)
+    return around(Records, "end", make)
 
 
 def outcome_overwritten() -> Context:
@@ -74,7 +75,7 @@ def outcome_overwritten() -> Context:
 
 def stop_not_recorded() -> Context:
     """The wish to stop a run is known in memory alone."""
-    return swapped(Absorber, "changed", lambda self, run: None)
+    return swapped(Records, "changed", lambda self, run: None)
 
 
 def names_without_owner() -> Context:
@@ -104,7 +105,7 @@ def starting_lost_at_restart() -> Context:
             for run in list(owner.history.live.values()) if owner.history else ():
                 if run.state is RunState.STARTING:
                     lost = replace(run, state=RunState.LOST, ended_at_s=self._engine.clock.now_s())
-                    self._engine.absorber._end(owner, lost, None)
+                    self._engine.records.end(owner, lost, None)
 
         return patched
 

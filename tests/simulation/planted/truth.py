@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from controllers.model import Ended, Run, RunState
-from fleetctl.engine import absorb, effects
-from fleetctl.engine.absorb import Absorber
+from fleetctl.engine import effects, sightings
+from fleetctl.engine.answers import Answers
 from fleetctl.engine.facts import StartUnknown, StartWaits
+from fleetctl.engine.sightings import Sightings
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -24,7 +25,7 @@ def gone_believed_at_once() -> Context:
     def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
         return lambda run, seen, **options: outcome(run, seen, settled=True)
 
-    return around(absorb, "outcome", make)
+    return around(sightings, "outcome", make)
 
 
 def lost_recorded_as_failed() -> Context:
@@ -50,7 +51,7 @@ def _recorded(really: RunState, recorded: RunState) -> Context:
 
         return patched
 
-    return around(absorb, "outcome", make)
+    return around(sightings, "outcome", make)
 
 
 def preemption_blamed_on_the_task() -> Context:
@@ -64,39 +65,41 @@ def preemption_blamed_on_the_task() -> Context:
 
         return patched
 
-    return around(absorb, "outcome", make)
+    return around(sightings, "outcome", make)
 
 
 def waiting_costs_an_attempt() -> Context:
     """A provider's "not now" counts as a loss."""
 
     def make(call: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Absorber, owner: Any, fact: Any, now_s: float) -> Any:
+        def patched(self: Answers, owner: Any, fact: Any, now_s: float) -> Any:
             run = owner.history.live.get(fact.run) if owner.history else None
             if isinstance(fact, StartWaits) and run is not None and run.state is RunState.STARTING:
-                self._end(owner, replace(run, state=RunState.LOST, ended_at_s=now_s), None)
+                self._records.end(owner, replace(run, state=RunState.LOST, ended_at_s=now_s), None)
                 return True
             return call(self, owner, fact, now_s)
 
         return patched
 
-    return around(Absorber, "_call", make)
+    return around(Answers, "of_call", make)
 
 
 def no_answer_means_nothing_began() -> Context:
     """A start without an answer is given up, and the unit starts again under another name."""
 
     def make(call: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Absorber, owner: Any, fact: Any, now_s: float) -> Any:
+        def patched(self: Answers, owner: Any, fact: Any, now_s: float) -> Any:
             run = owner.history.live.get(fact.run) if owner.history else None
             if isinstance(fact, StartUnknown) and run is not None:
-                self._end(owner, replace(run, state=RunState.STOPPED, ended_at_s=now_s), None)
+                self._records.end(
+                    owner, replace(run, state=RunState.STOPPED, ended_at_s=now_s), None
+                )
                 return True
             return call(self, owner, fact, now_s)
 
         return patched
 
-    return around(Absorber, "_call", make)
+    return around(Answers, "of_call", make)
 
 
 def refusal_is_waited_for() -> Context:
@@ -110,7 +113,7 @@ def refusal_is_waited_for() -> Context:
 
 def stale_sandbox_end_believed() -> Context:
     """An idle sandbox that a look-up misses is taken for closed."""
-    return swapped(Absorber, "_settled_by_end", lambda self, last, fact: True)
+    return swapped(Sightings, "_settled_by_end", lambda self, last, fact: True)
 
 
 PLANTS: tuple[Plant, ...] = (

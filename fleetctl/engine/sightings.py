@@ -1,0 +1,80 @@
+"""What was seen of runs and sandboxes: an observation becomes a record, or nothing.
+
+Called as facts are absorbed. What a sighting means for a run is decided in controllers/outcome.py;
+here it is known how far the look can be trusted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controllers.model import LIVE_STATES, Alive, Ended, Gone, Observation, Run, RunState
+from controllers.outcome import outcome
+from fleetctl.engine.facts import Observed
+from fleetctl.engine.track import Track
+
+if TYPE_CHECKING:
+    from fleetctl.engine.loop import Engine
+
+
+class Sightings:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._records = engine.records
+
+    def take(self, track: Track, fact: Observed) -> bool:
+        """True when the resource must be looked at because of it."""
+        if track.history is None:
+            return False
+        run = track.history.live.get(fact.run)
+        if run is None:
+            return self._sandbox_seen(track, fact.seen, fact)
+        return self._run_seen(track, run, fact.seen, fact)
+
+    def _run_seen(self, track: Track, run: Run, seen: Observation, fact: Observed) -> bool:
+        engine = self._engine
+        if not isinstance(seen, Gone):
+            self._take_metrics(track, run, seen)
+        call = track.calls.get(run.name)
+        bound_s = engine.providers[fact.provider].contract.visibility_bound_s
+        appeared_at_s = call.appeared_at_s if call else engine.started_at_s
+        settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
+        after = outcome(run, seen, settled=settled)
+        if after is None:
+            if isinstance(seen, Gone) and run.state is not RunState.STARTING:
+                engine.watcher.look_later(run.name, appeared_at_s + bound_s)
+            return False
+        if isinstance(seen, Alive | Ended) and seen.note:
+            assert track.history is not None
+            track.history.note = seen.note
+        if isinstance(seen, Alive | Ended):
+            self._records.entered(track, after)
+        if after.state in LIVE_STATES:
+            began = run.state is RunState.STARTING
+            track.waits.pop(run.name, None)
+            self._records.keep(track, after)
+            return began
+        self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
+        return True
+
+    def _take_metrics(self, track: Track, run: Run, seen: Alive | Ended) -> None:
+        if seen.metrics:
+            self._records.measured(track, run, seen.metrics)
+
+    def _sandbox_seen(self, track: Track, seen: Observation, fact: Observed) -> bool:
+        """Of the last run in an idle sandbox: is the sandbox still open?"""
+        assert track.history is not None
+        if isinstance(seen, Alive) or (isinstance(seen, Ended) and seen.sandbox_open):
+            return False
+        for box in track.history.sandboxes.values():
+            if not box.busy and box.last.name == seen.run:
+                if isinstance(seen, Gone) and not self._settled_by_end(box.last, fact):
+                    return False
+                self._records.closed(track, box.name)
+                return True
+        return False
+
+    def _settled_by_end(self, last: Run, fact: Observed) -> bool:
+        """A look-up may miss what is younger than the bound, even if an earlier one did not."""
+        bound_s = self._engine.providers[fact.provider].contract.visibility_bound_s
+        return last.ended_at_s is not None and fact.asked_at_s >= last.ended_at_s + bound_s
