@@ -4,6 +4,12 @@
 # tree: the living pids of group or session $1, those that carry the name of run $2, those that were
 # in `tree` before, and all that descend from one of them.
 find_tree() {
+    look_once "$1" "$2"
+    # One that was born while we looked was in no list.
+    [ "$tree" != " " ] || look_once "$1" "$2"
+}
+
+look_once() {
     known=" $(carrying "$2")"
     for pid in $tree; do
         lives "$pid" && known="$known$pid "

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing import Optional
 
 ENVIRON_BYTES_MAX = 1024 * 1024
+LISTS_MAX = 50  # where others come and go all the time
+PF_KTHREAD = 0x00200000
 
 
 class Tree:
@@ -35,20 +37,31 @@ class Tree:
         self._group: set[int] = set()  # of them, those of the leader's group
 
     def living(self) -> list[int]:
+        """None slips through: a process that is born while we look is seen in the next list, until
+        one has nothing new. One that becomes another program has no environment for a moment.
+        """
         parents: dict[int, int] = {}
         starts: dict[int, int] = {}
-        found = set()
+        found, known = set(), set()
         self._group = set()
-        for pid in _everything():
-            stat = _stat(pid)
-            if stat is None:
-                continue
-            parents[pid], group, session, starts[pid] = stat
-            if group == self._leader:
-                self._group.add(pid)
-            seen = self._seen.get(pid) == starts[pid]
-            if seen or self._leader in (pid, group, session) or self._marked(pid):
-                found.add(pid)
+        for _ in range(LISTS_MAX):
+            fresh = [pid for pid in _everything() if pid not in known]
+            if not fresh:
+                break
+            for pid in fresh:
+                known.add(pid)
+                stat = _stat(pid)
+                if stat is None:
+                    continue
+                parents[pid], group, session, starts[pid] = stat
+                if group == self._leader:
+                    self._group.add(pid)
+                seen = self._seen.get(pid) == starts[pid]
+                environment = _environment(pid)
+                if seen or self._leader in (pid, group, session) or self._marks(environment):
+                    found.add(pid)
+                elif environment == b"":
+                    known.remove(pid)
         found |= {pid for pid in parents if _descends(pid, found, parents)}
         self._seen = {pid: starts[pid] for pid in found}
         return sorted(found)
@@ -66,12 +79,8 @@ class Tree:
     def memory_bytes(self) -> int:
         return sum(_resident_bytes(pid) for pid in self.living())
 
-    def _marked(self, pid: int) -> bool:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                text = b"\0" + file.read(ENVIRON_BYTES_MAX)
-        except OSError:
-            return False
+    def _marks(self, environment: bytes) -> bool:
+        text = b"\0" + environment
         return self._place in text and any(name in text for name in self._names)
 
 
@@ -83,12 +92,23 @@ def _everything() -> list[int]:
         return []
 
 
+def _environment(pid: int) -> bytes:
+    """A lone zero when it may not be read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read(ENVIRON_BYTES_MAX)
+    except OSError:
+        return b"\0"
+
+
 def _stat(pid: int) -> Optional[tuple[int, int, int, int]]:
-    """(parent, group, session, start); None for a zombie or what is gone."""
+    """(parent, group, session, start); None for a zombie, a thread of the kernel, or what is
+    gone.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        if fields[0] in b"ZX":
+        if fields[0] in b"ZX" or int(fields[6]) & PF_KTHREAD:
             return None
         return int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
     except (OSError, IndexError, ValueError):
