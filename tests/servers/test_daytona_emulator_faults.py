@@ -254,7 +254,8 @@ def test_the_clock_runs_as_fast_as_it_is_told(emulator: DaytonaEmulator) -> None
 def test_without_its_socket_the_sdk_polls(emulator: DaytonaEmulator) -> None:
     emulator.set(events=False)
     sandbox = Daytona().create(named("polling"))
-    assert sandbox.state == "started"
+    # The SDK hears of changes on a thread of its own, and may hear of an earlier one late.
+    wait_until(lambda: sandbox.state == "started")
     assert emulator.state()["clients"] == 0 or emulator.count("getSandbox") >= 1
     emulator.set(events=True)
     sandbox.delete(wait=True)
@@ -289,10 +290,10 @@ def test_a_start_calls_archiving_off(emulator: DaytonaEmulator) -> None:
     sandbox = Daytona().create(named("archiving"))
     sandbox.stop()
     sandbox.archive()
-    assert sandbox.state == "archiving"
+    wait_until(lambda: sandbox.state == "archiving")
     sandbox.start()
     emulator.set(durations_s={"archiving": 0.1})
-    assert sandbox.state == "started"
+    wait_until(lambda: sandbox.state == "started")
     sandbox.delete(wait=True)
 
 
@@ -377,5 +378,5 @@ def test_a_socket_that_is_cut_is_opened_again(emulator: DaytonaEmulator) -> None
     emulator.hang_up()
     wait_until(lambda: emulator.count("GET /api/socket.io/") > opened, what="the reconnect")
     sandbox.stop()
-    assert sandbox.state == "stopped"
+    wait_until(lambda: sandbox.state == "stopped")
     sandbox.delete(wait=True)

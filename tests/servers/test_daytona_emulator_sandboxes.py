@@ -111,7 +111,7 @@ def test_pausing_freezes_what_runs(daytona: Daytona, emulator: DaytonaEmulator) 
     ticks = Path(emulator.sandbox("pauses")["directory"]) / "root/home/daytona/ticks"
     wait_until(ticks.exists)
     sandbox.pause()
-    assert sandbox.state == "paused"
+    wait_until(lambda: sandbox.state == "paused")
     pids = emulator.sandbox("pauses")["pids"][1:]
     wait_until(lambda: all(_frozen(pid) for pid in pids))
     sandbox.start()
@@ -252,7 +252,7 @@ def test_a_snapshot_of_a_sandbox_begins_others_with_its_files(daytona: Daytona) 
     sandbox = daytona.create(named("original"))
     sandbox.process.exec("echo precious > /home/daytona/note")
     sandbox.create_snapshot("taken-from-it")
-    assert sandbox.state == "started"
+    wait_until(lambda: sandbox.state == "started")
     assert daytona.snapshot.get("taken-from-it").source_sandbox_id == sandbox.id
     sandbox.delete(wait=True)
     copy = daytona.create(named("copy", snapshot="taken-from-it"))
@@ -361,7 +361,7 @@ def test_polling_clients_work_without_events(server: DaytonaEmulator) -> None:
         warnings.simplefilter("ignore")
         polling = Daytona(DaytonaConfig(use_deprecated_polling=True))
     sandbox = polling.create(named("polled"))
-    assert sandbox.state == "started"
+    wait_until(lambda: sandbox.state == "started")
     sandbox.delete(wait=True)
 
 
