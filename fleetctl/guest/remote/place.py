@@ -58,18 +58,12 @@ def lock() -> Optional[int]:
     """The descriptor that makes this process, and its children, the supervisor; None when there
     is or was another one: a sandbox has one in its life.
     """
-    if os.path.exists(LOCK):
-        return None
-    own = f"{LOCK}.{os.getpid()}"
-    handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)  # before it has its name: nobody may see it unlocked
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        os.link(own, LOCK)
+        handle = os.open(LOCK, flags, 0o600)
     except FileExistsError:
-        os.close(handle)
         return None
-    finally:
-        os.unlink(own)
+    fcntl.flock(handle, fcntl.LOCK_EX)
     return handle
 
 
@@ -93,7 +87,9 @@ def reach() -> Optional[_socket.socket]:
     until_s = time.monotonic() + REACH_S
     while True:
         line = connect()
-        if line is not None or not supervised() or time.monotonic() > until_s:
+        # Who has made the file and neither locked it nor written into it is about to.
+        comes = supervised() or os.stat(LOCK).st_size == 0
+        if line is not None or not comes or time.monotonic() > until_s:
             return line
         time.sleep(REACH_EVERY_S)
 

@@ -40,11 +40,15 @@ def test_an_order_for_a_run_that_ended_only_tells_its_story(box: Box) -> None:
     assert again.log == b"once\n"
 
 
-def test_an_order_waits_for_a_supervisor_that_is_about_to_listen(python_box: Box) -> None:
+@pytest.mark.parametrize("locked", [True, False])
+def test_an_order_waits_for_a_supervisor_that_is_about_to_listen(
+    python_box: Box, *, locked: bool
+) -> None:
     directory = python_box.directory
     (directory / "runs").mkdir(parents=True)
     with (directory / "supervisor").open("w") as lock, socket.socket(socket.AF_UNIX) as listener:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if locked:
+            fcntl.flock(lock, fcntl.LOCK_EX)
         attached = python_box.attach(python_box.order())
         wait_for(lambda: (directory / "runs/run-0.begun").exists())
         time.sleep(0.1)
