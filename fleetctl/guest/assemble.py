@@ -27,10 +27,10 @@ DRIVER_PARTS = (
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (
     *("digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
-    *(f"remote/{name}.py" for name in ("place", "main", "attach", "follow", "verbs", "loop")),
-    *(f"remote/{name}.py" for name in ("supervise", "visitors", "attempt", "leader", "child")),
-    *(f"remote/{name}.py" for name in ("setup", "files", "sync", "tree", "worker", "unbegun")),
-    "remote/turns.py",
+    *(f"remote/{name}.py" for name in ("place", "main", "attach", "story", "follow", "verbs")),
+    *(f"remote/{name}.py" for name in ("loop", "telling", "supervise", "visitors", "attempt")),
+    *(f"remote/{name}.py" for name in ("leader", "child", "setup", "files", "sync", "tree")),
+    *(f"remote/{name}.py" for name in ("worker", "unbegun", "turns")),
 )
 POSIX_PARTS = (
     *("idle.sh", "common.sh", "tree.sh", "end.sh"),

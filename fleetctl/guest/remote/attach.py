@@ -1,7 +1,7 @@
 """The verb `attach`: begins a run through its latch, if nobody has, and follows it.
 
-Losing this process loses nothing: the supervisor is no descendant of it, and what it writes it
-reads from files.
+Losing this process loses nothing, unless it was told to stay: the supervisor is no descendant of
+it, and what it writes it reads from files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,26 @@ UNBEGUN = 4  # the exit code of a run that never began here
 
 
 def attach(
-    run: str, offsets: tuple[int, int], order: Optional[str], for_s: Optional[float] = None
+    run: str,
+    offsets: tuple[int, int],
+    order: Optional[str],
+    for_s: Optional[float] = None,
+    *,
+    stay: bool = False,
 ) -> int:
     """The exit code. offsets: of the journal and the log; order: its JSON, or None to follow;
-    for_s: how long to follow.
+    for_s: how long to follow; stay: nothing ends this process before its sandbox, so that it may be
+    the supervisor itself, which saves a process at each run.
     """
     line = None
     if order is not None and place.latched(place.begun(run)):
-        line = _begin(parse(order))
+        wanted = parse(order)
+        names = [name for name in wanted["secret_names"] if name in os.environ]
+        secrets = {name: os.environ.pop(name) for name in names}
+        lock = place.lock()
+        if lock is not None and stay:
+            return _become_supervisor(lock, offsets, wanted, secrets)
+        line = _ask(wanted, secrets) if lock is None else _supervise(lock, wanted, secrets)
     elif not os.path.exists(place.begun(run)):
         os.write(1, b'{"e":"unbegun"}\n')
         return UNBEGUN
@@ -45,12 +57,8 @@ def attach(
     return follow(run, offsets, line or place.connect(), MOMENT_LOG_BYTES_MAX)
 
 
-def _begin(order: dict[str, Any]) -> Optional[socket]:
+def _ask(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
     """A line to the supervisor that has the order now; None when there can be none any more."""
-    secrets = {name: os.environ.pop(name) for name in order["secret_names"] if name in os.environ}
-    lock = place.lock()
-    if lock is not None:
-        return _supervise(lock, order, secrets)
     line = place.reach()
     if line is None:
         from fleetctl.guest.remote.unbegun import write_unbegun_run
@@ -63,6 +71,17 @@ def _begin(order: dict[str, Any]) -> Optional[socket]:
     except OSError:
         return None
     return line
+
+
+def _become_supervisor(
+    lock: int, offsets: tuple[int, int], order: dict[str, Any], secrets: dict[str, str]
+) -> int:
+    """Be it, and tell of the run, too; the exit code."""
+    from fleetctl.guest.remote.supervise import supervise
+
+    if os.getpgrp() != os.getpid():  # else nobody's signal to a group reaches us
+        os.setsid()
+    return supervise(lock, order, secrets, offsets=offsets)
 
 
 def _supervise(lock: int, order: dict[str, Any], secrets: dict[str, str]) -> socket:
@@ -81,7 +100,7 @@ def _supervise(lock: int, order: dict[str, Any], secrets: dict[str, str]) -> soc
             ours.close()
             from fleetctl.guest.remote.supervise import supervise
 
-            code = supervise(lock, theirs, order, secrets)
+            code = supervise(lock, order, secrets, follower=theirs)
         except BaseException:  # nothing may climb back into the code of attach
             sys.excepthook(*sys.exc_info())
         os._exit(code)

@@ -1,4 +1,4 @@
-"""The supervisor's loop: what to do when a descriptor can be read, a child ends or time passes.
+"""The supervisor's loop: what to do when a descriptor is ready, a child ends or time passes.
 
 Single-threaded; nothing that it calls may wait.
 """
@@ -19,7 +19,7 @@ class Loop:
     def __init__(self, on_term: Callable[[], None]) -> None:
         """on_term: called after SIGTERM has arrived."""
         self._poll = select.poll()
-        self._readable: dict[int, Callable[[], object]] = {}
+        self._ready: dict[int, Callable[[], object]] = {}
         self._timers: dict[str, tuple[float, Callable[[], object]]] = {}
         self._children: dict[int, Callable[[int], object]] = {}
         self._on_term = on_term
@@ -33,11 +33,17 @@ class Loop:
         self.watch(self._waker, self._woken)
 
     def watch(self, handle: int, act: Callable[[], object]) -> None:
-        self._readable[handle] = act
+        """act: called when there is something to read."""
+        self._ready[handle] = act
         self._poll.register(handle, select.POLLIN)
 
+    def watch_room(self, handle: int, act: Callable[[], object]) -> None:
+        """The same when it takes more to be written."""
+        self._ready[handle] = act
+        self._poll.register(handle, select.POLLOUT)
+
     def forget(self, handle: int) -> None:
-        del self._readable[handle]
+        del self._ready[handle]
         self._poll.unregister(handle)
 
     def after(self, name: str, delay_s: float, act: Callable[[], object]) -> None:
@@ -57,7 +63,7 @@ class Loop:
     def turn(self) -> None:
         """Wait for something and do what is due."""
         for handle, _ in self._poll.poll(self._wait_ms()):
-            act = self._readable.get(handle)
+            act = self._ready.get(handle)
             if act is not None:
                 act()
         now_s = time.monotonic()

@@ -4,6 +4,7 @@
   attach --dir D --run NAME --journal A --log B [--order BASE64 | --order -] [--for S]
                                                      begin the run if nobody has, and follow it,
                                                      not longer than S seconds
+         ... --stay yes                              this process lives as long as the sandbox
          ... --more yes                              and then others; see turns.py
   stop   --dir D --run NAME --grace S                end it; returns at once
   leave  --dir D                                     the sandbox may end now
@@ -37,7 +38,8 @@ def main(argv: list[str]) -> int:
         offsets = int(options.get("--journal", 0)), int(options.get("--log", 0))
         for_s = float(options["--for"]) if "--for" in options else None
         try:
-            code = attach(options["--run"], offsets, _order(options.get("--order")), for_s)
+            order, stay = _order(options.get("--order")), "--stay" in options
+            code = attach(options["--run"], offsets, order, for_s, stay=stay)
             if "--more" in options and code == 0:
                 from fleetctl.guest.remote.turns import attach_in_turn
 

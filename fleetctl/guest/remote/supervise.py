@@ -1,7 +1,7 @@
 """Looks after one sandbox: begins its runs, one after another, and decides when it is over.
 
-Started by attach.py as a process of its own. Writes journals and logs as files and tells followers
-when to look; it never talks to a host.
+Started by attach.py as a process of its own, or in its own place. Writes journals and logs as files
+and tells followers when to look.
 """
 
 from __future__ import annotations
@@ -24,8 +24,18 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 
-def supervise(lock: int, follower: socket, order: dict[str, Any], secrets: dict[str, str]) -> int:
-    """The life of the supervisor; its exit code. lock: held until this process ends."""
+def supervise(
+    lock: int,
+    order: dict[str, Any],
+    secrets: dict[str, str],
+    *,
+    follower: Optional[socket] = None,
+    offsets: Optional[tuple[int, int]] = None,
+) -> int:
+    """The life of the supervisor; its exit code. lock: held until this process ends; follower: who
+    tells the run's story; offsets: those from which this process tells it itself, on its stdout.
+    """
+    told = -1 if offsets is None else os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     errors = os.open("supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for handle, target in ((null, 0), (null, 1), (errors, 2)):
@@ -34,7 +44,10 @@ def supervise(lock: int, follower: socket, order: dict[str, Any], secrets: dict[
     os.close(errors)
     os.write(lock, b"%d" % os.getpid())
     supervisor = Supervisor()
-    supervisor.visitors.adopt(follower)
+    if follower is not None:
+        supervisor.visitors.adopt(follower)
+    if offsets is not None:
+        supervisor.tell(told, order["run"], offsets)
     try:
         supervisor.begin(order, secrets)
         while not supervisor.over:
@@ -42,6 +55,8 @@ def supervise(lock: int, follower: socket, order: dict[str, Any], secrets: dict[
     except BaseException:
         supervisor.abandon()
         raise
+    finally:
+        supervisor.finish()
     return 0
 
 
@@ -59,6 +74,12 @@ class Supervisor:
         self._fresh = True  # nothing has run in this sandbox
         self._run: Optional[Attempt] = None
         self._last, self._told_open = "", False  # the newest run, once it has ended
+
+    def tell(self, handle: int, run: str, offsets: tuple[int, int]) -> None:
+        from fleetctl.guest.remote.story import Story
+        from fleetctl.guest.remote.telling import Telling
+
+        self.visitors.telling = Telling(self.loop, Story(run, offsets), handle)
 
     def begin(self, order: dict[str, Any], secrets: dict[str, str]) -> None:
         """Begin a run, unless its journal is there: then it has begun, or never must."""
@@ -115,6 +136,11 @@ class Supervisor:
             self.over = True
             self.visitors.close()
             end_entrypoint()
+
+    def finish(self) -> None:
+        """The last words of this process."""
+        if self.visitors.telling is not None:
+            self.visitors.telling.finish()
 
     def abandon(self) -> None:
         """A fault of ours: whoever follows a run learns that it is over."""

@@ -1,4 +1,4 @@
-"""Who is connected to the supervisor: followers, which are told when to look, and verbs that ask.
+"""Who hears of the supervisor: followers, which are told when to look, and verbs that ask.
 
 Used by supervise.py. A request is one JSON line; there is no answer but the journal.
 """
@@ -13,9 +13,10 @@ from fleetctl.guest.text import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Optional
 
     from fleetctl.guest.remote.loop import Loop
+    from fleetctl.guest.remote.telling import Telling
 
 SOON_S = 0.05  # between two words about new output: a chatty task must not cost more than a quiet
 REQUEST_BYTES_MAX = 64 * 1024 * 1024  # an order with its code and parameters
@@ -24,6 +25,7 @@ REQUEST_BYTES_MAX = 64 * 1024 * 1024  # an order with its code and parameters
 class Visitors:
     def __init__(self, loop: Loop, obey: Callable[[dict[str, Any]], None]) -> None:
         self._loop, self._obey = loop, obey
+        self.telling: Optional[Telling] = None  # to who reads what we write ourselves
         self._lines: dict[int, _socket.socket] = {}
         self._received: dict[int, bytes] = {}
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -48,6 +50,8 @@ class Visitors:
         self._loop.cancel("tell")
         for line in list(self._lines.values()):
             self._say(line)
+        if self.telling is not None:
+            self.telling.look()
 
     def close(self) -> None:
         """Hear what has been asked, then take nothing more."""

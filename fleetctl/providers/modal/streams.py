@@ -91,10 +91,13 @@ async def attach(
     text = order_argument(order, posix=posix) if order is not None else ""
     piped = len(text) > ORDER_ARGUMENT_MAX
     takes_more = order is not None and bool(order["reusable"]) and not posix and not piped
+    # Nothing ends a command there before its sandbox ends but its deadline, which is the sandbox's.
+    stays = order is not None and not takes_more and not posix
     process = await sandbox.exec.aio(
         *argv,
         *(("--order", "-" if piped else text) if order is not None else ()),
         *(("--more", "yes") if takes_more else ()),
+        *(("--stay", "yes") if stays else ()),
         stdout=stream_type.StreamType.PIPE,
         stderr=stream_type.StreamType.DEVNULL,
         timeout=max(1, int(live_s)),

@@ -138,11 +138,13 @@ class Box:
         journal: int = 0,
         log: int = 0,
         env: dict[str, str] | None = None,
+        stay: bool = False,
     ) -> Attached:
         argv = ["attach", "--run", order["run"] if order else run]
         argv += ["--journal", str(journal), "--log", str(log)]
         if order is not None:
             argv += ["--order", order_argument(order, posix=self.posix)]
+        argv += ["--stay", "yes"] if stay else []
         return Attached(self.verb(*argv, env=env))
 
     def told(self, order: dict[str, Any], *, env: dict[str, str] | None = None) -> Story:

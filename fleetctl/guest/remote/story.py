@@ -1,0 +1,155 @@
+"""What there is to tell of a run, from any offset on: its journal and its log as frames.
+
+Reads files alone, so that whoever tells it may begin at any time, and several may at once.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+
+from fleetctl.guest.remote import place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+LOG_READ_BYTES = 48 * 1024  # of one frame
+JOURNAL_READ_BYTES = 1024 * 1024
+TAIL_BYTES = 16 * 1024  # an `ended` event is shorter
+ENDED = b'{"e":"ended"'
+EOF = b'{"e":"eof"}\n'
+ALIVE_S = 15.0  # a stream that says nothing for longer than this is broken
+ALIVE = b'{"e":"alive"}\n'
+
+
+class Story:
+    """over: all of it, or enough of it, has been told."""
+
+    def __init__(
+        self, run: str, offsets: tuple[int, int], log_bytes_max: Optional[int] = None
+    ) -> None:
+        """offsets: of the journal and the log; log_bytes_max: how much of the log is enough."""
+        self._journal, self._log = JournalReader(run, offsets[0]), LogReader(run, offsets[1])
+        self._enough = None if log_bytes_max is None else offsets[1] + log_bytes_max
+        self._last = b""  # from the end record on
+        self.over = False
+
+    @property
+    def there(self) -> bool:
+        """Whether the run has a journal."""
+        return self._journal.there
+
+    def news(self) -> bytes:
+        """The next frames, whole ones; nothing when there is nothing new, or nothing more."""
+        if self.over:
+            return b""
+        lines = b""
+        if not self._journal.ended:
+            lines, self._last = self._journal.read()
+        # The journal was read first, so the log holds all that was written before its end.
+        data = self._log.read()
+        if data:
+            text = binascii.b2a_base64(data, newline=False)
+            lines += b'{"e":"log","at":%d,"b64":"%s"}\n' % (self._log.offset - len(data), text)
+            if self._enough is not None and self._log.offset >= self._enough:
+                self.over = True
+        elif self._journal.ended:
+            lines += self._last + EOF
+            self.over = True
+        return lines
+
+    def close(self) -> None:
+        self._journal.close()
+        self._log.close()
+
+
+class JournalReader:
+    """Whole lines of a journal from an offset; `ended` once its end record was read."""
+
+    def __init__(self, run: str, offset: int) -> None:
+        self._path, self._offset = f"{place.RUNS}/{run}.jsonl", offset
+        self._handle: Optional[int] = None
+        self.ended = False
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
+    @property
+    def there(self) -> bool:
+        return self._handle is not None
+
+    def read(self) -> tuple[bytes, bytes]:
+        """What was added; the second part begins with the end record."""
+        if self._handle is None:
+            try:
+                self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return b"", b""
+            before = max(0, self._offset - TAIL_BYTES)
+            said = b"\n" + os.pread(self._handle, self._offset - before, before)
+            self.ended = b"\n" + ENDED in said
+        data = os.pread(self._handle, JOURNAL_READ_BYTES, self._offset)
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        end = 0 if self.ended else (b"\n" + data).find(b"\n" + ENDED)
+        if end < 0:
+            return data, b""
+        self.ended = True
+        return data[:end], data[end:]
+
+
+class LogReader:
+    """A log and its later parts as one text with holes, from an offset on."""
+
+    def __init__(self, run: str, offset: int) -> None:
+        self._run, self.offset = run, offset
+        self._start, self._handle = 0, -1
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+
+    def read(self) -> bytes:
+        """The next bytes; they end at `offset`. Parts that were dropped are passed over."""
+        while True:
+            if self._handle >= 0:
+                data = os.pread(self._handle, LOG_READ_BYTES, self.offset - self._start)
+                if data:
+                    self.offset += len(data)
+                    return data
+            if not self._next_part():
+                return b""
+
+    def _next_part(self) -> bool:
+        """Open the part that holds the offset, or else the next one; False when there is none."""
+        starts = self._starts()
+        here = max((start for start in starts if start <= self.offset), default=-1)
+        if here < 0 or (self._handle >= 0 and here <= self._start):
+            # The part that holds the offset is read to its end, or gone.
+            here = min((start for start in starts if start > self.offset), default=-1)
+            if here < 0:
+                return False
+            self.offset = here
+        path = f"{place.RUNS}/{self._run}.{here}.log" if here else f"{place.RUNS}/{self._run}.log"
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # dropped a moment ago
+            return True
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._start, self._handle = here, handle
+        return True
+
+    def _starts(self) -> list[int]:
+        """Offsets at which the parts on disk begin."""
+        first, starts = len(self._run) + 1, []
+        for name in os.listdir(place.RUNS):
+            if name.endswith(".log") and name.startswith(self._run + "."):
+                middle = name[first:-4]
+                if middle.isdigit():
+                    starts.append(int(middle))
+                elif name == f"{self._run}.log":
+                    starts.append(0)
+        return starts
