@@ -6,12 +6,12 @@ Called by providers for each run's price, and by whoever estimates before anythi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from specs.template import Resources
+from specs.template import Gpu, Resources
 
 GIB = 1 << 30
 SANDBOX, FUNCTION = "sandbox", "function"
@@ -33,7 +33,8 @@ class PriceTable:
     def usd_per_s(self, resources: Resources, *, runtime: str = SANDBOX) -> float | None:
         """What one sandbox costs a second while it lives; None when a part has no known price.
 
-        Providers bill the greater of request and use; this is the request.
+        Providers bill the greater of request and use; this is the request. Of a list of GPUs
+        nobody knows which one it will be, so this is the dearest.
         """
         prices = self.runtimes.get(runtime)
         if not prices:
@@ -53,11 +54,23 @@ class PriceTable:
         return max(0.0, asked - self.free.get(name, 0.0))
 
     def _gpu(self, resources: Resources) -> float | None:
-        if resources.gpu is None:
-            return 0.0
-        name = resources.gpu.name.upper()
+        wanted = resources.gpu
+        return 0.0 if wanted is None else dearest(self._of_sort(it) for it in wanted.choices)
+
+    def _of_sort(self, wanted: Gpu) -> float | None:
+        name = wanted.name.upper()
         each = self.gpu.get(self.gpu_aliases.get(name, name))
-        return None if each is None else each * resources.gpu.count
+        return None if each is None else each * wanted.count
+
+
+def dearest(prices: Iterable[float | None]) -> float | None:
+    """None when one of them is not known: it may be the dearest."""
+    known: list[float] = []
+    for price in prices:
+        if price is None:
+            return None
+        known.append(price)
+    return max(known)
 
 
 @cache

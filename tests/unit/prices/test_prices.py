@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from fleetctl.prices import own
 from fleetctl.prices.table import load
+from specs.provider import Prices
 from specs.template import Resources
 
 
@@ -56,6 +58,22 @@ def test_what_has_no_known_price_is_not_free(
     provider: str, runtime: str, resources: dict[str, Any]
 ) -> None:
     assert usd_per_h(provider, runtime, **resources) is None
+
+
+@pytest.mark.parametrize("gpus", [["T4", "H100:8"], ["H100:8", "T4"], ["T4", "H100:8", "L4:2"]])
+def test_a_list_of_gpus_costs_what_its_dearest_costs(gpus: list[str]) -> None:
+    alone = usd_per_h("modal", "function", gpu="H100:8", cpu=1)
+    assert usd_per_h("modal", "function", gpu=gpus, cpu=1) == alone
+    prices = Prices.model_validate({"perHour": 1, "gpu": {"T4": 0.5, "L4": 0.8, "H100": 4}})
+    of_own = own.usd_per_s(prices, Resources.model_validate({"gpu": gpus}))
+    assert of_own == pytest.approx((1 + 8 * 4) / 3600)
+
+
+def test_a_list_of_gpus_with_one_that_has_no_price_has_none() -> None:
+    gpus = ["T4", "GTX-1080"]
+    assert usd_per_h("modal", "function", gpu=gpus) is None
+    prices = Prices.model_validate({"perHour": 1, "gpu": {"T4": 0.5}})
+    assert own.usd_per_s(prices, Resources.model_validate({"gpu": gpus})) is None
 
 
 def test_every_table_says_when_and_where_its_prices_were_read() -> None:
