@@ -73,6 +73,11 @@ class Gpu(Spec):
         """All that will do, best first."""
         return (self, *self.otherwise)
 
+    @property
+    def each(self) -> tuple[Gpu, ...]:
+        """The same, each by itself."""
+        return tuple(it.model_copy(update={"otherwise": ()}) for it in self.choices)
+
     def __str__(self) -> str:
         return f"{self.name}:{self.count}"
 
@@ -261,6 +266,11 @@ class Template(Spec):
     def is_function(self) -> bool:
         """Whether its tasks run in the containers of a function."""
         return self.runtime == "function" or self.function is not None
+
+    def with_gpu(self, gpu: Gpu) -> Template:
+        """The same on another GPU."""
+        resources = self.resources.model_copy(update={"gpu": gpu})
+        return self.model_copy(update={"resources": resources})
 
     @property
     def work(self) -> str | None:

@@ -89,12 +89,14 @@ def _cap(cap: Cap) -> dict[str, object]:
 def _place(place: Place) -> dict[str, object]:
     judged = place.judged
     price = None if judged.usd_per_s is None else judged.usd_per_s * HOUR_S
+    least = None if place.least_usd_per_s is None else place.least_usd_per_s * HOUR_S
     return {
         "provider": judged.provider,
         "fits": judged.fits,
         "chosen": judged.won,
         "why": judged.why,
         "perHour": price,
+        **({} if least is None else {"leastPerHour": least}),
         "source": place.source,
         "slots": place.slots,
         "units": place.units,

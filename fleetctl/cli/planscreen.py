@@ -100,18 +100,26 @@ def _placement(it: ObjectPlan, work: Work, screen: Screen) -> None:
 def _place(rank: int, place: Place, work: Work) -> list[str]:
     judged = place.judged
     mark = str(rank) if judged.fits else "-"
-    price = UNKNOWN if judged.usd_per_s is None else usd(judged.usd_per_s * HOUR_S)
     if not judged.fits:
         return [f"  {mark} {safe(judged.provider)}", "-", "-", "-", "-", "-", safe(judged.why)]
     return [
         f"  {mark} {safe(judged.provider)}",
         safe(work.gpu) or "-",
-        price,
+        _per_hour(place),
         f"{place.slots:,}",
         f"{place.units:,}",
         figure(place.cost) if place.units else "-",
         safe(judged.why),
     ]
+
+
+def _per_hour(place: Place) -> str:
+    """`$31.61`, and of a list of GPUs `$0.60-$31.61`."""
+    most, least = place.judged.usd_per_s, place.least_usd_per_s
+    if most is None:
+        return UNKNOWN
+    span = f"{usd(least * HOUR_S)}-" if least is not None and least < most else ""
+    return span + usd(most * HOUR_S)
 
 
 def _bill(found: Report, changing: list[ObjectPlan]) -> Iterator[list[str]]:

@@ -69,15 +69,24 @@ def lasting(
     return Lasting(None, None, None, timeout_s * attempts, basis)
 
 
-def cost(units: int | None, lasts: Lasting, usd_per_s: float | None) -> Cost:
-    """What so many units cost; units None = nobody knows how many."""
+def cost(
+    units: int | None,
+    lasts: Lasting,
+    usd_per_s: float | None,
+    *,
+    least_usd_per_s: float | None = None,
+) -> Cost:
+    """What so many units cost; units None = nobody knows how many. least_usd_per_s: where the
+    price is the most of several, the least of them; how likely each is, nobody knows.
+    """
     if units == 0 or usd_per_s == 0:
         return FREE
     if units is None or usd_per_s is None:
         return UNKNOWN
     rate = units * usd_per_s
     if lasts.middle_s is not None and lasts.low_s is not None and lasts.high_s is not None:
-        return Cost(rate * lasts.low_s, rate * lasts.middle_s, rate * lasts.high_s)
+        least = rate if least_usd_per_s is None else units * least_usd_per_s
+        return Cost(least * lasts.low_s, rate * lasts.middle_s, rate * lasts.high_s)
     most = None if lasts.most_s is None else rate * lasts.most_s
     return Cost(0.0, None, most, at_most=most is not None)
 

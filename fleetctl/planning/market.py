@@ -71,6 +71,19 @@ class Market:
             for name in names
         }
 
+    def least_usd_per_s(self, provider: str, template: Template, namespace: str) -> float | None:
+        """Of the cheapest GPU of the list that the template has; None where it has none, or where
+        a price is not known.
+        """
+        whole = self.whole(template, namespace)
+        gpu = whole.resources.gpu if whole is not None else None
+        if whole is None or gpu is None or not gpu.otherwise or provider not in self.providers:
+            return None
+        backend, said = self.providers[provider], self.said.get(provider)
+        prices = [engine_market.charged(backend, said, whole.with_gpu(it)) for it in gpu.each]
+        known = [price for price in prices if price is not None]
+        return min(known) if len(known) == len(prices) else None
+
     def vacancies(self) -> dict[str, Vacancy]:
         """All that each provider may hold, as if it held nothing."""
         return {name: self._vacancy(name) for name in self.providers}

@@ -16,7 +16,7 @@ from fleetctl.planning.estimate import FREE, UNKNOWN, Cost, Lasting, cost, lasti
 from fleetctl.planning.market import Market
 from fleetctl.planning.report import Place
 from fleetctl.stores.readonly import Snapshot
-from specs.template import Template
+from specs.template import Gpu, Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,11 @@ def _part(
     if group.units is not None:
         at_once = min(at_once, group.units)
     slots = _slots(judged, at_once, vacancies)
-    places = _places(judged, slots, group, lasts, market)
+    shares = shared_out(group.units or 0, slots)
+    places = tuple(
+        _place(it, group, lasts, market, namespace=namespace, units=units, slots=room)
+        for it, room, units in zip(judged, slots, shares, strict=True)
+    )
     whole = market.whole(group.template, namespace)
     gpu = whole.resources.gpu if whole is not None else None
     return Part(
@@ -107,7 +111,7 @@ def _part(
         places=places,
         cost=_total([it.cost for it in places], known=winner is not None and bool(group.units)),
         at_once=min(at_once, sum(slots)),
-        gpu=str(gpu) if gpu else "",
+        gpu=_words(gpu) if gpu else "",
     )
 
 
@@ -149,23 +153,24 @@ def _slots(
     return slots
 
 
-def _places(
-    judged: Sequence[Judgement],
-    slots: Sequence[int],
+def _place(
+    it: Judgement,
     group: _Group,
     lasts: Lasting,
     market: Market,
-) -> tuple[Place, ...]:
-    shares = shared_out(group.units or 0, slots)
-    return tuple(
-        Place(
-            judged=it,
-            units=units,
-            cost=cost(units, lasts, it.usd_per_s),
-            slots=room,
-            source=market.source(it.provider),
-        )
-        for it, room, units in zip(judged, slots, shares, strict=True)
+    *,
+    namespace: str,
+    units: int,
+    slots: int,
+) -> Place:
+    least = market.least_usd_per_s(it.provider, group.template, namespace)
+    return Place(
+        judged=it,
+        units=units,
+        cost=cost(units, lasts, it.usd_per_s, least_usd_per_s=least),
+        slots=slots,
+        source=market.source(it.provider),
+        least_usd_per_s=least,
     )
 
 
@@ -192,3 +197,11 @@ def _lasting(stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group
 
 def _basis(count: int, unit: str) -> str:
     return f"from {count:,} past {unit}{'' if count == 1 else 's'}"
+
+
+def _words(gpu: Gpu) -> str:
+    """`T4:1`, `T4:1 or H100:8`, `T4:1 or 3 others`."""
+    first, *others = map(str, gpu.each)
+    if len(others) > 1:
+        return f"{first} or {len(others)} others"
+    return " or ".join((first, *others))

@@ -23,13 +23,16 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A candidate of the placement and what it gets. gpu: what it would run on, or empty."""
+    """A candidate of the placement and what it gets. least_usd_per_s: where its template lists
+    several GPUs, the price of the cheapest; that of the judgement is of the dearest.
+    """
 
     judged: Judgement
     units: int
     cost: Cost
     slots: int  # units at the same time, when all places are full
     source: str  # of its price
+    least_usd_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

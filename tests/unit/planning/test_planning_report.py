@@ -126,6 +126,32 @@ def test_a_provider_object_in_the_same_files_sets_the_price(home: Path) -> None:
     assert found.sources == ("modal: provider/modal",)
 
 
+@pytest.mark.parametrize("gpus", [["T4:1", "H100:8"], ["H100:8", "T4:1"]])
+def test_a_list_of_gpus_is_planned_at_its_dearest_and_told_from_its_cheapest(
+    home: Path, gpus: list[str]
+) -> None:
+    def template(gpu: Any) -> dict[str, Any]:
+        return {"runtime": "function", "resources": {"gpu": gpu}}
+
+    either = planned(home, job(3, timeout_s=3600, template=template(gpus)))
+    dear = planned(home, job(3, timeout_s=3600, template=template("H100:8")))
+    cheap = planned(home, job(3, timeout_s=3600, template=template("T4")))
+    assert either.now == dear.now
+    [it] = [it.work for it in either.objects if it.work is not None]
+    assert it.gpu == " or ".join(gpus)
+    assert cheap.now.high is not None
+    assert it.places[0].least_usd_per_s == pytest.approx(cheap.now.high / 3 / 3600)
+
+
+def test_past_durations_and_a_list_of_gpus_make_a_range(home: Path) -> None:
+    function = {"runtime": "function", "resources": {"gpu": ["T4", "H100:8"]}}
+    past = [(index, RunState.SUCCEEDED, 10.0) for index in range(3)]
+    stored(home, [job(3, template=function)], *past)
+    now = planned(home, job(4, template=function)).now
+    assert now.expected == now.high == pytest.approx(10.0 * 8 * 0.001097, rel=0.01)
+    assert now.low == pytest.approx(10.0 * 0.000164, rel=0.02)
+
+
 def test_a_function_of_the_same_files_says_what_its_tasks_run_in(home: Path) -> None:
     function = manifest("Function", "gpu", {"provider": "modal", "resources": {"gpu": "H100"}})
     calls = manifest(
