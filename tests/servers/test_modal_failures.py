@@ -17,7 +17,8 @@ from controllers.model import RunState
 from fleetctl.engine.settings import Settings
 from fleetctl.engine.sweeper import sweep
 from fleetctl.errors import Unavailable
-from fleetctl.providers.modal import creating
+from fleetctl.providers.modal import creating, errors, provider
+from fleetctl.providers.remote.follower import Pace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
@@ -92,6 +93,31 @@ def test_2_a_create_that_hangs_is_given_up_and_made_again_once(
     on_modal(tale)
 
 
+def test_2_a_sandbox_whose_machine_never_starts_is_left_for_another_attempt(
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_MODAL_CALL_S", "1")
+    monkeypatch.setattr(provider, "BEGIN_S", 2.0)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", start_delay_s=3600)
+        fleet.apply({"python": tally.python()})
+
+        async def made() -> bool:
+            return bool(fleet.made())
+
+        await eventually(made, "a sandbox was made")
+        fleet.emulator.do("settings", start_delay_s=0)
+        await fleet.phase("Succeeded")
+        first, second = fleet.runs()
+        assert (first.state, first.reason) == (RunState.LOST, "NeverBegan")
+        assert (second.state, second.attempt) == (RunState.SUCCEEDED, 2)
+        assert tally.begun == {"0/2": 1}
+        assert fleet.live() == []
+
+    on_modal(tale, pace=Pace(retry_initial_s=0.05, retry_max_s=0.5, begin_s=3.0))
+
+
 # -- 3: GPUs that are not free ---------------------------------------------------------------------
 
 
@@ -131,6 +157,52 @@ def test_3_who_waits_for_a_gpu_can_be_deleted_and_leaves_the_queue(
         fleet.emulator.do("settings", gpu_capacity={"A100": 8})
         assert fleet.live() == []
         assert not tally.begun
+
+    on_modal(tale)
+
+
+def test_3_an_end_of_the_queue_for_want_of_machines_costs_no_attempt_and_leaves_nothing_in_it(
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modal.sandbox import _impl_v1
+
+    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(_impl_v1, "_SANDBOX_SCHEDULING_TIMEOUT", 1.0)  # it waits 21 minutes
+    monkeypatch.setattr(errors, "NO_CAPACITY_AFTER_S", 0.5)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"A100": 0})
+        fleet.apply({"python": tally.python(), **GPU}, maxInfraRetries=0, backoffLimitPerIndex=0)
+        status = await fleet.waits("NoCapacity")
+        assert "Insufficient capacity" in str(status["message"])
+        assert len([one for one in fleet.live() if one["state"] == "queued"]) <= 1
+        fleet.emulator.do("settings", gpu_capacity={"A100": 1})
+        await fleet.phase("Succeeded")
+        assert [run.attempt for run in fleet.runs()] == [1]
+        assert tally.begun == {"0/1": 1}
+        assert fleet.live() == []
+
+    on_modal(tale)
+
+
+def test_3_who_has_waited_for_a_gpu_too_long_leaves_the_queue_and_stands_in_it_anew(
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(creating, "QUEUED_S", 1.0)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"A100": 0})
+        fleet.apply({"python": tally.python(), **GPU}, maxInfraRetries=0, backoffLimitPerIndex=0)
+
+        async def twice() -> bool:
+            return len(fleet.made()) >= 2
+
+        await eventually(twice, "it stood in the queue twice")
+        fleet.emulator.do("settings", gpu_capacity={"A100": 1})
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert fleet.live() == []
 
     on_modal(tale)
 

@@ -72,6 +72,11 @@ def test_7_an_exit_code_of_the_task_is_the_tasks_own_failure(
         ("INTERNAL_FAILURE", "ProviderLost"),
         ("TERMINATED", "Terminated"),
         ("TIMEOUT", "ProviderTimeout"),
+        # The SDK tells these apart by nothing but an exit code that says no more than 0.
+        ("INIT_FAILURE", "ProviderLost"),
+        ("IDLE_TIMEOUT", "ProviderLost"),
+        ("KERNEL_OOM_KILL", "ProviderLost"),
+        ("MEMORY_MANAGER_EVICTION", "ProviderLost"),
     ],
 )
 def test_7_a_sandbox_that_is_over_without_an_end_record_is_never_a_success(

@@ -22,6 +22,7 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "OOMKilled"
     TIMEOUT = "ProviderTimeout"  # the provider's own limit on the sandbox's life
     QUEUE = "QueueTimeout"  # it never had a machine
+    UNBEGUN = "NeverBegan"  # it lived, and nothing was heard of the work; we ended it
     FAILED = "SandboxFailed"  # the provider says that it failed, and perhaps why
     LOST = "ProviderLost"  # over for certain, and nobody says why
     UNKNOWN = "Unknown"  # the provider knows no such sandbox: perhaps not any more, perhaps not yet
@@ -34,6 +35,7 @@ _WORDS = {
     Cause.OUT_OF_MEMORY: "the sandbox was killed, most likely for want of memory",
     Cause.TIMEOUT: "the provider ended the sandbox at the limit of its life",
     Cause.QUEUE: "the sandbox waited too long for a machine",
+    Cause.UNBEGUN: "the work did not begin in time, so the sandbox was ended",
     Cause.FAILED: "the provider says that the sandbox failed",
     Cause.LOST: "the sandbox is over and left no end record",
 }

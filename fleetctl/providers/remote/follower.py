@@ -51,6 +51,9 @@ class Pace:
     # Who began a run hears that from `begin`. What else its journal's first lines say may be later:
     # most short runs end sooner, and need no look before their end.
     first_news_s: float = 2.0
+    # How long a sandbox may live without a word of the work that was ordered. Twice of what Modal
+    # says that it waits itself: "Runtime did not start within 299s".
+    begin_s: float = 600.0
 
 
 class Follower:

@@ -52,6 +52,8 @@ class Tracked:
         self.fate_asked_at_s = 0.0
         self.tried = False  # somebody may have begun it before we were asked to
         self.last_read: Journal | None = None  # the whole of it, with its end
+        # Since when its provider says that it lives, while nothing is heard of what we ordered.
+        self._mute_since_s: float | None = None
         self._sandbox_open = sandbox_open
         self._follower: Follower | None = None
         self._task: asyncio.Task[None] | None = None
@@ -85,7 +87,7 @@ class Tracked:
         follower = self._follower = Follower(
             self.mirror,
             self._opener(sandboxes),
-            over=partial(self._is_over, sandboxes),
+            over=partial(self._is_over, sandboxes, pace.begin_s),
             changed=partial(self._grew, changed, pace),
             pace=pace,
         )
@@ -142,8 +144,15 @@ class Tracked:
 
         return opened
 
-    async def _is_over(self, sandboxes: Sandboxes) -> bool:
+    async def _is_over(self, sandboxes: Sandboxes, begin_s: float) -> bool:
+        since_s, self._mute_since_s = self._mute_since_s, None  # a look that fails begins anew
         self.fate = await sandboxes.fate(self.handle)
+        if self.fate is None and self.work is not None and not self.began:
+            now_s = time.monotonic()
+            self._mute_since_s = now_s if since_s is None else since_s
+            if now_s - self._mute_since_s >= begin_s:
+                await sandboxes.end(self.handle)
+                self.fate = Fate(Cause.UNBEGUN, f"{begin_s:.0f} s without a word")
         return self.fate is not None
 
     async def _live(self, follower: Follower, closings: Closings, left_open: bool | None) -> None:

@@ -394,6 +394,45 @@ def test_a_task_that_may_have_begun_before_is_lost_and_not_called_unbegun(
     play(tale)
 
 
+MUTE = 1_000_000  # cuts: streams that break at once, with nothing said
+
+
+def test_a_sandbox_that_never_says_a_word_of_its_work_is_ended_and_the_run_is_lost(
+    play: Callable[[Tale], None],
+) -> None:
+    async def tale(scene: Scene) -> None:
+        scene.again(replace(QUICK, begin_s=0.1))
+        box = scene.script.box("sb-1", "run-0", DONE)
+        scene.script.cuts = [0] * MUTE
+        seen = await scene.until(await scene.begin(), Ended)
+        assert isinstance(seen, Ended)
+        assert (seen.ok, seen.infrastructure, seen.reason) == (False, True, "NeverBegan")
+        assert not box.live
+
+    play(tale)
+
+
+def test_time_without_an_answer_does_not_count_against_a_sandbox(
+    play: Callable[[Tale], None],
+) -> None:
+    """The service is away for a while: work that began there must not be ended for that."""
+
+    async def tale(scene: Scene) -> None:
+        scene.again(replace(QUICK, begin_s=0.05))
+        box = scene.script.box("sb-1", "run-0", DONE)
+        scene.script.cuts = [0] * MUTE
+        scene.script.refusals["fate"] = MUTE
+        beginning = asyncio.ensure_future(scene.begin())
+        await asyncio.sleep(0.15)
+        scene.script.cuts.clear()
+        seen = await scene.until(await beginning, Ended)
+        assert isinstance(seen, Ended)
+        assert seen.ok
+        assert box.begun == {"run-0": 1}
+
+    play(tale)
+
+
 def test_output_is_read_while_it_comes_and_the_reading_ends_with_the_run(
     play: Callable[[Tale], None],
 ) -> None:
