@@ -10,6 +10,7 @@ import asyncio
 
 import pytest
 
+from controllers.model import RunState
 from fleetctl.providers.modal import plain
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import Truth, called, dropped, until
@@ -63,6 +64,41 @@ def test_an_answer_of_the_latch_that_is_lost_does_not_stop_the_work(
         fleet.apply(called(tally.python()))
         await fleet.phase("Succeeded")
         assert tally.begun == {"0/1": 1}
+
+    calls_on_modal(tale)
+
+
+@pytest.mark.parametrize(
+    ("rpc", "skip"),
+    [("DictUpdate", 0), ("DictGetOrCreate", 1)],  # the first look-up is the controller's own
+)
+def test_a_latch_that_is_refused_before_effect_costs_no_attempt(
+    calls_on_modal: Play, tally: Tally, rpc: str, skip: int
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("fault", rpc=rpc, status="FAILED_PRECONDITION", count=2, skip=skip)
+        fleet.apply(called(tally.python()))
+        await fleet.phase("Succeeded")
+        (run,) = fleet.runs()
+        assert (run.attempt, run.reason) == (1, "Completed")
+        assert tally.begun == {"0/1": 1}
+        assert fleet.emulator.state()["faults"][0]["count"] == 0
+
+    calls_on_modal(tale)
+
+
+def test_a_container_that_never_reaches_the_latch_says_so_and_begins_nothing(
+    calls_on_modal: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        # Deleted by another hand while the call is under way.
+        fleet.emulator.do("fault", rpc="DictUpdate", status="NOT_FOUND", count=None)
+        fleet.apply(called(tally.python()), maxInfraRetries=0)
+        await fleet.phase("Failed")
+        (run,) = fleet.runs()
+        assert (run.state, run.reason) == (RunState.LOST, "LatchFailed")
+        assert "cannot ask whether the run may begin" in run.message
+        assert not tally.begun
 
     calls_on_modal(tale)
 

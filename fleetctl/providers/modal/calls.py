@@ -162,7 +162,7 @@ class FunctionCalls:
     def _told(self, one: Handle, call: str, output: Output) -> bytes:
         """Frames, also where the call did not bring any."""
         story = _story(output)
-        instead = _INSTEAD.get(story.partition(b"\n")[0]) if story is not None else None
+        instead = _instead(story.partition(b"\n")[0]) if story is not None else None
         if story is not None and instead is None:
             return story
         reason, message = instead or _why(output, ours=call in self._ended_by_us)
@@ -183,6 +183,19 @@ _INSTEAD = {
         "Modal took the container's machine away while it ran",
     ),
 }
+
+
+_UNFIT = b'{"e":"unfit",'
+_WHY_UNFIT = {"LatchFailed": "the container cannot ask whether the run may begin"}
+
+
+def _instead(line: bytes) -> tuple[str, str] | None:
+    """(reason, message) of a call whose first line says that it began nothing."""
+    if line.startswith(_UNFIT):
+        told = json.loads(line)
+        reason, said = str(told["reason"])[:64], str(told["message"])[:400]
+        return reason, f"{_WHY_UNFIT.get(reason, 'the container is unfit')}: {said}"
+    return _INSTEAD.get(line)
 
 
 def _handle(text: str) -> Handle:

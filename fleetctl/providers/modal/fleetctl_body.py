@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 GUEST = "/.fleetctl/guest.py"
 VOID = "void"  # in the latch of a run that must not begin any more
 GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
+LATCH_S = 120.0  # of asking for the latch before the call is given up; the container is paid for
+ASK_FIRST_S, ASK_MOST_S = 0.2, 5.0  # between two askings
 READ_BYTES = 1024 * 1024
 TOLD_BYTES_MAX = 16 * 1024 * 1024  # of frames, three times what is kept of a run's output
 SAID_BYTES_MAX = 512 * 1024  # of frames that are told while the run goes on
@@ -42,6 +44,10 @@ _nests: list[socket.socket] = []  # the line to the one that lives
 _opened: dict[str, str] = {}  # the one worker that waits for tasks: uid of its job -> its directory
 
 
+class _Unfit(Exception):
+    """The run cannot begin here, through no fault of its own. Its words: (reason, message)."""
+
+
 def run(text: str) -> bytes:
     """One call. text: the guest's order as JSON, with `latch`, `handle`, `uid` and `look_s`."""
     import modal
@@ -50,9 +56,10 @@ def run(text: str) -> bytes:
     call = str(modal.current_function_call_id())
     latch = _latch(order["latch"])
     mine = f"{call} {secrets.token_hex(8)}"
-    held = mine
-    if not latch.put(order["run"], mine, skip_if_exists=True):
-        held = latch.get(order["run"])  # ours, when only the answer to an earlier try was lost
+    try:
+        held = _insist("LatchFailed", LATCH_S, lambda: _held(latch, order["run"], mine))
+    except _Unfit as error:
+        return zlib.compress(_unfit(error))
     if held != mine:
         return zlib.compress(_not_begun(call, str(held)))
     order["identity"]["keeper"] = order["handle"].replace("*", call)
@@ -65,6 +72,39 @@ def _latch(name: str) -> Any:
     if name not in _latches:
         _latches[name] = modal.Dict.from_name(name)
     return _latches[name]
+
+
+def _held(latch: Any, run: str, mine: str) -> Any:
+    """What the run's latch holds now; `mine` when we may begin it. May be asked again."""
+    if latch.put(run, mine, skip_if_exists=True):
+        return mine
+    return latch.get(run)  # ours, when only the answer to an earlier try was lost
+
+
+def _insist(reason: str, limit_s: float, act: Callable[[], Any]) -> Any:
+    """Do what may be done again at will, until Modal lets us: an error that had no effect must not
+    cost the run an attempt. Raises _Unfit with the reason after limit_s.
+    """
+    from modal.exception import NotFoundError
+
+    over_at_s = time.monotonic() + limit_s
+    wait_s = ASK_FIRST_S
+    while True:
+        try:
+            return act()
+        except Exception as error:
+            gone = isinstance(error, NotFoundError)
+            if gone or time.monotonic() + wait_s > over_at_s:
+                words = " ".join(str(error).split()) or repr(error)
+                raise _Unfit(reason, words) from error
+        time.sleep(wait_s)
+        wait_s = min(ASK_MOST_S, 2 * wait_s)
+
+
+def _unfit(error: _Unfit) -> bytes:
+    """What is told in place of frames then."""
+    reason, message = error.args
+    return _line({"e": "unfit", "reason": reason, "message": message})
 
 
 def _not_begun(call: str, held: str) -> bytes:
