@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """at_once: sandboxes, each of the smallest sort. lifetime_s: of one that even the deletion at
-    the end missed. above_asked: what a provider bills at most of what was asked for.
+    """at_once: sandboxes, each of the smallest sort. after_s: of what is measured beside the suite.
+    lifetime_s: of one that even the deletion at the end missed. above_asked: what a provider bills
+    at most of what was asked for.
     """
 
     provider: str
@@ -27,18 +28,22 @@ class Limits:
     lifetime_s: float
     usd: float
     above_asked: float = 1.0
+    after_s: float = 0.0
 
     def worst_case_usd(self) -> float:
         price = load(self.provider).usd_per_s(Resources())
         assert price is not None
-        return self.at_once * (self.suite_s + self.lifetime_s) * price * self.above_asked
+        return self.at_once * self._lasts_s() * price * self.above_asked
+
+    def _lasts_s(self) -> float:
+        return self.suite_s + self.after_s + self.lifetime_s
 
     def told(self) -> str:
         """Raises AssertionError when it may cost more than it should."""
         most_usd = self.worst_case_usd()
         assert most_usd <= self.usd
         return (
-            f"at most {self.at_once} sandboxes at once for {self.suite_s + self.lifetime_s:.0f} s,"
+            f"at most {self.at_once} sandboxes at once for {self._lasts_s():.0f} s,"
             f" at the prices of {load(self.provider).updated}: never more than ${most_usd:.3f}"
         )
 

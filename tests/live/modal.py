@@ -19,7 +19,9 @@ from tests.live.limits import Limits
 
 SUITE = "tests/live/modal_suite.py"
 # Modal bills what is used where that is more than what was asked for.
-LIMITS = Limits("modal", at_once=5, suite_s=900.0, lifetime_s=400.0, usd=0.10, above_asked=2.0)
+LIMITS = Limits(
+    "modal", at_once=5, suite_s=900.0, lifetime_s=400.0, usd=0.10, above_asked=2.0, after_s=400.0
+)
 TOKEN_WORDS = """error: there is no token for Modal
 hint: run `modal token new`, or export MODAL_TOKEN_ID and MODAL_TOKEN_SECRET; then again"""
 

@@ -53,13 +53,17 @@ class Service:
         definition = api_pb2.Sandbox(
             entrypoint_args=["sleep", "60"], image_id=self.image.object_id, timeout_secs=LIFE_S
         )
-        request = api_pb2.SandboxCreateRequest(app_id=self.app.app_id, definition=definition)
-        key = token_hex(16)
-        ids = [self._call("SandboxCreate", request, key=key).sandbox_id for _ in range(2)]
-        for sandbox_id in set(ids):
-            modal.Sandbox.from_id(sandbox_id, client=self.client).terminate()
-        verdict = "one sandbox" if ids[0] == ids[1] else "two sandboxes"
-        return f"two creates with one x-idempotency-key made {verdict}"
+        app_id = self.app.app_id
+        older = api_pb2.SandboxCreateRequest(app_id=app_id, definition=definition)
+        newer = api_pb2.SandboxCreateV2Request(app_id=app_id, definition=definition)
+        told = []
+        for rpc, request in (("SandboxCreate", older), ("SandboxCreateV2", newer)):
+            key = token_hex(16)
+            ids = [self._call(rpc, request, key=key).sandbox_id for _ in range(2)]
+            for sandbox_id in set(ids):
+                modal.Sandbox.from_id(sandbox_id, client=self.client).terminate()
+            told.append(f"{'one' if ids[0] == ids[1] else 'two'} by {rpc}")
+        return f"two creates with one x-idempotency-key made sandboxes: {', '.join(told)}"
 
     def _call(self, rpc: str, request: Any, *, key: str = "") -> Any:
         """One request as it is, on the SDK's own loop, where its connection lives."""
@@ -68,7 +72,11 @@ class Service:
         metadata = [("x-idempotency-key", key)] if key else []
 
         async def call() -> Any:
-            method = getattr(synchronizer._translate_in(self.client)._stub, rpc)
+            client = synchronizer._translate_in(self.client)
+            if rpc.endswith("V2"):
+                token = await client._auth_token_manager.get_token()
+                metadata.append(("x-modal-auth-token", token))
+            method = getattr(client._stub, rpc)
             return await method(request, retry=None, timeout=CALL_S, metadata=metadata)
 
         return synchronizer.create_blocking(call)()
@@ -83,7 +91,8 @@ class Service:
             "terminated": self.sandbox("sleep", "60"),
         }
         made["terminated"].terminate()
-        return "; ".join(f"{how} {self._ending(sandbox)}" for how, sandbox in made.items())
+        told = [f"{how} {self._ending(sandbox)}" for how, sandbox in made.items()]
+        return "; ".join([*told, "INTERNAL_FAILURE and EVICTION cannot be ordered"])
 
     def _ending(self, sandbox: modal.Sandbox) -> str:
         raised = "nothing raised"
@@ -106,7 +115,10 @@ class Service:
         seen_s = time.monotonic() - began_s
         for sandbox in live:
             sandbox.terminate()
-        return f"two new sandboxes were listed after {seen_s:.1f} s; pages need more than we make"
+        return (
+            f"two new sandboxes were listed after {seen_s:.1f} s; how long a page is, and whether a"
+            " newer sandbox can be queued, would take more sandboxes than are worth their money"
+        )
 
     def version_of_a_volume(self) -> str:
         modal.Volume.objects.create("guess", client=self.client)

@@ -37,7 +37,7 @@ def test_it_runs_the_suite_measures_what_is_guessed_and_leaves_nothing(tmp_path:
         answers = [line for line in done.stdout.splitlines() if line.startswith("  (")]
         assert [line[:5] for line in answers] == [f"  ({letter})" for letter in "abcdefg"]
         assert not [line for line in answers if "not answered" in line]
-        assert "made one sandbox" in answers[0]
+        assert "one by SandboxCreate, one by SandboxCreateV2" in answers[0]
         state = emulator.state()
     assert len(state["sandboxes"]) > 10
     assert not [one for one in state["sandboxes"] if one["live"]]
