@@ -225,6 +225,28 @@ def test_the_last_writer_of_a_file_wins_and_other_files_are_merged(
     assert seen == "second\nbase\nfirst\nsame\nsecond\n"
 
 
+@pytest.mark.parametrize(
+    "holds",
+    ["exec 3< /v/base; sleep 100", "exec 3> /v/own; sleep 100", "cd /v; sleep 100"],
+    ids=["reads", "writes", "is in it"],
+)
+def test_a_volume_with_open_files_is_not_reloaded(driver: Driver, holds: str) -> None:
+    volume = driver.volume("open", version=2)
+    put(volume, {"/base": b"base"})
+    sandbox = driver.sandbox("sh", "-c", f"read line; {holds}", volumes={"/v": volume})
+    put(volume, {"/more": b"more"})
+    sandbox.reload_volumes()
+    sandbox.stdin.write("\n")
+    sandbox.stdin.drain()
+    eventually(lambda: sandbox.exec("pgrep", "sleep", timeout=10).wait() == 0, pause_s=0.2)
+    put(volume, {"/most": b"most"})
+    with pytest.raises(modal.exception.ConflictError, match="there are open files preventing"):
+        sandbox.reload_volumes()
+    assert "most" not in sandbox.exec("ls", "/v", timeout=10).stdout.read()
+    sandbox.exec("pkill", "sleep", timeout=10).wait()
+    sandbox.terminate(wait=True)
+
+
 def test_mount_options_make_a_volume_read_only_and_show_a_part_of_it(
     emulator: ModalEmulator, driver: Driver
 ) -> None:

@@ -50,6 +50,7 @@ def make_box(world: World, wanted: Wanted) -> tuple[Box, ImageConfig]:
         env={**config.env, **wanted.env},
         hostname="modal",
     )
+    world.volumes.mounts.inhabit(wanted.owner, box)
     return box, config
 
 

@@ -20,6 +20,7 @@ from .execs import Exec, Wish
 from .sandboxes import Sandbox
 from .state import World
 from .streams import Output
+from .volume_open import OpenFilesError
 
 START_S_MAX = 300.0
 PIPE = tcr_pb2.TASK_EXEC_STDOUT_CONFIG_PIPE
@@ -173,7 +174,10 @@ class Router:
         self, request: tcr_pb2.TaskReloadVolumesRequest
     ) -> tcr_pb2.TaskReloadVolumesResponse:
         sandbox = await self._running(request.task_id)
-        self.world.volumes.mounts.reload(sandbox.sandbox_id)
+        try:
+            self.world.volumes.mounts.reload(sandbox.sandbox_id)
+        except OpenFilesError as error:
+            raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
         return tcr_pb2.TaskReloadVolumesResponse()
 
     async def TaskSnapshotFilesystem(

@@ -5,6 +5,7 @@ as its owner:
 
     attach(volume_id, owner, ...)  when it starts: the directory to bind at the mount path
     commit(owner)                  when it ends by itself or is terminated; `sync` calls it too
+    inhabit(owner, box)            which box it is that has them
     reload(owner)                  the box asks for what others have committed meanwhile
     drop(owner)                    after the end, always; without a commit before it, what was
                                    never committed is lost, as when a machine is preempted
@@ -19,7 +20,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from tests.emulators.boxes import Box
+
 from .volume_files import V2, Attachment, Volume, check_in, check_out
+from .volume_open import check_closed
 
 # Runs in the box as `sync`. It tells the emulator where it was asked to sync, and waits.
 _SYNC = """#!{python} -ISB
@@ -42,6 +46,7 @@ class Mounts:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.of: dict[str, list[Attachment]] = {}
+        self._boxes: dict[str, Box] = {}
 
     def attach(
         self, volume: Volume, owner: str, *, mount_path: str, read_only: bool, sub_path: str = ""
@@ -52,6 +57,9 @@ class Mounts:
         check_out(attachment)
         held.append(attachment)
         return directory
+
+    def inhabit(self, owner: str, box: Box) -> None:
+        self._boxes[owner] = box
 
     def commit(self, owner: str) -> int:
         """Returns how many paths reached a volume."""
@@ -77,14 +85,17 @@ class Mounts:
 
     def reload(self, owner: str, volume_id: str = "") -> bool:
         """What the box has not committed yet is committed first. False when there is nothing to
-        reload."""
+        reload. Raises OpenFilesError, and then nothing is reloaded."""
         mine = [held for held in self.of.get(owner, []) if volume_id in ("", held.volume.volume_id)]
+        for attachment in mine:
+            check_closed(self._boxes[owner], attachment.mount_path)
         for attachment in mine:
             check_in(attachment)
             check_out(attachment)
         return bool(mine)
 
     def drop(self, owner: str) -> None:
+        self._boxes.pop(owner, None)
         if self.of.pop(owner, None) is not None:
             shutil.rmtree(self.directory / owner, ignore_errors=True)
 

@@ -22,6 +22,7 @@ from .blobs import BLOCK_SIZE
 from .ids import base62_id
 from .volume_files import V1, V2, Volume, inside, remove_entry, walk, write_file
 from .volume_mounts import Mounts
+from .volume_open import OpenFilesError
 from .volume_paths import assemble, copy, existing, pages, refuse_overwrites, remove
 
 DEFAULT_VERSION = V1  # a guess: what the service makes when nobody says
@@ -282,7 +283,11 @@ class Volumes:
 
     async def VolumeReload(self, request: api_pb2.VolumeReloadRequest) -> Empty:
         mounts: Mounts = self.world.volumes.mounts
-        if not mounts.reload(self.calling_box(), request.volume_id):
+        try:
+            found = mounts.reload(self.calling_box(), request.volume_id)
+        except OpenFilesError as error:
+            raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
+        if not found:
             raise GRPCError(Status.NOT_FOUND, "this container does not have that volume")
         return Empty()
 
