@@ -4,12 +4,20 @@ of it when its stream or its sandbox is lost. The real engine, provider and SDK.
 
 from __future__ import annotations
 
+import asyncio
+import io
+from textwrap import indent
+from typing import Any
+
+import modal
 import pytest
 
 from tests.contracts.provider_worlds import eventually
+from tests.servers.gates import Gate, gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 
 IN_TURN = {"parallelism": 1, "sandbox": {"reuse": "all"}}
+NO_RETRY = {"backoffLimitPerIndex": 0, "maxInfraRetries": 0}
 COUNTS = "\nseen = globals().get('seen', 0) + 1\nprint('task', seen)\nSUBMIT(seen=seen)"
 WAITS = "\nimport os, time\nif os.environ['JOB_COMPLETION_INDEX'] == '1': time.sleep(1.5)"
 
@@ -79,6 +87,82 @@ def test_a_sandbox_that_ends_between_two_turns_costs_no_attempt(
         await fleet.phase("Succeeded")
         assert {key.partition("/")[0] for key in tally.begun} == {"0", "1"}
         assert max(tally.begun.values()) == 1
+        await fleet.nothing_lives()
+
+    on_modal(tale)
+
+
+def on_volume(code: str) -> dict[str, Any]:
+    return {"python": code, "volumes": [{"name": "turns", "mountPath": "/data"}]}
+
+
+def put(fleet: Fleet, name: str) -> None:
+    """Somebody else writes to the volume."""
+    client = fleet.emulator.client()
+    volume = modal.Volume.from_name("turns", client=client)
+    with volume.batch_upload(force=True) as batch:
+        batch.put_file(io.BytesIO(b"new"), name)
+    client.close()
+
+
+LISTS = "\nimport os\nSUBMIT(seen=sorted(os.listdir('/data')))"
+
+
+def first_waits(door: Gate) -> str:
+    return "if os.environ['JOB_COMPLETION_INDEX'] == '0':\n" + indent(door.python(), "    ")
+
+
+def test_a_further_task_sees_what_others_committed_to_its_volume(
+    on_modal: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        with gate() as door:
+            template = on_volume(tally.python(first_waits(door) + LISTS))
+            fleet.apply(template, tasks={"completions": 2}, **IN_TURN)
+            await begins(tally)
+            await asyncio.to_thread(put, fleet, "new.txt")
+            door.open()
+            await fleet.phase("Succeeded")
+        assert fleet.results() == {0: {"seen": []}, 1: {"seen": ["new.txt"]}}
+        assert len(fleet.made()) == 1
+        await fleet.nothing_lives()
+
+    on_modal(tale)
+
+
+def test_10_open_files_prevent_a_reload_and_the_further_task_gets_a_fresh_sandbox(
+    on_modal: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        with gate() as door:
+            opens = "kept = open('/data/' + os.environ['JOB_COMPLETION_INDEX'], 'w')\n"
+            template = on_volume(tally.python(opens + first_waits(door) + LISTS))
+            fleet.apply(template, tasks={"completions": 2}, **NO_RETRY, **IN_TURN)
+            await begins(tally)
+            await asyncio.to_thread(put, fleet, "new.txt")
+            door.open()
+            await fleet.phase("Succeeded")
+        assert fleet.results()[1] == {"seen": ["0", "1", "new.txt"]}
+        assert len(fleet.made()) == 2
+        assert sorted(tally.begun.values()) == [1, 1]
+        assert [run.reason for run in fleet.runs()] == ["Completed", "SandboxClosed", "Completed"]
+        await fleet.nothing_lives()
+
+    on_modal(tale)
+
+
+@pytest.mark.parametrize("status", ["INTERNAL", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"])
+def test_a_reload_that_modal_does_not_answer_costs_no_attempt(
+    on_modal: Play, tally: Tally, status: str
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fault = {"rpc": "TaskReloadVolumes", "status": status, "retry_after_s": 0.1, "count": 2}
+        fleet.emulator.do("fault", **fault)
+        template = on_volume(tally.python(LISTS))
+        fleet.apply(template, tasks={"completions": 2}, **NO_RETRY, **IN_TURN)
+        await fleet.phase("Succeeded")
+        assert sorted(tally.begun.values()) == [1, 1]
+        assert len(fleet.made()) == (2 if status == "FAILED_PRECONDITION" else 1)
         await fleet.nothing_lives()
 
     on_modal(tale)

@@ -14,9 +14,10 @@ from functools import cached_property
 from pathlib import Path
 
 from controllers.model import Gone, Observation
-from fleetctl.errors import Refused
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import AccountNow, built_in
 from fleetctl.providers.base import (
+    SANDBOX_CLOSED,
     Backend,
     Contract,
     FunctionAsset,
@@ -296,6 +297,9 @@ class ModalProvider:
 
     async def _begin(self, order: RunOrder) -> None:
         """Raises TimeoutError when nothing is heard in time: the run may have begun."""
+        further = order.sandbox != order.run
+        if further and order.template.volumes and not self._runs.was_tried(order.uid, order.run):
+            await self._reload(order)
         commit = await pinned(order.template, self._job(order.uid))
         setup, directory = sources.setup(order.template, commit)
         age_s = await self._sandboxes.age_s(order.handle)
@@ -308,6 +312,20 @@ class ModalProvider:
         )
         async with asyncio.timeout(BEGIN_S):
             await self._runs.begin(order, Work(guest_order(order, place), order.secrets))
+
+    async def _reload(self, order: RunOrder) -> None:
+        """Show a further task of an open sandbox what others have committed to its volumes.
+
+        Modal refuses that while a file of them is open there, such as one that an earlier task left
+        open in its worker. Old data would make a wrong result without a word; so such a sandbox is
+        ended and its next task goes to a fresh one. That costs a start, and no retry.
+        """
+        if not await self._sandboxes.reload(order.handle):
+            await self._runs.closings.close(order.handle)
+            raise Unavailable(
+                f"the volumes of `{order.sandbox}` cannot be reloaded: it has files of them open",
+                reason=SANDBOX_CLOSED,
+            )
 
 
 _: type[Backend] = ModalProvider

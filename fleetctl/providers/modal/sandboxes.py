@@ -7,6 +7,7 @@ what does not change: a sandbox's tags, and the connection to it while it lives.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections import OrderedDict
@@ -30,8 +31,11 @@ from fleetctl.providers.remote.sandboxes import At, Sandboxes, Work
 if TYPE_CHECKING:
     import modal
 
+log = logging.getLogger("fleetctl.providers")
+
 TAGS_KEPT_MAX = 50_000
 END_S = 60.0  # to end a sandbox and hear that it is over
+RELOAD_S = 60.0  # the SDK itself waits no longer than 55 s
 STREAMS_OPENED_AT_ONCE = 64
 GUEST_TAG = "guest"
 # Of the older backend, which runs all sandboxes with GPUs; its ids have this shape.
@@ -160,6 +164,29 @@ class ModalSandboxes:
         except Exception as error:
             if not _says_over(error):
                 raise
+
+    async def reload(self, handle: str) -> bool:
+        """Show in the sandbox what others have committed to its volumes. False when Modal refuses,
+        as it does while any process there has a file of a volume open.
+        """
+        sandbox = await self._get(handle)
+        if sandbox is None:
+            return True  # over; who goes on to use it is told so
+        from modal import exception as sdk
+
+        what = f"the volumes of sandbox `{handle}` cannot be reloaded"
+        try:
+            async with asking(what, deadline_s=RELOAD_S):
+                try:
+                    await sandbox.reload_volumes.aio()
+                except (sdk.InvalidError, sdk.UnimplementedError) as error:
+                    log.warning(
+                        "volumes not reloaded", extra={"sandbox": handle, "why": str(error)}
+                    )
+                    return False
+        except sdk.NotFoundError:
+            return True
+        return True
 
     async def is_ours(self, handle: str) -> bool:
         """Raises Unavailable when its tags cannot be read: then nobody may touch it."""

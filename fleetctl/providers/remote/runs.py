@@ -27,7 +27,7 @@ from fleetctl.providers.remote.mirror import Mirror
 from fleetctl.providers.remote.sandboxes import Sandboxes, Work
 from fleetctl.providers.remote.tracked import Phase, Tracked
 from fleetctl.providers.rundir.logs import POLL_S, LogReader
-from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.rundir.places import journal_path, make_private
 from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
 
 log = logging.getLogger("fleetctl.providers")
@@ -69,6 +69,12 @@ class RemoteRuns:
             return tracked.handle
         begun = self.journals.read(uid, run)
         return begun.keeper if begun is not None else ""
+
+    def was_tried(self, uid: str, run: str) -> bool:
+        """Whether `begin` was ever called for the run, also by an earlier controller: then it may
+        have begun.
+        """
+        return run in self._tracked or journal_path(self.journals.directory(uid), run).exists()
 
     async def begin(self, order: RunOrder, work: Work) -> None:
         """Begin the run in the sandbox `order.handle`, or find that it has begun or never will.
