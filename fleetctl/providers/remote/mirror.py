@@ -21,6 +21,7 @@ from fleetctl.providers.rundir.places import journal_path, make_private
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 TAIL_BYTES = 64 * 1024
 EOF, LOST, UNBEGUN = "eof", "lost", "unbegun"
+_MARK = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 # The guest writes compact JSON with `e` first; what it says of the stream itself is known by it.
 _HEAD = b'{"e":"'
@@ -41,6 +42,21 @@ class Fed:
     message: str = ""
 
 
+def mark(runs: Path, run: str) -> bool:
+    """Note that the run may begin from now on. False when that was noted before."""
+    path = journal_path(runs, run)
+    try:
+        try:
+            handle = os.open(path, _MARK, 0o600)
+        except FileNotFoundError:  # the first run of its resource
+            make_private(runs)
+            handle = os.open(path, _MARK, 0o600)
+    except FileExistsError:
+        return False
+    os.close(handle)
+    return True
+
+
 class Mirror:
     """journal_at and log_at: how much is here, and so where a stream is to begin."""
 
@@ -51,16 +67,19 @@ class Mirror:
         *,
         listing: Listing | None = None,
         log_bytes_max: int = LOG_BYTES_MAX,
+        fresh: bool = False,
     ) -> None:
-        """runs: the directory of journals and logs of the run's resource; `touch` makes it.
-        listing: the one that all mirrors there share.
+        """runs: the directory of journals and logs of the run's resource; `mark` makes it.
+        listing: the one that all mirrors there share. fresh: the run was marked just now, for the
+        first time, so there is nothing else of it here.
         """
         self._listing = listing or Listing(runs)
-        self._named = self._listing.note()  # whatever an earlier controller left here
+        self._named = self._listing.note()  # the mark, or whatever an earlier controller left here
         self._path = journal_path(runs, run)
-        self._log = Segments(runs, run, bytes_max=log_bytes_max)
+        self._log = Segments(runs, run, bytes_max=log_bytes_max, fresh=fresh)
         self._rest = b""
-        self.journal_at = _whole_lines(self._path)
+        self.journal_at = 0 if fresh else _whole_lines(self._path)
+        self._there = fresh or self.journal_at > 0  # the journal, when `_named` was noted
 
     @property
     def log_at(self) -> int:
@@ -70,20 +89,6 @@ class Mirror:
     def exists(self) -> bool:
         """An attempt to begin the run was made."""
         return self._path.exists()
-
-    def touch(self) -> bool:
-        """Note that the run may begin from now on. False when that was noted before."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        try:
-            try:
-                handle = os.open(self._path, flags, 0o600)
-            except FileNotFoundError:  # the first run of its resource
-                make_private(self._path.parent)
-                handle = os.open(self._path, flags, 0o600)
-        except FileExistsError:
-            return False
-        os.close(handle)
-        return True
 
     def restart(self) -> None:
         """A new stream begins at journal_at and log_at: a half frame of the old one is void."""
@@ -144,8 +149,8 @@ class Mirror:
                 done += os.pwrite(handle, data[done:], self.journal_at + done)
         finally:
             os.close(handle)
-        if not self.journal_at:
-            self._named = self._listing.note()
+        if not self._there:
+            self._named, self._there = self._listing.note(), True
         self.journal_at += len(data)
 
 

@@ -23,7 +23,7 @@ from fleetctl.providers.remote.fates import Cause, Fate, without_record
 from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.lifetimes import told_apart
 from fleetctl.providers.remote.listing import Listings
-from fleetctl.providers.remote.mirror import Mirror
+from fleetctl.providers.remote.mirror import Mirror, mark
 from fleetctl.providers.remote.sandboxes import Sandboxes, Work
 from fleetctl.providers.remote.tracked import Phase, Tracked
 from fleetctl.providers.rundir.logs import POLL_S, LogReader
@@ -99,8 +99,7 @@ class RemoteRuns:
         if tracked is not None and tracked.handle == handle and not tracked.crash:
             return
         await self._forget(run)
-        mirror = self._mirror(uid, run)
-        mirror.touch()
+        mirror = self._mirror(uid, run, fresh=mark(self.journals.directory(uid), run))
         if run not in self._tracked:  # nobody else came first meanwhile
             self._track(uid, run, handle, None, mirror)
 
@@ -111,8 +110,8 @@ class RemoteRuns:
 
     async def _track_work(self, order: RunOrder, work: Work) -> Tracked:
         await self._forget(order.run)
-        mirror = self._mirror(order.uid, order.run)
-        first = mirror.touch()
+        first = mark(self.journals.directory(order.uid), order.run)
+        mirror = self._mirror(order.uid, order.run, fresh=first)
         tracked = self._track(order.uid, order.run, order.handle, work, mirror)
         tracked.tried = not first
         return tracked
@@ -137,9 +136,9 @@ class RemoteRuns:
         tracked.look_after(self._sandboxes, self.closings, self._notify, self._pace)
         return tracked
 
-    def _mirror(self, uid: str, run: str) -> Mirror:
+    def _mirror(self, uid: str, run: str, *, fresh: bool = False) -> Mirror:
         directory = self.journals.directory(uid)
-        return Mirror(directory, run, listing=self._listings.of(directory))
+        return Mirror(directory, run, listing=self._listings.of(directory), fresh=fresh)
 
     # -- observing ---------------------------------------------------------------------------------
 

@@ -15,12 +15,17 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Segments:
-    """Only grows. `at` is where the next byte belongs; bytes before it are already here."""
+    """Only grows. `at` is where the next byte belongs; bytes before it are already here.
 
-    def __init__(self, runs: Path, run: str, *, bytes_max: int = LOG_BYTES_MAX) -> None:
+    fresh: nothing is.
+    """
+
+    def __init__(
+        self, runs: Path, run: str, *, bytes_max: int = LOG_BYTES_MAX, fresh: bool = False
+    ) -> None:
         self._runs, self._run = runs, run
         self._segment_bytes = max(1, bytes_max // SEGMENTS)
-        self._starts = self._found()
+        self._starts = [] if fresh else self._found()
         self._touched: set[int] = set()
         self._there = set(self._starts)  # those whose file is made
         self.at = self._end_of(self._starts[-1]) if self._starts else 0

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.providers.remote.listing import Listings
-from fleetctl.providers.remote.mirror import Mirror
+from fleetctl.providers.remote.mirror import Mirror, mark
 from tests.unit.providers.remote import frames
 
 RUNS = 3
 STEPS = st.lists(
-    st.tuples(st.integers(0, RUNS - 1), st.sampled_from(["anew", "touch", "line", "log", "flush"])),
+    st.tuples(st.integers(0, RUNS - 1), st.sampled_from(["anew", "begin", "line", "log", "flush"])),
     max_size=30,
 )
 
@@ -52,8 +52,9 @@ def test_the_files_of_a_flushed_run_are_among_the_kept_names(steps: list[tuple[i
             match step:
                 case "anew":
                     mirrors[number] = Mirror(runs, f"run-{number}", listing=listing)
-                case "touch":
-                    mirror.touch()
+                case "begin":
+                    first = mark(runs, f"run-{number}")
+                    mirrors[number] = Mirror(runs, f"run-{number}", listing=listing, fresh=first)
                 case "line":
                     mirror.feed(frames.started())
                 case "log":
@@ -75,5 +76,17 @@ def test_one_sync_keeps_the_names_of_all_runs_that_began_before_it(tmp_path: Pat
         for mirror in mirrors:
             mirror.feed(frames.stream(frames.started() + frames.ended(), b"words"))
         for mirror in mirrors:
+            mirror.flush()
+        assert len(kept) == 1
+
+
+def test_who_was_marked_before_another_ended_needs_no_sync_of_the_names(tmp_path: Path) -> None:
+    listing = Listings().of(tmp_path)
+    with disk(tmp_path) as kept:
+        for number in range(5):
+            assert mark(tmp_path, f"run-{number}")
+        mirrors = [Mirror(tmp_path, f"run-{n}", listing=listing, fresh=True) for n in range(5)]
+        for mirror in mirrors:
+            mirror.feed(frames.started() + frames.ended())
             mirror.flush()
         assert len(kept) == 1
