@@ -20,6 +20,7 @@ from fleetctl.providers.rundir.places import journal_path, make_private
 # Far above any line of a guest: a result is at most 256 KiB, a piece of log less.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 TAIL_BYTES = 64 * 1024
+HEARD_BYTES_MAX = 8 * 1024  # of a journal in memory: thousands of runs may live
 EOF, LOST, UNBEGUN = "eof", "lost", "unbegun"
 _MARK = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
@@ -80,6 +81,7 @@ class Mirror:
         self._rest = b""
         self.journal_at = 0 if fresh else _whole_lines(self._path)
         self._there = fresh or self.journal_at > 0  # the journal, when `_named` was noted
+        self._heard: bytes | None = None if self.journal_at else b""
 
     @property
     def log_at(self) -> int:
@@ -89,6 +91,11 @@ class Mirror:
     def exists(self) -> bool:
         """An attempt to begin the run was made."""
         return self._path.exists()
+
+    def heard(self) -> bytes | None:
+        """The whole journal, if it is short and all of it came here; given out once."""
+        heard, self._heard = self._heard, None
+        return heard
 
     def restart(self) -> None:
         """A new stream begins at journal_at and log_at: a half frame of the old one is void."""
@@ -152,6 +159,9 @@ class Mirror:
         if not self._there:
             self._named, self._there = self._listing.note(), True
         self.journal_at += len(data)
+        if self._heard is not None:
+            short = self.journal_at <= HEARD_BYTES_MAX
+            self._heard = self._heard + data if short else None
 
 
 def _stream_word(line: bytes) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import SANDBOX_CLOSED, LogChunk, Notify, RunOrder, RunRef
-from fleetctl.providers.journal import Journal
+from fleetctl.providers.journal import Journal, parse
 from fleetctl.providers.remote.closings import Closings
 from fleetctl.providers.remote.fates import Cause, Fate, without_record
 from fleetctl.providers.remote.follower import Pace
@@ -120,7 +120,8 @@ class RemoteRuns:
         self, uid: str, run: str, handle: str, work: Work | None, mirror: Mirror | None = None
     ) -> Tracked:
         def sandbox_open() -> bool | None:
-            seen = self.journals.read(uid, run)
+            heard = tracked.mirror.heard()
+            seen = self.journals.read(uid, run) if heard is None else parse(heard)
             if seen is None or seen.ending is None:
                 return None
             tracked.last_read = seen
