@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -206,9 +205,12 @@ class Engine:
         until_s = self._scan_at_s if due_at_s is None else min(due_at_s, self._scan_at_s)
         # While the store refuses, the facts wait; they must not keep the loop turning.
         until_s = max(until_s, self.turns.again_at_s)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, until_s - now_s)):
-                await self._wake.wait()
+        loop = asyncio.get_running_loop()
+        alarm = loop.call_later(max(0.0, until_s - now_s), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
         await self._gather_events()
         self._wake.clear()
         if self._wake_later is not None:

@@ -78,11 +78,12 @@ class Watcher:
         ours = [at_s for run, at_s in self._later.items() if self._provider_of(run) == provider]
         until_s = min([poll_at_s, *ours])
         if not self._pushed[provider]:
+            left_s = max(0.0, until_s - self._engine.clock.now_s())
+            alarm = asyncio.get_running_loop().call_later(left_s, wake.set)
             try:
-                async with asyncio.timeout(max(0.0, until_s - self._engine.clock.now_s())):
-                    await wake.wait()
-            except TimeoutError:
-                return
+                await wake.wait()
+            finally:
+                alarm.cancel()
         wake.clear()
 
     async def _ask(self, provider: str, names: list[str]) -> bool:
