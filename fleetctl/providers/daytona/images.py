@@ -53,6 +53,8 @@ class Images:
         self._home = home
         self._known: dict[str, Building] = {}
         self._fresh: dict[str, str] = {}  # what a template asks for -> key of its building
+        # The same, while that is found out.
+        self._looking: dict[str, asyncio.Task[tuple[str, Building]]] = {}
 
     async def ready(self, client: daytona.AsyncDaytona, template: Template, job: Path) -> str:
         """The name of a snapshot for a template. job: the directory of the resource's journals and
@@ -74,8 +76,7 @@ class Images:
         asked += f"\n{template.python is None}{template.source is not None}"
         found = self._known.get(self._fresh.get(asked, ""))
         if found is None or has_failed(found):
-            key = self._fresh[asked] = await self._begin(client, template, job)
-            found = self._known[key]
+            self._fresh[asked], found = await self._begun(asked, client, template, job)
         return await patiently(found)
 
     def forget(self, job: Path, snapshot: str | None = None) -> None:
@@ -88,19 +89,31 @@ class Images:
 
     async def close(self) -> None:
         """Stop waiting for builds. Those that began go on at Daytona and are found again."""
-        waiting = list(self._known.values())
+        waiting = [*self._looking.values(), *self._known.values()]
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _begin(self, client: daytona.AsyncDaytona, template: Template, job: Path) -> str:
+    async def _begun(
+        self, asked: str, client: daytona.AsyncDaytona, template: Template, job: Path
+    ) -> tuple[str, Building]:
+        """Once for all that ask meanwhile, as the first runs of a resource do."""
+        task = self._looking.get(asked)
+        if task is None:
+            task = self._looking[asked] = building(self._begin(client, template, job))
+            task.add_done_callback(lambda _: self._looking.pop(asked))
+        return await asyncio.shield(task)
+
+    async def _begin(
+        self, client: daytona.AsyncDaytona, template: Template, job: Path
+    ) -> tuple[str, Building]:
+        """The key of its building, and that."""
         recipe = await asyncio.to_thread(recipes.recipe, template)
         size = machine(template.resources)
         key = _key(recipe, size)
         log = self._home / "builds" / f"{key}.log"
         link(job, log)
-        self._once(key, partial(self._make, client, recipe, size, log))
-        return key
+        return key, self._once(key, partial(self._make, client, recipe, size, log))
 
     def _once(self, key: str, make: Callable[[], Coroutine[None, None, str]]) -> Building:
         """The task that finds or makes it; a failed one is made again."""
