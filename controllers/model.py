@@ -130,6 +130,7 @@ class Alive:
     journal_offset: int
     metrics: tuple[Metric, ...] = ()
     note: str = ""  # how it runs, for people, such as `namespaces+landlock`
+    held: str = ""  # a sentence why its end cannot be told yet, though its work is over; or empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ def under_way(
 ) -> Plan:
     """These actions, and what to say of the object meanwhile."""
     waiting = tuple(_waiting(wish, history, now_s))
-    moving = any(run.name not in wish.waits for run in history.live.values())
+    stuck = wish.waits.keys() | wish.held.keys()
+    moving = any(name not in stuck for name in history.live)
     moving = moving or any(isinstance(action, Start) for action in actions)
     begun = len(history.succeeded) + len(history.failed) > 0
     first = next(iter(wish.waits.values()), None)
@@ -54,12 +55,10 @@ def wakes_at_s(wish: Wish, history: History, now_s: float) -> float | None:
 
 def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
     """Sentences: what is waited for, and why. A few; never one a task."""
-    shown = 0
-    for name, wait in wish.waits.items():
-        run = history.live.get(name)
-        if run is not None and shown < WAITING_SHOWN_MAX:
-            shown += 1
-            yield f"task {run.index}: {wait.message}"
+    told = [(name, wait.message) for name, wait in wish.waits.items()] + [*wish.held.items()]
+    told = [(name, text) for name, text in told if name in history.live]
+    for name, text in told[:WAITING_SHOWN_MAX]:
+        yield f"task {history.live[name].index}: {text}"
     for due_s, index in history.waiting.backing_off(now_s):
         unit = history.unfinished.get(index)
         why = unit.last.reason if unit and unit.last else "a failure"

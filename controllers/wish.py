@@ -64,6 +64,7 @@ class Wish:
     providers: Mapping[str, int]  # name -> default parallelism, of those where something may start
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
+    held: Mapping[str, str] = field(default_factory=dict)  # run name -> why it is not over yet
     # template hash -> provider -> what it is to that template; not in it = nothing is known.
     offers: Mapping[str, Mapping[str, Offer]] = field(default_factory=dict)
     shortages: Mapping[str, Shortage] = field(default_factory=dict)  # provider -> what was learned

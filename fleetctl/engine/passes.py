@@ -133,6 +133,7 @@ class Passes:
                 name: replace(wait, asking=name in track.calls and bool(track.calls[name].busy))
                 for name, wait in track.waits.items()
             },
+            held=track.held,
             offers=engine.market.offers(track),
             shortages=track.shortages,
             room=engine.admission.room(now_s),

@@ -79,6 +79,7 @@ class Records:
             wanted=track.controller.unit(run.index) is not None,
         )
         track.waits.pop(run.name, None)
+        track.held.pop(run.name, None)
         track.calls.pop(run.name, None)
         if not run.sandbox_open:
             self._engine.owner_of.pop(run.name, None)

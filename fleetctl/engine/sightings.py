@@ -39,11 +39,12 @@ class Sightings:
         bound_s = engine.providers[fact.provider].contract.visibility_bound_s
         appeared_at_s = call.appeared_at_s if call else engine.started_at_s
         settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
+        held_anew = self._take_held(track, run, seen.held if isinstance(seen, Alive) else "")
         after = outcome(run, seen, settled=settled)
         if after is None:
             if isinstance(seen, Gone) and run.state is not RunState.STARTING:
                 engine.watcher.look_later(run.name, appeared_at_s + bound_s)
-            return False
+            return held_anew
         if isinstance(seen, Alive | Ended) and seen.note:
             assert track.history is not None
             track.history.note = seen.note
@@ -53,9 +54,19 @@ class Sightings:
             began = run.state is RunState.STARTING
             track.waits.pop(run.name, None)
             self._records.keep(track, after)
-            return began
+            return began or held_anew
         self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
         return True
+
+    def _take_held(self, track: Track, run: Run, held: str) -> bool:
+        """Whether people are to be told something else than before."""
+        before = track.held.pop(run.name, "")
+        if held:
+            track.held[run.name] = held
+            if held != before:
+                text = f"{run.name}: {held}"
+                self._engine.say(track.resource.uid, "EndHeld", text, kind="Warning")
+        return held != before
 
     def _take_metrics(self, track: Track, run: Run, seen: Alive | Ended) -> None:
         if seen.metrics:

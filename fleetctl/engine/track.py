@@ -39,6 +39,7 @@ class Track:
     controller: Controller | None = None
     history: History | None = None
     waits: dict[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
+    held: dict[str, str] = field(default_factory=dict)  # run name -> why it is not over yet
     calls: dict[str, Call] = field(
         default_factory=dict
     )  # run or sandbox name -> its provider calls
@@ -87,8 +88,9 @@ class Track:
         """Let go of what only a pass needs; it is read back when there is need of one."""
         self.spec, self.controller, self.history = None, None, None
         self.asset_actions = []
-        for memory in (self.waits, self.calls, self.latest, self.cached, self.begun_with):
+        for memory in (self.waits, self.held, self.calls, self.latest, self.cached):
             memory.clear()
+        self.begun_with.clear()
         self.contents.clear()
         self.forget_places()
 

@@ -14,6 +14,7 @@ import pytest
 
 from fleetctl.engine.sweeper import sweep
 from fleetctl.providers.daytona import creating
+from fleetctl.providers.remote.follower import Pace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_driving import wait_until
@@ -200,6 +201,28 @@ def test_6_a_sandbox_that_takes_long_to_be_destroyed_is_waited_for(
         assert fleet.live() == []
 
     on_daytona(tale)
+
+
+def test_6_what_sticks_in_its_deletion_says_so_until_it_is_over(
+    on_daytona: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(durations_s={"destroying": 3.0})
+        fleet.apply({"python": tally.python("SUBMIT(n=1)")})
+
+        async def says_so() -> bool:
+            return "is not confirmed yet" in str(fleet.status().get("message"))
+
+        await eventually(says_so, "the job said what it waits for")
+        status = fleet.status()
+        assert (status["phase"], status["reason"]) == ("Running", "Waiting")
+        assert f"`{fleet.live()[0]['id']}`" in str(status["waitingOn"])
+        done = await fleet.phase("Succeeded")
+        assert done["waitingOn"] == []
+        assert fleet.results() == {0: {"n": 1}}
+        assert fleet.live() == []
+
+    on_daytona(tale, pace=Pace(retry_initial_s=0.05, retry_max_s=0.5, close_s=0.3))
 
 
 # -- 7: sandboxes that fail ------------------------------------------------------------------------

@@ -54,6 +54,7 @@ class Pace:
     # How long a sandbox may live without a word of the work that was ordered. Twice of what Modal
     # says that it waits itself: "Runtime did not start within 299s".
     begin_s: float = 600.0
+    close_s: float = 10.0  # to end a sandbox; after that people are told what is waited for
 
 
 class Follower:

@@ -204,7 +204,7 @@ class RemoteRuns:
             known = replace(ref, handle=tracked.handle)
             why = tracked.fate or fate or Fate(Cause.LOST)
             return without_record(known, seen, why, time.time())
-        return _alive(ref, tracked.handle, seen)
+        return _alive(ref, tracked, seen)
 
     # -- stopping ----------------------------------------------------------------------------------
 
@@ -304,9 +304,9 @@ def _told(tracked: Tracked, fate: Fate | None) -> bool:
     return tracked.phase in (Phase.OPEN, Phase.OVER) or fate is not None
 
 
-def _alive(ref: RunRef, handle: str, seen: Journal | None) -> Alive:
+def _alive(ref: RunRef, tracked: Tracked, seen: Journal | None) -> Alive:
+    handle = ref.handle or tracked.handle
     if seen is None:
-        return Alive(ref.run, ref.handle or handle, None, ref.journal_offset)
-    return Alive(
-        ref.run, ref.handle or handle, seen.started_at_s, seen.offset, seen.metrics, seen.note
-    )
+        return Alive(ref.run, handle, None, ref.journal_offset, held=tracked.held)
+    at_s, offset = seen.started_at_s, seen.offset
+    return Alive(ref.run, handle, at_s, offset, seen.metrics, seen.note, tracked.held)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
 
@@ -54,6 +54,7 @@ class Tracked:
         self.last_read: Journal | None = None  # the whole of it, with its end
         # Since when its provider says that it lives, while nothing is heard of what we ordered.
         self._mute_since_s: float | None = None
+        self.held = ""  # why its end cannot be told yet, if that takes long
         self._sandbox_open = sandbox_open
         self._follower: Follower | None = None
         self._task: asyncio.Task[None] | None = None
@@ -91,7 +92,8 @@ class Tracked:
             changed=partial(self._grew, changed, pace),
             pace=pace,
         )
-        self._task = asyncio.ensure_future(self._live(follower, closings, left_open))
+        closing = partial(self._close, closings, changed, pace.close_s)
+        self._task = asyncio.ensure_future(self._live(follower, closings, closing, left_open))
         self._task.add_done_callback(lambda done: self._settled(done, changed, pace))
         # Who waits for the beginning of what is over waits in vain.
         self._task.add_done_callback(lambda _: follower.began.set())
@@ -155,7 +157,30 @@ class Tracked:
                 self.fate = Fate(Cause.UNBEGUN, f"{begin_s:.0f} s without a word")
         return self.fate is not None
 
-    async def _live(self, follower: Follower, closings: Closings, left_open: bool | None) -> None:
+    async def _close(
+        self, closings: Closings, changed: Callable[[str], None], patience_s: float
+    ) -> None:
+        """Returns once the sandbox is confirmed over."""
+
+        def tell() -> None:
+            asked = time.strftime("%H:%M:%S", time.gmtime(time.time() - patience_s))
+            self.held = f"its work is over; the end of sandbox `{self.handle}`, asked for at"
+            self.held += f" {asked} UTC, is not confirmed yet"
+            changed(self.run)
+
+        late = asyncio.get_running_loop().call_later(patience_s, tell)
+        try:
+            await closings.close(self.handle)
+        finally:
+            late.cancel()
+
+    async def _live(
+        self,
+        follower: Follower,
+        closings: Closings,
+        close: Callable[[], Awaitable[None]],
+        left_open: bool | None,
+    ) -> None:
         if left_open is None:
             end = await follower.run()
             self.fate_asked_at_s = time.monotonic()  # it has just spoken
@@ -173,7 +198,7 @@ class Tracked:
             self.phase = Phase.OPEN
             return
         self.phase = Phase.CLOSING
-        await closings.close(self.handle)
+        await close()
         self.phase = Phase.OVER
 
     def _grew(self, changed: Callable[[str], None], pace: Pace) -> None:

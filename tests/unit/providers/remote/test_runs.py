@@ -394,6 +394,24 @@ def test_a_task_that_may_have_begun_before_is_lost_and_not_called_unbegun(
     play(tale)
 
 
+def test_an_end_that_is_not_confirmed_for_long_says_what_it_waits_for(
+    play: Callable[[Tale], None],
+) -> None:
+    async def tale(scene: Scene) -> None:
+        scene.again(replace(QUICK, close_s=0.02))
+        scene.script.box("sb-1", "run-0", DONE)
+        scene.script.refusals["end"] = MUTE
+        ref = await scene.begin()
+        while not isinstance(seen := await scene.see(ref), Alive) or not seen.held:
+            await asyncio.sleep(0.005)
+        assert "the end of sandbox `sb-1`" in seen.held
+        assert scene.told[-1] == "run-0"
+        scene.script.refusals["end"] = 0
+        assert (await scene.until(ref, Ended)).run == "run-0"
+
+    play(tale)
+
+
 MUTE = 1_000_000  # cuts: streams that break at once, with nothing said
 
 
