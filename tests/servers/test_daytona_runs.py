@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.contracts.daytona_worlds import DaytonaWorld, Play, emulated, played
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.daytona.running import DaytonaEmulator
 
+DAY_S = 86_400
 SLEEPS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
@@ -205,5 +207,43 @@ def test_a_task_without_a_limit_is_ended_before_its_sandbox_is_and_goes_on_elsew
         seen = await world.ended(ref)
         assert (seen.ok, seen.infrastructure, seen.reason) == (False, True, "MaxLifetime")
         assert b"saved" in await world.log(ref)
+
+    play(tale)
+
+
+def test_a_task_has_all_the_time_that_it_names_however_short_sandboxes_live_by_default(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_DAYTONA_LIFETIME_S", "301")
+
+    async def tale(world: DaytonaWorld) -> None:
+        template = script("sleep 2; echo all of it", timeoutSeconds=3 * DAY_S)
+        ref = await world.start(template)
+        world.emulator.advance(3 * DAY_S)
+        seen = await world.ended(ref)
+        assert (seen.ok, await world.log(ref)) == (True, b"all of it\n")
+
+    play(tale)
+
+
+@pytest.mark.parametrize(
+    ("template", "reusable", "least_s"),
+    [
+        ({"timeoutSeconds": 3 * DAY_S}, False, 3 * DAY_S),
+        ({"timeoutSeconds": 3 * DAY_S}, True, 3 * DAY_S),
+        ({"timeoutSeconds": 60}, True, DAY_S),
+        ({}, False, DAY_S),
+        ({}, True, DAY_S),
+        # In line for a GPU first, for an hour perhaps.
+        ({"timeoutSeconds": 60, "resources": {"gpu": "H100:1"}}, False, 3600 + 60),
+    ],
+)
+def test_how_long_a_sandbox_lives_at_most_is_said_when_it_is_made(
+    play: Play, template: dict[str, Any], reusable: bool, least_s: float
+) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        await world.provider.start(world.order(python("pass", **template), reusable=reusable))
+        [box] = world.present()
+        assert least_s <= box["destroy_at_s"] - box["created_at_s"] <= least_s + 1200
 
     play(tale)

@@ -257,12 +257,17 @@ class Creating:
         )
 
     def _life_s(self, order: RunOrder) -> float:
-        """Daytona ends the sandbox then, whatever becomes of us."""
-        template, cap_s = order.template, self._settings.lifetime_s
-        if template.timeout_seconds is None or order.reusable:
-            return cap_s
+        """Daytona ends the sandbox then, whatever becomes of us: never before the task's own limit.
+
+        It counts from the create, so what waits in line for a GPU gets that time, too.
+        """
+        template, usual_s = order.template, self._settings.lifetime_s
+        line_s = 0.0 if template.resources.gpu is None else self._settings.queue_s
+        if template.timeout_seconds is None:
+            return usual_s + line_s
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
-        return min(cap_s, task_s + LIFE_SLACK_S)
+        whole_s = task_s + LIFE_SLACK_S
+        return (max(usual_s, whole_s) if order.reusable else whole_s) + line_s
 
 
 async def _wait(sandbox: daytona.AsyncSandbox) -> daytona.AsyncSandbox:

@@ -18,7 +18,9 @@ class Settings:
     creates_per_s: float = 5.0  # 300 a minute; more is answered with 429
     creates_burst: float = 60.0
     making_max: float = 500.0  # sandboxes under way at once; each is looked at now and then
-    lifetime_s: float = 86_400.0  # TTL of a sandbox whose task has no limit: our dead-man's switch
+    # TTL of a sandbox whose task names no timeoutSeconds: our dead-man's switch. It cuts no task
+    # that names one.
+    lifetime_s: float = 86_400.0
     queue_s: float = 3600.0  # a sandbox with a GPU waits so long for a machine, then asks anew
     call_s: float = 30.0  # our own deadline of one call
     quick_s: float = 2.0  # a task that ends sooner is begun, followed and ended in one call
