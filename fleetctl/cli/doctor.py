@@ -125,7 +125,8 @@ def _controller(place: Path) -> Finding:
         return Finding(
             "controller", "process", False, said, "fleetctl down && fleetctl up --detach"
         )
-    return Finding("controller", "process", True, f"runs, pid {pid}, version {version}")
+    loop = f", event loop of {told['loop']}" if told.get("loop") else ""
+    return Finding("controller", "process", True, f"runs, pid {pid}, version {version}{loop}")
 
 
 def _needs(seen: View) -> Iterator[str]:

@@ -44,14 +44,18 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
     """Run the controller until it is told to end or has been idle for idle_exit_s. Returns the exit
     code.
 
-    Raises StoreError when another controller runs, or the store cannot be used.
+    Raises StoreError when another controller runs, or the store cannot be used, and Refused for an
+    event loop that cannot be had.
     """
+    from fleetctl.cli.eventloop import loop_factory
     from fleetctl.wiring import open_store
 
     _log_to_stderr()
+    runner = asyncio.Runner(loop_factory=loop_factory())
     store = open_store(home, SystemClock())
     try:
-        asyncio.run(_serve(home, store, idle_exit_s=idle_exit_s, foreground=foreground))
+        with runner:
+            runner.run(_serve(home, store, idle_exit_s=idle_exit_s, foreground=foreground))
     finally:
         store.close()
     return 0

@@ -113,8 +113,14 @@ class Api:
             return _refusal([f"the request has the wrong form: {error!r}"], 2)
 
     async def _ping(self, request: Request) -> Reply:  # noqa: ARG002
-        live = self._engine.live_runs()
-        return {"ok": True, "pid": os.getpid(), "ready": True, "live": live, "version": VERSION}
+        return {
+            "ok": True,
+            "pid": os.getpid(),
+            "ready": True,
+            "live": self._engine.live_runs(),
+            "version": VERSION,
+            "loop": type(asyncio.get_running_loop()).__module__.partition(".")[0],
+        }
 
     async def _end(self, request: Request) -> Reply:  # noqa: ARG002
         asyncio.get_running_loop().call_soon(self._shutdown)

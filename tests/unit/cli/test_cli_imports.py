@@ -14,7 +14,7 @@ from fleetctl.stores.sqlite import open_store
 from tests.cli_controller import controller
 
 HEAVY = {
-    "pydantic", "yaml", "rich", "asyncio", "dataclasses", "inspect", "subprocess",
+    "pydantic", "yaml", "rich", "asyncio", "uvloop", "dataclasses", "inspect", "subprocess",
     "importlib.metadata",
     "fleetctl.engine", "fleetctl.providers.local.provider", "fleetctl.manifest.loader",
     "fleetctl.stores.sqlite", "controllers.model", "specs.batchjob",
