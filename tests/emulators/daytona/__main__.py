@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
+from fleetctl.cli.eventloop import loop_factory
 from tests.emulators.boxes import nursery_here
 
 from .server import Server
@@ -27,7 +28,9 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="of images and volumes; default: a new one")
     parser.add_argument("--settings", type=json.loads, default={}, help="JSON, see settings.py")
     parser.add_argument("--until-stdin-ends", action="store_true")
-    asyncio.run(_serve(parser.parse_args()))
+    options = parser.parse_args()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(options))
 
 
 async def _serve(options: argparse.Namespace) -> None:

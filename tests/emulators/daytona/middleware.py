@@ -152,13 +152,13 @@ async def toolbox(world: World, request: web.Request, handler: Handler) -> web.S
     sandbox.activity_at_s = world.clock.now_s()
     sandbox.open_requests += 1
     connection = request.transport
-    if isinstance(connection, asyncio.Transport):  # None when the client is gone already
+    if connection is not None:  # it is when the client is gone already
         sandbox.connections.add(connection)
     try:
         return await handler(request)
     finally:
         sandbox.open_requests -= 1
-        if isinstance(connection, asyncio.Transport):
+        if connection is not None:
             sandbox.connections.discard(connection)
         sandbox.activity_at_s = world.clock.now_s()
 

@@ -17,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fleetctl.cli.eventloop import loop_factory
+
 from .server import Emulator
 
 YOUNG_OBJECTS = 50_000  # between two looks for garbage
@@ -51,10 +53,15 @@ def main() -> None:
     options = parser.parse_args()
     if options.directory is not None:
         options.directory.mkdir(parents=True, exist_ok=True)
-        asyncio.run(run(options.directory, options.port))
+        serve(options.directory, options.port)
         return
     with tempfile.TemporaryDirectory(prefix="modal-emulator-") as directory:
-        asyncio.run(run(Path(directory), options.port))
+        serve(Path(directory), options.port)
+
+
+def serve(directory: Path, port: int) -> None:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(run(directory, port))
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def handled(world: World, function: Function) -> Callable[[web.Request], Awaitab
         sandbox = request[SANDBOX]
         transport = request.transport
         toolbox = toolbox_of(sandbox)
-        if isinstance(transport, asyncio.Transport):
+        if transport is not None:  # it is when the client is gone already
             toolbox.streams.add(transport)
         try:
             if any("\0" in value for value in request.query.values()):
@@ -129,7 +129,7 @@ def handled(world: World, function: Function) -> Callable[[web.Request], Awaitab
             body = failure.body(method=request.method, path=request.path)
             return reply(body, status=failure.status)
         finally:
-            if isinstance(transport, asyncio.Transport):
+            if transport is not None:
                 toolbox.streams.discard(transport)
 
     return handle
