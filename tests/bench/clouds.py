@@ -120,7 +120,7 @@ class Metered(Home):
         rows = self.json("results", f"job/{name}")
         assert len(rows) == count and all(row["result"] == rows[0]["result"] for row in rows)
         spent = {key: after[key] - before[key] for key in after}
-        sdk_s = spent["sdk_threads"] + spent["sdk_steps"] + spent["sdk_pool"]
+        sdk_s = spent["sdk_threads"] + spent["sdk_steps"]
         ours_s = spent["process"] - sdk_s
         return Spent(wall_s, ours_s, sdk_s, busy_s, self.cloud.calls() - calls)
 
