@@ -45,7 +45,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         ) from None
     if sys.version_info < NO_POLICY:
         _for_threads_of_others()
-    return uvloop.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 def _for_threads_of_others() -> None:
