@@ -21,6 +21,7 @@ _SPILL_REASONS = {
     "Queued": "NoCapacity",
     "Quota": "QuotaExceeded",
     "SpendLimit": "QuotaExceeded",
+    "Suspended": "QuotaExceeded",
     "RateLimited": "RateLimited",
     "SandboxFailed": "ProviderDegraded",
     "SandboxStuck": "ProviderDegraded",

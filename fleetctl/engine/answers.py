@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied
 
 # Answers to a create that come before anything was made.
-_NOTHING_MADE = frozenset({"NoCapacity", "Quota", "SpendLimit", "RateLimited"})
+_NOTHING_MADE = frozenset({"NoCapacity", "Quota", "SpendLimit", "Suspended", "RateLimited"})
 
 
 class Answers:

@@ -58,6 +58,34 @@ def test_9_a_quota_is_waited_for_with_its_reason_and_costs_no_attempt(
     on_daytona(tale)
 
 
+def test_9_credits_that_are_used_up_are_waited_for_and_what_runs_goes_on(
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "SUSPENDED_AFTER_S", 0.1)
+    body = {"statusCode": 403, "message": "Organization is suspended: Depleted credits"}
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fault(operation="createSandbox", status=403, body=body, skip=1)
+        work = tally.python("\nimport time\ntime.sleep(1)\n")
+        fleet.apply({"python": work}, tasks={"completions": 2}, parallelism=2)
+        await begins(tally)
+        fleet.apply({"python": tally.python()}, name="other")
+        status = await fleet.waits("SpendLimit", "other")
+        assert status["phase"] == "Pending"
+        assert "Depleted credits" in status["message"]
+        assert "dashboard/billing" in json.dumps(status)
+        status = await fleet.waits("SpendLimit")
+        assert (status["succeeded"], status["failed"]) == (1, 0)
+        fleet.emulator.remove_faults()
+        await fleet.phase("Succeeded")
+        await fleet.phase("Succeeded", "other")
+        assert [run.attempt for run in fleet.runs()] == [1, 1]
+        assert tally.begun.total() == 3
+        assert fleet.live() == []
+
+    on_daytona(tale)
+
+
 # -- 10: rate limits -------------------------------------------------------------------------------
 
 

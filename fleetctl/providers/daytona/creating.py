@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.errors import FleetctlError, Unavailable
 from fleetctl.providers.base import Notify, RunOrder
 from fleetctl.providers.daytona import endings
-from fleetctl.providers.daytona.errors import certain, is_conflict, is_of_the_sdk, words
+from fleetctl.providers.daytona.errors import (
+    OF_THE_ACCOUNT,
+    certain,
+    is_conflict,
+    is_of_the_sdk,
+    words,
+)
 from fleetctl.providers.daytona.sandboxes import (
     ENDS_LABEL,
     GUEST_LABEL,
@@ -229,7 +235,7 @@ class Creating:
         told = certain(error, what)
         if isinstance(told, Unavailable) and told.reason == "RateLimited":
             self._bucket.hold(told.retry_after_s)
-        elif isinstance(told, Unavailable) and told.reason != "Quota":
+        elif isinstance(told, Unavailable) and told.reason not in OF_THE_ACCOUNT:
             self._stale(order)
         return told
 

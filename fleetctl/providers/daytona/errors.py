@@ -16,10 +16,17 @@ from fleetctl.errors import FleetctlError, Refused, Unavailable
 KEY_HINT = "export DAYTONA_API_KEY=..., a key of app.daytona.io/dashboard/keys"
 RATE_AFTER_S = 5.0  # when Daytona does not say how long
 QUOTA_AFTER_S = 60.0  # runs of others end, too
+SUSPENDED_AFTER_S = 120.0  # only a person can lift it; to ask costs nothing
 ASK_AGAIN_S = 5.0
 VOLUME_AFTER_S = 2.0
 WORDS_MAX = 400
+# Waited for until somebody gives the account more, or mends it: no part of the order is at fault.
+OF_THE_ACCOUNT = ("Quota", "SpendLimit", "Suspended")
 
+# A 403 is the key's fault, but for this text, which goes on with a colon and `Depleted credits`,
+# `Payment method required` or `Please verify your email address`.
+_SUSPENDED = re.compile(r"organization is suspended", re.IGNORECASE)
+_MONEY = re.compile(r"credit|payment|billing|invoice", re.IGNORECASE)
 # A 400 is the caller's mistake, but for these texts.
 _QUOTA = re.compile(r"(limit|quota) exceeded", re.IGNORECASE)
 _NOT_READY = re.compile(r"not in a ready state", re.IGNORECASE)
@@ -55,7 +62,7 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
         case sdk.DaytonaAuthenticationError():
             return Refused(f"{what}: Daytona does not accept the key", hint=KEY_HINT)
         case sdk.DaytonaForbiddenError():
-            return Refused(f"{what}: the key has no access: {words(error)}", hint=KEY_HINT)
+            return _forbidden(what, words(error))
         case sdk.DaytonaRateLimitError():
             after_s = retry_after_s(error.headers)
             said = f"{what}: {words(error)}"
@@ -106,6 +113,24 @@ def words(error: Exception) -> str:
     if page and "html" in said.lower():
         said = f"{prefix}HTTP {getattr(error, 'status_code', None) or 'error'} from a proxy"
     return (said or type(error).__name__)[:WORDS_MAX].rstrip(". ")
+
+
+def _forbidden(what: str, said: str) -> FleetctlError:
+    if not _SUSPENDED.search(said):
+        return Refused(f"{what}: the key has no access: {said}", hint=KEY_HINT)
+    if _MONEY.search(said):
+        return Unavailable(
+            f"{what}: {said}",
+            reason="SpendLimit",
+            retry_after_s=SUSPENDED_AFTER_S,
+            hint="add credits at app.daytona.io/dashboard/billing; what waits goes on by itself",
+        )
+    return Unavailable(
+        f"{what}: {said}",
+        reason="Suspended",
+        retry_after_s=SUSPENDED_AFTER_S,
+        hint="app.daytona.io/dashboard says what it asks for; what waits goes on by itself",
+    )
 
 
 def _bad_request(said: str) -> FleetctlError:

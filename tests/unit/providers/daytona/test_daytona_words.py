@@ -28,6 +28,23 @@ from specs.template import GitSource, Resources, Template
     [
         (sdk.DaytonaAuthenticationError("Unauthorized", 401), Refused, ""),
         (sdk.DaytonaForbiddenError("Forbidden resource", 403), Refused, ""),
+        (
+            sdk.DaytonaForbiddenError("Organization is suspended: Depleted credits", 403),
+            Unavailable,
+            "SpendLimit",
+        ),
+        (
+            sdk.DaytonaForbiddenError("Organization is suspended: Payment method required", 403),
+            Unavailable,
+            "SpendLimit",
+        ),
+        (
+            sdk.DaytonaForbiddenError(
+                "Organization is suspended: Please verify your email address", 403
+            ),
+            Unavailable,
+            "Suspended",
+        ),
         (sdk.DaytonaRateLimitError("ThrottlerException", 429), Unavailable, "RateLimited"),
         (
             sdk.DaytonaBadRequestError("Total CPU limit exceeded. Maximum allowed: 10.", 400),
