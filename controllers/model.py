@@ -131,6 +131,7 @@ class Alive:
     metrics: tuple[Metric, ...] = ()
     note: str = ""  # how it runs, for people, such as `namespaces+landlock`
     held: str = ""  # a sentence why its end cannot be told yet, though its work is over; or empty
+    gpus: tuple[str, ...] = ()  # that it has, as their driver names them; empty: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class Ended:
     result: str | None = None  # canonical JSON object, within the size cap
     sandbox_open: bool = False
     note: str = ""
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

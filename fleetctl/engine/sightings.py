@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Observation, Run, RunState
 from controllers.outcome import outcome
 from fleetctl.engine.facts import Observed
+from fleetctl.engine.granted import priced_as_got
 from fleetctl.engine.track import Track
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ class Sightings:
             assert track.history is not None
             track.history.note = seen.note
         if isinstance(seen, Alive | Ended):
+            after = priced_as_got(engine, track, run, after, seen)
             self._records.entered(track, after)
         if after.state in LIVE_STATES:
             began = run.state is RunState.STARTING
+            cheaper = after.usd_per_s != run.usd_per_s  # so a budget may pay for others now
             track.waits.pop(run.name, None)
             self._records.keep(track, after)
-            return began or held_anew
+            return began or held_anew or cheaper
         self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
         return True
 

@@ -41,6 +41,7 @@ class Journal:
     started_at_s: float | None = None
     keeper: str = ""  # who wrote it: a random name of one process's life
     note: str = ""
+    gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     metrics: tuple[Metric, ...] = ()
     result: str | None = None
     problem: str = ""  # with a result that cannot be kept
@@ -55,6 +56,7 @@ class _Read:
     started_at_s: float | None = None
     keeper: str = ""
     note: str = ""
+    gpus: tuple[str, ...] = ()
     metrics: list[Metric] = field(default_factory=list)
     result: str | None = None
     problem: str = ""
@@ -77,6 +79,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         started_at_s=read.started_at_s,
         keeper=read.keeper,
         note=read.note,
+        gpus=read.gpus,
         metrics=tuple(read.metrics),
         result=read.result,
         problem=read.problem,
@@ -105,6 +108,7 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
                 read.started_at_s, read.keeper = at_s, keeper
                 read.note = str(event.get("note", ""))
+                read.gpus = tuple(map(str, event.get("gpus", ())))
             case "result" if "text" not in event:
                 text, problem = raw_result(event)
                 read.result, read.problem = text or None, problem

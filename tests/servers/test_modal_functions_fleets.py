@@ -7,6 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from specs.template import Template
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import Truth, called, dropped, until
@@ -92,6 +94,55 @@ def test_a_list_of_gpus_falls_back_to_the_next_that_is_free(calls_on_modal: Play
         assert run.usd_per_s is not None
 
     calls_on_modal(tale)
+
+
+def test_a_run_is_charged_what_it_got_of_a_list_of_gpus(calls_on_modal: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        gpus = ["T4", "H100", "H200:2"]
+        # Of another size, so that no container of the one before is warm for it.
+        for cpu, got in enumerate(gpus, 1):
+            fleet.emulator.do("settings", gpu_capacity=dict.fromkeys(("T4", "H100")[: cpu - 1], 0))
+            name = f"job-{cpu}"
+            work = called(f"SUBMIT(cpu={cpu})", resources={"gpu": gpus, "cpu": cpu})
+            fleet.apply(work, name=name)
+            await fleet.phase("Succeeded", name)
+            assert {one["gpu"] for one in Truth(fleet).containers()} == set(gpus[:cpu])
+            (run,) = fleet.runs(name)
+            assert run.usd_per_s == pytest.approx(usd_per_s(fleet, got, cpu=cpu), rel=0.01)
+
+    calls_on_modal(tale)
+
+
+def test_under_a_budget_the_dearest_of_a_list_is_set_aside_and_what_came_is_charged(
+    calls_on_modal: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        dear, cheap = usd_per_s(fleet, "H100:8"), usd_per_s(fleet, "T4")
+        work = called(
+            "import time; time.sleep(1)",
+            resources={"gpu": ["T4", "H100:8"]},
+            timeoutSeconds=20,
+            terminationGracePeriodSeconds=1,
+        )
+        # The first does not fit although it would run on a T4, and costs many times less there.
+        fleet.apply(work, budget={"maxCost": 15 * dear})
+        status = await fleet.waits("BudgetTooSmall")
+        assert status["active"] == 0
+        assert not Truth(fleet).inputs()
+        fleet.apply(work, budget={"maxCost": 40 * dear}, tasks={"completions": 5}, parallelism=1)
+        await fleet.phase("Succeeded")
+        runs = fleet.runs()
+        assert [run.usd_per_s for run in runs] == [pytest.approx(cheap, rel=0.01)] * 5
+        assert all(run.usd is not None and run.usd < 20 * cheap for run in runs)
+
+    calls_on_modal(tale)
+
+
+def usd_per_s(fleet: Fleet, gpu: str, **resources: Any) -> float:
+    template = Template.model_validate(called("pass", resources={"gpu": gpu, **resources}))
+    price = fleet.provider.usd_per_s(template)
+    assert price
+    return price
 
 
 def test_calls_that_wait_for_a_gpu_say_so_and_go_on_when_there_is_one(

@@ -38,7 +38,11 @@ SAID_BYTES_MAX = 512 * 1024  # of frames that are told while the run goes on
 ENDED = b'{"e":"ended"'
 OPEN, SHUT = b'"open":true}', b'"open":false}'
 
+GPUS_S = 20.0  # for the driver to answer
+GPUS_MAX, GPU_NAME_MAX = 64, 100
+
 _latches: dict[str, Any] = {}  # of this container, by name
+_asked: list[list[str]] = []  # what the driver said, once it was asked
 _prepared = False  # the container has its source
 _nests: list[socket.socket] = []  # the line to the one that lives
 _opened: dict[str, str] = {}  # the one worker that waits for tasks: uid of its job -> its directory
@@ -63,6 +67,8 @@ def run(text: str) -> bytes:
     if held != mine:
         return zlib.compress(_not_begun(call, str(held)))
     order["identity"]["keeper"] = order["handle"].replace("*", call)
+    if order["asks_gpus"]:
+        order["identity"]["gpus"] = _gpus()
     return zlib.compress(_Attempt(order, latch).frames(), 1)
 
 
@@ -105,6 +111,22 @@ def _unfit(error: _Unfit) -> bytes:
     """What is told in place of frames then."""
     reason, message = error.args
     return _line({"e": "unfit", "reason": reason, "message": message})
+
+
+def _gpus() -> list[str]:
+    """This container's, as their driver names them; none when it does not tell. Asked before any
+    task runs here, and once.
+    """
+    if not _asked:
+        argv = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        try:
+            told = subprocess.run(argv, capture_output=True, check=True, timeout=GPUS_S).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"fleetctl: {error!r}", file=sys.stderr)
+            told = b""
+        lines = told.decode("utf-8", "replace").splitlines()[:GPUS_MAX]
+        _asked.append([line.strip()[:GPU_NAME_MAX] for line in lines if line.strip()])
+    return _asked[0]
 
 
 def _not_begun(call: str, held: str) -> bytes:

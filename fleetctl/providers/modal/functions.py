@@ -239,6 +239,7 @@ class Functions:
         """What the body gets; see fleetctl_body.py."""
         setup, directory = sources.setup(order.template, wanted.commit)
         left_s = float(life_s(wanted) - LIFE_SLACK_S)
+        gpu = order.template.resources.gpu
         place = Place(handle="", setup=setup, source=directory, syncs=True, left_s=left_s)
         told = {
             **guest_order(order, place),
@@ -248,6 +249,8 @@ class Functions:
             "look_s": self._settings.look_s,
             "log_bytes_max": LOG_RETURNED_BYTES,
             "linger_s": WORKER_LINGER_S if order.reusable else 0.0,
+            # Modal does not tell which of a list it gave, and the container's driver does.
+            "asks_gpus": gpu is not None and bool(gpu.otherwise),
         }
         return json.dumps(told, separators=(",", ":"))
 

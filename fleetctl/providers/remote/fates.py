@@ -67,4 +67,5 @@ def without_record(ref: RunRef, seen: Journal | None, fate: Fate, now_s: float) 
         journal_offset=seen.offset if seen is not None else ref.journal_offset,
         metrics=seen.metrics if seen is not None else (),
         note=seen.note if seen is not None else "",
+        gpus=seen.gpus if seen is not None else (),
     )

@@ -28,7 +28,7 @@ from fleetctl.providers.remote.sandboxes import Sandboxes, Work
 from fleetctl.providers.remote.tracked import Phase, Tracked
 from fleetctl.providers.rundir.logs import POLL_S, LogReader
 from fleetctl.providers.rundir.places import journal_path, make_private
-from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
+from fleetctl.providers.rundir.reading import Runs, alive, describe, with_last_words
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -308,5 +308,4 @@ def _alive(ref: RunRef, tracked: Tracked, seen: Journal | None) -> Alive:
     handle = ref.handle or tracked.handle
     if seen is None:
         return Alive(ref.run, handle, None, ref.journal_offset, held=tracked.held)
-    at_s, offset = seen.started_at_s, seen.offset
-    return Alive(ref.run, handle, at_s, offset, seen.metrics, seen.note, tracked.held)
+    return replace(alive(ref, seen, handle), held=tracked.held)

@@ -68,8 +68,21 @@ def describe(ref: RunRef, seen: Journal, handle: str, *, sandbox_open: bool) -> 
     """The observation that a journal makes."""
     ending = seen.ending
     if ending is None:
-        return Alive(ref.run, handle, seen.started_at_s, seen.offset, seen.metrics, seen.note)
+        return alive(ref, seen, handle)
     return _ended(ref, seen, ending, handle, sandbox_open and ending.sandbox_open)
+
+
+def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
+    """The observation of a run whose journal has no end."""
+    return Alive(
+        run=ref.run,
+        handle=handle,
+        started_at_s=seen.started_at_s,
+        journal_offset=seen.offset,
+        metrics=seen.metrics,
+        note=seen.note,
+        gpus=seen.gpus,
+    )
 
 
 def with_last_words(seen: Observation, runs: Path) -> Observation:
@@ -95,6 +108,7 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
         result=seen.result,
         sandbox_open=sandbox_open,
         note=ending.note,
+        gpus=seen.gpus,
     )
 
 

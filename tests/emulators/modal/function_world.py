@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from modal_proto import api_pb2
 
+from .driver import driver
 from .function_container import PACKAGES_IN_BOX, RUNNER, RUNNER_IN_BOX, Container
 from .function_packages import client_packages
 from .function_state import Function, Input
@@ -47,7 +48,11 @@ class Surroundings:
             mount_ids=list(definition.mount_ids),
             volume_mounts=list(definition.volume_mounts),
             env=self._env(container, definition),
-            files={RUNNER_IN_BOX: RUNNER, PACKAGES_IN_BOX: client_packages(self.world.directory)},
+            files={
+                RUNNER_IN_BOX: RUNNER,
+                PACKAGES_IN_BOX: client_packages(self.world.directory),
+                **driver(self.world.directory, container.gpu),
+            },
         )
         box, _image = make_box(self.world, wanted)
         await container.start(

@@ -79,6 +79,9 @@ class FakeProvider:
     stops: list[str] = field(default_factory=list)
     script: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     price: float | None = 0.0  # USD a second
+    gpu_prices: dict[str, float] = field(default_factory=dict)  # beside it, by `NAME:COUNT`
+    gpus: tuple[str, ...] = ()  # what the driver in each sandbox tells
+    begun_bytes: int = 0  # of a journal that tells nothing but its beginning
     taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
     deaf: bool = False  # stops are taken and not carried out
@@ -106,6 +109,7 @@ class FakeProvider:
         box.working = ""
         box.alive = ok and order.reusable
         end = Ended(
+            gpus=self.gpus,
             run=name,
             handle=f"h-{name}",
             started_at_s=box.created_at_s,
@@ -153,7 +157,9 @@ class FakeProvider:
             return Gone(ref.run, self.clock.now_s())
         fresh = tuple(self.metrics[ref.run][ref.journal_offset :])
         offset = ref.journal_offset + len(fresh)
-        return Alive(ref.run, f"h-{ref.run}", self.boxes[order.sandbox].created_at_s, offset, fresh)
+        offset = max(offset, self.begun_bytes)
+        begun_at_s = self.boxes[order.sandbox].created_at_s
+        return Alive(ref.run, f"h-{ref.run}", begun_at_s, offset, fresh, gpus=self.gpus)
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._scripted("stop")
@@ -196,7 +202,10 @@ class FakeProvider:
         return self.taken
 
     def usd_per_s(self, template: Template) -> float | None:
-        return self.price
+        gpu = template.resources.gpu
+        if self.price is None or gpu is None:
+            return self.price
+        return self.price + max(self.gpu_prices.get(str(it), 0.0) for it in gpu.each)
 
     def lacks(self, template: Template) -> str:
         return self.lacking
