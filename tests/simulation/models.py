@@ -64,6 +64,7 @@ def _contract(**changes: object) -> Contract:
         "call_deadline_s": 10.0,
         "default_parallelism": 4,
         "poll_s": 10.0,
+        "functions": True,
     }
     return Contract(**(values | changes))  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation import objects, places
+from tests.simulation import gpus, objects, places
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, READY, Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, apply, later, make, say
@@ -105,6 +105,18 @@ def _unpriced(rng: random.Random, name: str, provider: str) -> Scenario:
     return make(name, provider, [apply(0.0, dark), apply(later(rng), known)], known)
 
 
+def _either(rng: random.Random, name: str, provider: str) -> Scenario:
+    """Whichever GPU is free: nobody knows which one it will be, and one costs much more."""
+    listed = ["T4", "H100"] if rng.random() < 0.5 else ["H100", "T4"]
+    template = TEMPLATE | {"runtime": "function", "resources": {"gpu": listed}}
+    cap = _cap(rng, provider, most=6.0) * gpus.FACTORS["H100"]
+    poor = _job(rng, provider, budget={"maxCost": cap}, template=template)
+    if rng.random() < 0.5:
+        return make(name, provider, [apply(0.0, poor)], poor.changed(ANY_END))
+    rich = poor.changed(budget={"maxCost": PLENTY_USD})
+    return make(name, provider, [apply(0.0, poor), apply(later(rng), rich)], rich)
+
+
 def _turn_of_day(rng: random.Random, name: str, provider: str) -> Scenario:
     """A daily cap that pays only a part of the work, which goes on after midnight."""
     provider = (
@@ -136,4 +148,5 @@ SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "budget-unpriced": _unpriced,
     "budget-turn-of-day": _turn_of_day,
     "budget-places": _places,
+    "budget-either": _either,
 }

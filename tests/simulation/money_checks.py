@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from controllers.budget import period_of, selects
+from tests.simulation import gpus
 from tests.simulation.payers import Known
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec
@@ -66,6 +67,22 @@ def set_aside_before_it_starts(scene: Scene) -> Iterator[str]:
             yield f"${usd:.4f} is spent or set aside under {owner}; its cap is ${max_usd:.4f}"
 
 
+def charged_what_it_got(scene: Scene) -> Iterator[str]:
+    """I6: of a list of GPUs, no run is charged less than the one that it got costs, and one that
+    tells which no more.
+    """
+    for run in scene.changed():
+        work = scene.world.works.get(run.name)
+        if work is None or run.usd_per_s is None or not gpus.listed(work.order.template):
+            continue
+        true_usd_per_s = work.box.usd_per_s
+        if run.usd_per_s < true_usd_per_s - TINY_USD:
+            yield f"`{run.name}` is charged ${run.usd_per_s}/s, and is billed ${true_usd_per_s}/s"
+        known = run.journal_offset > 0 and gpus.told(work.order)
+        if known and run.usd_per_s > true_usd_per_s + TINY_USD:
+            yield f"`{run.name}` told what it got, and is charged ${run.usd_per_s}/s for it"
+
+
 def unknown_is_not_free(scene: Scene) -> Iterator[str]:
     """I6: under a budget nothing begins whose price nobody knows."""
     for work in scene.working():
@@ -100,7 +117,7 @@ def _runs(scene: Scene, boxes: list[Box], since_s: float) -> dict[str, tuple[flo
     for box in boxes:
         before_s, _ = lived.get(box.sandbox, (0.0, 0.0))
         lived_s = scene.world.lived_s(box, since_s=since_s)
-        lived[box.sandbox] = (before_s + lived_s, box.model.usd_per_s)
+        lived[box.sandbox] = (before_s + lived_s, box.usd_per_s)
     return lived
 
 
@@ -113,5 +130,5 @@ def _remember(scene: Scene) -> None:
             scene.payers[uid] = Known(resource.labels, worst_s)
 
 
-BILL_CHECKS = (within_budget, unknown_is_not_free)
+BILL_CHECKS = (within_budget, unknown_is_not_free, charged_what_it_got)
 MONEY_CHECKS = (*BILL_CHECKS, set_aside_before_it_starts)

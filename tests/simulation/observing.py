@@ -8,6 +8,7 @@ from zlib import crc32
 from controllers.model import Alive, Ended, Gone, Metric, Observation
 from fleetctl.providers.base import RunRef
 from specs.hashing import canonical_json
+from tests.simulation import gpus
 from tests.simulation.models import Model
 from tests.simulation.world import Work, World
 
@@ -93,7 +94,13 @@ def _alive(world: World, work: Work, ref: RunRef) -> Alive:
         work.begun_at_s,
         max(length, ref.journal_offset),
         _news(work, ref, at_s=at_s),
+        gpus=_gpus(work, ref),
     )
+
+
+def _gpus(work: Work, ref: RunRef) -> tuple[str, ...]:
+    """They are in the first line of the journal."""
+    return gpus.told(work.order) if ref.journal_offset == 0 else ()
 
 
 def _ended(work: Work, ref: RunRef) -> Ended:
@@ -113,4 +120,5 @@ def _ended(work: Work, ref: RunRef) -> Ended:
         metrics=_news(work, ref, at_s=at_s),
         result=result_of(work) if work.end.ok else None,
         sandbox_open=work.box.alive,
+        gpus=_gpus(work, ref),
     )

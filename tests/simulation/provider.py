@@ -16,6 +16,7 @@ from controllers.model import Observation
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import FunctionAsset, LogChunk, Notify, Owned, RunOrder, RunRef
 from specs.template import Template
+from tests.simulation import gpus
 from tests.simulation.faults import Life
 from tests.simulation.loop import SimClock
 from tests.simulation.models import Model
@@ -154,7 +155,9 @@ class SimProvider:
         return ""
 
     def usd_per_s(self, template: Template) -> float | None:
-        return None if "PRICELESS" in template.env else self._model.usd_per_s
+        each = self._model.usd_per_s
+        priceless = each is None or "PRICELESS" in template.env
+        return None if priceless else each * gpus.dearest(template)
 
     def lacks(self, template: Template) -> str:
         return ""

@@ -25,6 +25,8 @@ SCENARIO = {
     "retain-ignored": "volumes",
     "spill-costs-an-attempt": "spill",
     "a-cheaper-place-is-not-paid-for": "budget-places",
+    "a-list-is-priced-at-its-first": "budget-either",
+    "what-is-not-told-is-the-cheapest": "budget-either",
     "a-period-counts-the-one-before-again": "budget-turn-of-day",
     "charges-are-kept-in-memory-alone": "budget-shared",
     "only-the-first-start-of-a-pass-is-paid": "budget-own",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
+from tests.simulation import gpus
 from tests.simulation.loop import Timeline
 from tests.simulation.models import Model
 
@@ -68,6 +69,7 @@ class Box:
     asked_at_s: float
     created_at_s: float
     reusable: bool = False
+    usd_per_s: float = 0.0  # what it is billed
     twin: bool = False
     begun: set[str] = field(default_factory=set)  # the latch: runs that have begun in it
     ended_at_s: float | None = None
@@ -236,6 +238,7 @@ class World:
                 asked_at_s,
                 self.now_s,
                 order.reusable,
+                (model.usd_per_s or 0.0) * gpus.FACTORS.get(gpus.given(order), 1.0),
             )
         )
 

@@ -11,7 +11,7 @@ from controllers import budget
 from controllers.budget import Held, Purse, Tariff
 from controllers.history import History
 from controllers.model import Run, RunState
-from fleetctl.engine import intents, reserving
+from fleetctl.engine import granted, intents, market, reserving
 from fleetctl.engine.budgets import Budgets
 from fleetctl.stores.sqlite_ledger import SqliteLedger
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -150,6 +150,33 @@ def a_cheaper_place_is_not_paid_for() -> Context:
     return around(Purse, "take", make)
 
 
+def a_list_is_priced_at_its_first() -> Context:
+    """Of several GPUs the first is taken for the one that will come."""
+
+    def make(charged: Callable[..., float | None]) -> Callable[..., float | None]:
+        def patched(backend: Any, said: Any, template: Any) -> float | None:
+            gpu = template.resources.gpu
+            first = template if gpu is None else template.with_gpu(gpu.each[0])
+            return charged(backend, said, first)
+
+        return patched
+
+    return around(market, "charged", make)
+
+
+def what_is_not_told_is_the_cheapest() -> Context:
+    """A run that does not tell which GPU it got is charged as if it had got the cheapest."""
+
+    def make(possible: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(wanted: Any, devices: Any) -> Any:
+            cheapest = min(wanted.each, key=lambda it: it.name != "T4")
+            return possible(wanted, devices) if devices else cheapest
+
+        return patched
+
+    return around(granted, "possible", make)
+
+
 def _all(*contexts: Context) -> Context:
     stack = ExitStack()
     for context in contexts:
@@ -167,4 +194,6 @@ PLANTS: tuple[Plant, ...] = (
     passes_of_a_turn_do_not_see_each_other,
     only_the_first_start_of_a_pass_is_paid,
     a_cheaper_place_is_not_paid_for,
+    a_list_is_priced_at_its_first,
+    what_is_not_told_is_the_cheapest,
 )
