@@ -6,7 +6,6 @@ The others are in test_modal_failures.py, which says how they are played.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from controllers.model import RunState
 from fleetctl.providers.remote.follower import Pace
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
+from tests.servers.modal_volumes import committed
 
 WAITS = "\nimport time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 SIX = {"tasks": {"completions": 6}, "parallelism": 6}
@@ -199,12 +199,6 @@ def test_9_a_spend_limit_is_told_and_waited_for_and_makes_nothing(
 def on_volume(fleet: Fleet, name: str, code: str) -> dict[str, Any]:
     fleet.apply_kind("Volume", name, {"provider": "modal"})
     return {"python": code, "volumes": [{"name": name, "mountPath": "/data"}]}
-
-
-def committed(fleet: Fleet, name: str) -> dict[str, str]:
-    """The texts of the files that Modal has of a volume."""
-    [volume] = [one for one in fleet.emulator.state()["volumes"] if one["name"] == name]
-    return {path: Path(volume["directory"], path).read_text() for path in volume["files"]}
 
 
 def test_10_what_a_task_wrote_is_committed_when_its_end_is_told(

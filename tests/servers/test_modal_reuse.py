@@ -5,16 +5,15 @@ of it when its stream or its sandbox is lost. The real engine, provider and SDK.
 from __future__ import annotations
 
 import asyncio
-import io
 from textwrap import indent
 from typing import Any
 
-import modal
 import pytest
 
 from tests.contracts.provider_worlds import eventually
 from tests.servers.gates import Gate, gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
+from tests.servers.modal_volumes import put
 
 IN_TURN = {"parallelism": 1, "sandbox": {"reuse": "all"}}
 NO_RETRY = {"backoffLimitPerIndex": 0, "maxInfraRetries": 0}
@@ -96,15 +95,6 @@ def on_volume(code: str) -> dict[str, Any]:
     return {"python": code, "volumes": [{"name": "turns", "mountPath": "/data"}]}
 
 
-def put(fleet: Fleet, name: str) -> None:
-    """Somebody else writes to the volume."""
-    client = fleet.emulator.client()
-    volume = modal.Volume.from_name("turns", client=client)
-    with volume.batch_upload(force=True) as batch:
-        batch.put_file(io.BytesIO(b"new"), name)
-    client.close()
-
-
 LISTS = "\nimport os\nSUBMIT(seen=sorted(os.listdir('/data')))"
 
 
@@ -120,7 +110,7 @@ def test_a_further_task_sees_what_others_committed_to_its_volume(
             template = on_volume(tally.python(first_waits(door) + LISTS))
             fleet.apply(template, tasks={"completions": 2}, **IN_TURN)
             await begins(tally)
-            await asyncio.to_thread(put, fleet, "new.txt")
+            await asyncio.to_thread(put, fleet, "turns", "new.txt")
             door.open()
             await fleet.phase("Succeeded")
         assert fleet.results() == {0: {"seen": []}, 1: {"seen": ["new.txt"]}}
@@ -139,7 +129,7 @@ def test_10_open_files_prevent_a_reload_and_the_further_task_gets_a_fresh_sandbo
             template = on_volume(tally.python(opens + first_waits(door) + LISTS))
             fleet.apply(template, tasks={"completions": 2}, **NO_RETRY, **IN_TURN)
             await begins(tally)
-            await asyncio.to_thread(put, fleet, "new.txt")
+            await asyncio.to_thread(put, fleet, "turns", "new.txt")
             door.open()
             await fleet.phase("Succeeded")
         assert fleet.results()[1] == {"seen": ["0", "1", "new.txt"]}

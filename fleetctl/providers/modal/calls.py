@@ -186,7 +186,10 @@ _INSTEAD = {
 
 
 _UNFIT = b'{"e":"unfit",'
-_WHY_UNFIT = {"LatchFailed": "the container cannot ask whether the run may begin"}
+_WHY_UNFIT = {
+    "LatchFailed": "the container cannot ask whether the run may begin",
+    "VolumeNotReloaded": "the container cannot see what others wrote to its volumes",
+}
 
 
 def _instead(line: bytes) -> tuple[str, str] | None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Deployed = modal.Function[[str], bytes, bytes]
 
 BODY = "fleetctl_body"
+VOLUMES = "fleetctl_volumes"
 APPS = "fleetctl-fn-"  # begins the name of every app that holds a function
 FUNCTION = "run"  # the name of the one function of each app
 DEPLOY_S = 300.0  # its image is built before
@@ -111,7 +112,8 @@ class Deployments:
     def app_name(self, wanted: Wanted) -> str:
         """A function of the content. Values of secrets are hashed under a key of this machine."""
         template, function = wanted.template, wanted.function
-        body = Path(__file__).with_name(f"{BODY}.py").read_bytes()
+        here = Path(__file__)
+        parts = [here.with_name(f"{name}.py").read_bytes() for name in (BODY, VOLUMES)]
         facts = [
             template.model_dump(mode="json", include=_CONTENT, exclude_defaults=True),
             [function.name, function.min_containers, function.max_containers, function.scaledown_s],
@@ -120,7 +122,7 @@ class Deployments:
             wanted.commit,
             # Two jobs may have different directories behind the same path.
             str(wanted.job) if template.source is not None and template.source.path else "",
-            blake2b(body).hexdigest(),
+            blake2b(b"".join(parts)).hexdigest(),
         ]
         digest = blake2b(digest_size=10, key=self._key())
         digest.update(json.dumps(facts, sort_keys=True).encode())

@@ -7,6 +7,7 @@ it returns are the guest's frames, compressed: data, and nothing that could be c
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import secrets
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 import zlib
+from functools import partial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
     Order = dict[str, Any]
 
 GUEST = "/.fleetctl/guest.py"
+VOLUMES = "/.fleetctl/volumes.py"  # see fleetctl_volumes.py
 VOID = "void"  # in the latch of a run that must not begin any more
 GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
-LATCH_S = 120.0  # of asking for the latch before the call is given up; the container is paid for
 ASK_FIRST_S, ASK_MOST_S = 0.2, 5.0  # between two askings
 READ_BYTES = 1024 * 1024
 TOLD_BYTES_MAX = 16 * 1024 * 1024  # of frames, three times what is kept of a run's output
@@ -44,6 +46,7 @@ GPUS_MAX, GPU_NAME_MAX = 64, 100
 _latches: dict[str, Any] = {}  # of this container, by name
 _asked: list[list[str]] = []  # what the driver said, once it was asked
 _prepared = False  # the container has its source
+_modules: list[Any] = []  # the one at VOLUMES, once it is needed
 _nests: list[socket.socket] = []  # the line to the one that lives
 _opened: dict[str, str] = {}  # the one worker that waits for tasks: uid of its job -> its directory
 
@@ -53,23 +56,27 @@ class _Unfit(Exception):
 
 
 def run(text: str) -> bytes:
-    """One call. text: the guest's order as JSON, with `latch`, `handle`, `uid` and `look_s`."""
+    """One call. text: the guest's order as JSON, with what functions.py adds to it."""
     import modal
 
     order = json.loads(text)
     call = str(modal.current_function_call_id())
     latch = _latch(order["latch"])
     mine = f"{call} {secrets.token_hex(8)}"
+    insist = partial(_insist, limit_s=order["patience_s"])
     try:
-        held = _insist("LatchFailed", LATCH_S, lambda: _held(latch, order["run"], mine))
+        held = insist("LatchFailed", lambda: _held(latch, order["run"], mine))
+        if held != mine:
+            return zlib.compress(_not_begun(call, str(held)))
+        volumes = _volumes(order["mounts"], insist)
+        if volumes is not None:
+            volumes.show()
     except _Unfit as error:
         return zlib.compress(_unfit(error))
-    if held != mine:
-        return zlib.compress(_not_begun(call, str(held)))
     order["identity"]["keeper"] = order["handle"].replace("*", call)
     if order["asks_gpus"]:
         order["identity"]["gpus"] = _gpus()
-    return zlib.compress(_Attempt(order, latch).frames(), 1)
+    return zlib.compress(_Attempt(order, latch, volumes).frames(), 1)
 
 
 def _latch(name: str) -> Any:
@@ -87,7 +94,7 @@ def _held(latch: Any, run: str, mine: str) -> Any:
     return latch.get(run)  # ours, when only the answer to an earlier try was lost
 
 
-def _insist(reason: str, limit_s: float, act: Callable[[], Any]) -> Any:
+def _insist(reason: str, act: Callable[[], Any], *, limit_s: float) -> Any:
     """Do what may be done again at will, until Modal lets us: an error that had no effect must not
     cost the run an attempt. Raises _Unfit with the reason after limit_s.
     """
@@ -105,6 +112,18 @@ def _insist(reason: str, limit_s: float, act: Callable[[], Any]) -> Any:
                 raise _Unfit(reason, words) from error
         time.sleep(wait_s)
         wait_s = min(ASK_MOST_S, 2 * wait_s)
+
+
+def _volumes(mounts: list[Any], insist: Callable[..., Any]) -> Any:
+    """None for a task without any."""
+    if not mounts:
+        return None
+    if not _modules:
+        spec = importlib.util.spec_from_file_location("fleetctl_volumes", VOLUMES)
+        assert spec is not None and spec.loader is not None
+        _modules.append(importlib.util.module_from_spec(spec))
+        spec.loader.exec_module(_modules[0])
+    return _modules[0].Volumes(mounts, insist)
 
 
 def _unfit(error: _Unfit) -> bytes:
@@ -147,8 +166,8 @@ def _line(event: Any) -> bytes:
 class _Attempt:
     """One run of the guest in this container."""
 
-    def __init__(self, order: Order, latch: Any) -> None:
-        self._order, self._latch = order, latch
+    def __init__(self, order: Order, latch: Any, volumes: Any) -> None:
+        self._order, self._latch, self._volumes = order, latch, volumes
         self._directory = ""
         self._stop_asked = False
         self._said = 0  # bytes of frames that were told while it goes on

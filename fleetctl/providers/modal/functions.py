@@ -246,7 +246,12 @@ class Functions:
             "handle": str(Handle("fc", CALL, self._fleet, order.uid, order.run)),
             "uid": order.uid,
             "latch": await self._latches.ensure(order.uid),
+            "mounts": [
+                {"name": one.name, "path": one.mount_path, "writable": not one.read_only}
+                for one in order.template.volumes
+            ],
             "look_s": self._settings.look_s,
+            "patience_s": self._settings.patience_s,
             "log_bytes_max": LOG_RETURNED_BYTES,
             "linger_s": WORKER_LINGER_S if order.reusable else 0.0,
             # Modal does not tell which of a list it gave, and the container's driver does.

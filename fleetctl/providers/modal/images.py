@@ -160,8 +160,10 @@ def _build_failure(error: modal.exception.ImageBuildError, log: BuildLog) -> Fle
 
 
 def _guest(home: Path) -> Path:
-    """A directory with both guests, named by what is in it."""
+    """A directory with both guests and what functions need beside, named by what is in it."""
+    volumes = Path(__file__).with_name("fleetctl_volumes.py").read_text(encoding="utf-8")
     texts = {"guest.py": remote_source(), "guest.sh": posix_source(), "quick.py": quick_source()}
+    texts["volumes.py"] = volumes
     files = {name: text.encode() for name, text in texts.items()} | {"guest.bin": quick_table()}
     digest = sha256(b"".join(files.values())).hexdigest()[:16]
     target = make_private(home / "guest") / digest

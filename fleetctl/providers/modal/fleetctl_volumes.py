@@ -1,0 +1,86 @@
+"""The volumes of a function's container: shown anew before each task.
+
+Shipped beside the guest and loaded by fleetctl_body.py; like that, it knows the standard library of
+Python 3.9 and the SDK that every container has, and never imports ours. A container sees a volume
+as it was when the container was made, until it asks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Mount = dict[str, Any]
+
+OPEN_FILES = "open files"  # in Modal's words for why it does not reload
+INSIDE = "/__modal/volumes"  # where Modal mounts volumes, under their ids
+
+_known: dict[str, Any] = {}  # of this container, by name
+
+
+class Volumes:
+    """mounts: [{"name", "path", "writable"}]; insist: (reason, act) does what may be done again at
+    will until Modal lets us, or raises what says that the run cannot go on here.
+    """
+
+    def __init__(self, mounts: list[Mount], insist: Callable[[str, Callable[[], None]], Any]):
+        self._mounts, self._insist = mounts, insist
+
+    def show(self) -> None:
+        """What others have committed since the container was made.
+
+        Modal refuses it while a file of the volume is open. Old data would make a wrong result
+        without a word; so whoever has one open is ended. It is nobody's work: a container runs one
+        task at a time, and this is what earlier ones left. If even that does not help, the run is
+        lost with the reason VolumeNotReloaded, and another attempt is made.
+        """
+        for mount in self._mounts:
+            self._insist("VolumeNotReloaded", partial(_reload, mount))
+
+
+def _volume(mount: Mount) -> Any:
+    import modal
+
+    name = mount["name"]
+    if name not in _known:
+        _known[name] = modal.Volume.from_name(name)
+    return _known[name]
+
+
+def _reload(mount: Mount) -> None:
+    volume = _volume(mount)
+    try:
+        volume.reload()
+    except RuntimeError as error:
+        if OPEN_FILES in str(error):
+            _end_holders((os.path.realpath(mount["path"]), f"{INSIDE}/{volume.object_id}"))
+        raise
+
+
+def _end_holders(places: tuple[str, ...]) -> None:
+    """End every other process that is in one of the directories, or has a file there open."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            links = [f"/proc/{name}/cwd"]
+            links += [f"/proc/{name}/fd/{handle}" for handle in os.listdir(f"/proc/{name}/fd")]
+            if any(_is_below(link, places) for link in links):
+                os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            continue  # it ended while we looked
+
+
+def _is_below(link: str, places: tuple[str, ...]) -> bool:
+    try:
+        found = f"{Path(link).readlink()}/"
+    except OSError:
+        return False
+    return any(found.startswith(f"{place}/") for place in places)

@@ -1,0 +1,97 @@
+"""Volumes of functions on Modal: what a task in a warm container sees of others, and what others
+see of it when its end is told. What a volume holds is asked of the emulator, not of the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from controllers.model import RunState
+from tests.servers.modal_calling import Truth
+from tests.servers.modal_fleet import Fleet, Play, Tally
+from tests.servers.modal_volumes import made, put
+
+WARM = {"provider": "modal", "maxContainers": 1, "scaledownSeconds": 300}
+MOUNT = {"name": "shared", "mountPath": "/data"}
+NO_RETRY = {"backoffLimitPerIndex": 0, "maxInfraRetries": 0}
+LISTS = "\nimport os\nSUBMIT(seen=sorted(os.listdir('/data')))"
+
+
+async def warm(fleet: Fleet, version: int = 2) -> None:
+    """One container for all tasks, with a volume of that version."""
+    await asyncio.to_thread(made, fleet, "shared", version)
+    fleet.apply_kind("Function", "warm", {**WARM, "volumes": [MOUNT]})
+
+
+async def done(fleet: Fleet, name: str, code: str, **spec: Any) -> dict[int, Any]:
+    fleet.apply({"python": code, "function": "warm"}, name=name, **NO_RETRY, **spec)
+    await fleet.phase("Succeeded", name)
+    return fleet.results(name)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_task_in_a_warm_container_sees_what_others_committed(
+    calls_on_modal: Play, version: int
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await warm(fleet, version)
+        assert await done(fleet, "before", LISTS) == {0: {"seen": []}}
+        await asyncio.to_thread(put, fleet, "shared", "new.txt")
+        assert await done(fleet, "after", LISTS) == {0: {"seen": ["new.txt"]}}
+        assert len(Truth(fleet).containers()) == 1
+
+    calls_on_modal(tale)
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        # Nothing marks it as the task's, so that the guest does not find it.
+        "import subprocess\nsubprocess.Popen(['setsid', 'env', '-i', 'sleep', '600'], cwd='/data')",
+        "kept = open('/data/kept', 'w')",
+    ],
+    ids=["a process", "a worker"],
+)
+def test_10_what_an_earlier_task_keeps_open_does_not_prevent_a_reload(
+    calls_on_modal: Play, leaves: str
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await warm(fleet)
+        one = {"parallelism": 1, "sandbox": {"reuse": "all"}}
+        fleet.emulator.do("clear_log")
+        code = f"\nif os.environ['JOB_COMPLETION_INDEX'] == '0':\n{_indented(leaves)}{LISTS}"
+        found = await done(fleet, "job", "import os" + code, tasks={"completions": 2}, **one)
+        assert sorted(found) == [0, 1]
+        assert len(Truth(fleet).containers()) == 1
+        reloads = [one["status"] for one in fleet.emulator.log() if one["rpc"] == "VolumeReload"]
+        assert "FAILED_PRECONDITION" in reloads
+
+    calls_on_modal(tale)
+
+
+def _indented(code: str) -> str:
+    return "".join(f"    {line}\n" for line in code.splitlines())
+
+
+def test_10_a_volume_that_cannot_be_reloaded_fails_its_task_as_infrastructure(
+    calls_on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_MODAL_PATIENCE_S", "0.5")
+
+    async def tale(fleet: Fleet) -> None:
+        await warm(fleet)
+        words = "there are open files preventing the operation"
+        fleet.emulator.do(
+            "fault", rpc="VolumeReload", status="FAILED_PRECONDITION", message=words, count=None
+        )
+        fleet.apply({"python": tally.python(), "function": "warm"}, **NO_RETRY)
+        await fleet.phase("Failed")
+        (run,) = fleet.runs()
+        assert (run.state, run.reason) == (RunState.LOST, "VolumeNotReloaded")
+        assert words in run.message
+        assert not tally.begun
+
+    calls_on_modal(tale)
