@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from random import Random
+from random import random
 
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.remote import mirror
@@ -77,7 +77,6 @@ class Follower:
         self._over = over
         self._changed = changed
         self._pace = pace
-        self._random = Random()  # noqa: S311 - jitter
         self.began = asyncio.Event()
         self.message = ""
         self.never_reached = False
@@ -139,4 +138,4 @@ class Follower:
         longest = min(
             self._pace.retry_initial_s * 2.0 ** min(tries - 1, 16), self._pace.retry_max_s
         )
-        return longest * (0.5 + self._random.random() / 2)
+        return longest * (0.5 + random() / 2)  # noqa: S311 - jitter

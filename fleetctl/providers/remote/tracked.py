@@ -115,8 +115,8 @@ class Tracked:
 
     async def beginning(self) -> None:
         """Until the run has begun, or never will in this sandbox."""
-        assert self._follower is not None
-        await self._follower.began.wait()
+        if self._follower is not None:
+            await self._follower.began.wait()
 
     async def settled(self) -> None:
         """Until there is nothing more to be done for it."""
@@ -218,6 +218,9 @@ class Tracked:
         if done.cancelled():
             return
         if done.exception() is None:
+            if self.began:
+                # It is remembered for long, and need not be told again.
+                self.work, self._follower = None, None
             changed(self.run)
             return
         log.error("following failed", exc_info=done.exception(), extra={"run": self.run})
