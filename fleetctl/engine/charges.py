@@ -77,16 +77,18 @@ class Charges:
         fresh, self._fresh = self._fresh, []
         self._engine.store.ledger.add(fresh)
         for entry in fresh:
-            known = self._ledger.get(_key(entry), replace(entry, usd=0.0, unpriced_s=0.0))
-            self._ledger[_key(entry)] = replace(
-                entry,
-                usd=known.usd + entry.usd,
-                unpriced_s=known.unpriced_s + entry.unpriced_s,
-            )
+            key = _key(entry)
+            known = self._ledger.get(key)
+            self._ledger[key] = entry if known is None else _sum(known, entry)
 
 
 def _key(entry: Entry) -> tuple[int, str, str]:
     return entry.day, entry.namespace, json.dumps(entry.labels, sort_keys=True)
+
+
+def _sum(known: Entry, more: Entry) -> Entry:
+    usd, unpriced_s = known.usd + more.usd, known.unpriced_s + more.unpriced_s
+    return replace(known, usd=usd, unpriced_s=unpriced_s)
 
 
 def _seconds(run: Run) -> float:
