@@ -22,6 +22,7 @@ from tests.servers.daytona_fleet import Fleet, Play
 from tests.servers.fleets import Tally, begins
 
 ONE_GPU = {"resources": {"gpu": "H100:1", "cpu": 1, "memory": "1Gi"}}
+FOUR = {"tasks": {"completions": 4}, "parallelism": 4}
 LINES = "for i in $(seq 1 40); do echo line $i; sleep 0.05; done"
 ALL_LINES = b"".join(b"line %d\n" % number for number in range(1, 41))
 
@@ -102,6 +103,45 @@ def test_10_a_rate_limit_is_waited_out_as_long_as_its_own_header_says(
         assert fleet.emulator.count("createSandbox") == 0
         await fleet.phase("Succeeded")
         assert [run.attempt for run in fleet.runs()] == [1]
+        assert fleet.live() == []
+
+    on_daytona(tale)
+
+
+def test_10_a_rate_limit_of_calls_into_sandboxes_holds_for_all_of_them(
+    on_daytona: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        execute = "POST /toolbox/{sandbox}/process/execute"
+        fleet.apply({"python": "pass"}, name="warm")
+        await fleet.phase("Succeeded", "warm")
+        headers = {"Retry-After-authenticated": "8"}
+        fleet.emulator.fault(path="/toolbox/*", status=429, headers=headers)
+        fleet.emulator.forget_requests()
+        fleet.apply({"python": tally.python()}, **FOUR)
+
+        async def refused() -> bool:
+            return fleet.emulator.count(execute) > 0 and len(fleet.live()) == 4
+
+        await eventually(refused, "one was refused")
+        await asyncio.sleep(0.3)
+        assert fleet.emulator.count(execute) <= 4  # those that were under way together
+        fleet.emulator.forget_requests()
+        await asyncio.sleep(0.7)
+        assert fleet.emulator.state()["requests"] == {}  # nobody asks, into a sandbox or after it
+        fleet.apply({"python": "SUBMIT(later=True)"}, name="later")
+
+        async def is_there() -> bool:
+            return [one["state"] for one in fleet.live()] == ["started"] * 5
+
+        await eventually(is_there, "another sandbox was there")
+        await asyncio.sleep(0.5)
+        assert fleet.emulator.count(execute) == 0  # nor who has not been refused himself
+        fleet.emulator.remove_faults()
+        await fleet.phase("Succeeded", "later")
+        await fleet.phase("Succeeded")
+        assert tally.begun == {f"{index}/1": 1 for index in range(4)}
+        assert [run.attempt for run in fleet.runs()] == [1] * 4
         assert fleet.live() == []
 
     on_daytona(tale)

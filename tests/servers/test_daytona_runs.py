@@ -97,6 +97,31 @@ def test_a_run_is_followed_in_a_session_of_its_own_name_and_only_one(play: Play)
     play(tale)
 
 
+# -- answers that say that nothing was made --------------------------------------------------------
+
+
+def test_a_limit_that_is_met_after_the_create_does_not_say_that_nothing_was_made(
+    play: Play,
+) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        soon = {"Retry-After-authenticated": "0.2"}
+        world.emulator.fault(path="/toolbox/*", status=429, headers=soon, count=1)
+        world.emulator.fault(operation="createSandbox", when="after", drop=True, count=1)
+        world.emulator.fault(operation="getSandbox", status=429, headers=soon, count=1)
+        order = world.order(script("true", image={"snapshot": "daytona-small"}))
+        reasons = set()
+        for _ in range(2):
+            with pytest.raises(Unavailable) as caught:
+                await world.provider.start(order)
+            reasons.add(caught.value.reason)
+            await asyncio.sleep(caught.value.retry_after_s)
+        assert reasons == {"Unavailable"}
+        [box] = world.present()
+        assert await world.provider.start(order) == box["id"]
+
+    play(tale)
+
+
 # -- secrets, and large orders ---------------------------------------------------------------------
 
 

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from fleetctl.providers.daytona.sandboxes import (
 )
 from fleetctl.providers.daytona.settings import Settings
 from fleetctl.providers.daytona.streams import Guest
+from fleetctl.providers.daytona.throttles import RATE_LIMITED
 from fleetctl.providers.remote import names
 from fleetctl.providers.remote.bucket import Bucket
 from fleetctl.providers.remote.makings import Making, Makings
@@ -117,7 +119,8 @@ class Creating:
         await self._bucket.take()
         params = self._params(order, parts)
         sandbox = await self._started(order, parts.client.create(params, timeout=0))
-        await self._finish(order, sandbox)
+        with _perhaps_made():
+            await self._finish(order, sandbox)
         return self._sandboxes.keep(sandbox)
 
     async def _started(
@@ -136,7 +139,8 @@ class Creating:
                 raise told from error
             said = words(error)
             log.info("create without an answer", extra={"run": order.run, "error": said})
-        return await self._adopted(order, said)
+        with _perhaps_made():
+            return await self._adopted(order, said)
 
     async def _adopted(self, order: RunOrder, said: str) -> daytona.AsyncSandbox:
         """What an earlier request made. Raises TimeoutError when nothing is there: the request may
@@ -233,7 +237,7 @@ class Creating:
         if isinstance(error, DaytonaQueueTimeoutError | DaytonaSpotEvictedError):
             return Unavailable(f"{what}: {words(error)}", reason="Queued", retry_after_s=1.0)
         told = certain(error, what)
-        if isinstance(told, Unavailable) and told.reason == "RateLimited":
+        if isinstance(told, Unavailable) and told.reason == RATE_LIMITED:
             self._bucket.hold(told.retry_after_s)
         elif isinstance(told, Unavailable) and told.reason not in OF_THE_ACCOUNT:
             self._stale(order)
@@ -279,6 +283,18 @@ class Creating:
 async def _wait(sandbox: daytona.AsyncSandbox) -> daytona.AsyncSandbox:
     await sandbox.wait_for_sandbox_start(timeout=0)
     return sandbox
+
+
+@contextmanager
+def _perhaps_made() -> Iterator[None]:
+    """Reasons such as RateLimited say that a create was not accepted: here, one may have been."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.reason not in (RATE_LIMITED, *OF_THE_ACCOUNT):
+            raise
+        again = Unavailable(str(error), retry_after_s=error.retry_after_s, hint=error.hint)
+        raise again from error
 
 
 def _waiting(order: RunOrder, since_s: float) -> Unavailable:

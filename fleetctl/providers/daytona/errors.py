@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.daytona.throttles import RATE_LIMITED, Throttle
 
 KEY_HINT = "export DAYTONA_API_KEY=..., a key of app.daytona.io/dashboard/keys"
 RATE_AFTER_S = 5.0  # when Daytona does not say how long
@@ -34,12 +35,16 @@ _SNAPSHOT = re.compile(r"snapshot \S+ (is (?!not valid)|not found)", re.IGNORECA
 
 
 @asynccontextmanager
-async def asking(what: str, *, deadline_s: float) -> AsyncIterator[None]:
+async def asking(
+    what: str, *, deadline_s: float, throttle: Throttle | None = None
+) -> AsyncIterator[None]:
     """A call that may be made again at will, under our own deadline: the SDK's are minutes long.
 
-    what: such as `sandbox x cannot be ended`. Raises Refused or Unavailable; a 404 and a 409 pass,
-    because they are answers.
+    what: such as `sandbox x cannot be ended`. throttle: of the calls of its kind. Raises Refused or
+    Unavailable; a 404 and a 409 pass, because they are answers.
     """
+    if throttle is not None:
+        throttle.check(what)
     try:
         async with asyncio.timeout(deadline_s):
             yield
@@ -51,6 +56,8 @@ async def asking(what: str, *, deadline_s: float) -> AsyncIterator[None]:
         if is_not_found(error) or is_conflict(error) or not is_of_the_sdk(error):
             raise
         told = certain(error, what)
+        if throttle is not None:
+            throttle.hear(told)
         raise told or Unavailable(f"{what}: {words(error)}", retry_after_s=ASK_AGAIN_S) from error
 
 
@@ -66,7 +73,7 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
         case sdk.DaytonaRateLimitError():
             after_s = retry_after_s(error.headers)
             said = f"{what}: {words(error)}"
-            return Unavailable(said, reason="RateLimited", retry_after_s=after_s)
+            return Unavailable(said, reason=RATE_LIMITED, retry_after_s=after_s)
         case sdk.DaytonaBadRequestError():
             return _bad_request(f"{what}: {words(error)}")
         case sdk.DaytonaUnprocessableEntityError():
@@ -96,6 +103,12 @@ def is_conflict(error: BaseException) -> bool:
     from daytona.common.errors import DaytonaConflictError
 
     return isinstance(error, DaytonaConflictError)
+
+
+def is_rate_limit(error: BaseException) -> bool:
+    from daytona.common.errors import DaytonaRateLimitError
+
+    return isinstance(error, DaytonaRateLimitError)
 
 
 def is_of_the_sdk(error: Exception) -> bool:

@@ -244,7 +244,8 @@ class DaytonaProvider:
         guest = Guest.of_template(order.template)
         if guest.uploaded:
             text = posix_source() if guest.posix else remote_source()
-            async with asking("the guest cannot be uploaded", deadline_s=UPLOAD_S):
+            what, toolbox = "the guest cannot be uploaded", self._sandboxes.throttles.toolbox
+            async with asking(what, deadline_s=UPLOAD_S, throttle=toolbox):
                 await sandbox.fs.upload_file(text.encode(), guest.path)
         source = order.template.source
         if source is not None:

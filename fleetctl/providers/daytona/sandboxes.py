@@ -20,13 +20,16 @@ from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.endings import Facts
 from fleetctl.providers.daytona.errors import (
     asking,
+    certain,
     is_conflict,
     is_not_found,
     is_of_the_sdk,
+    is_rate_limit,
     words,
 )
 from fleetctl.providers.daytona.settings import Settings
 from fleetctl.providers.daytona.streams import Guest
+from fleetctl.providers.daytona.throttles import Throttles
 from fleetctl.providers.remote import names
 from fleetctl.providers.remote.fates import Fate
 from fleetctl.providers.remote.follower import SandboxOver
@@ -51,12 +54,15 @@ class DaytonaSandboxes:
         self._sessions: dict[tuple[str, str], str] = {}  # (handle, run) -> where we follow
         self._work_dirs: dict[str, str] = {}
         self._ended_by_us: set[str] = set()
+        self.throttles = Throttles()
 
     # -- what the shared part asks -----------------------------------------------------------------
 
     async def stream(
         self, handle: str, run: str, work: Work | None, at: At
     ) -> AsyncGenerator[bytes, None]:
+        what = f"the stream of {handle} broke"
+        self.throttles.toolbox.check(what)
         sandbox = self._live.get(handle) or await self.get(handle)
         if sandbox is None or not endings.may_work(state_of(sandbox)):
             raise SandboxOver(handle)
@@ -66,9 +72,13 @@ class DaytonaSandboxes:
                 async for data in frames:
                     yield data
         except Exception as error:
+            told = certain(error, what) if is_rate_limit(error) else None
+            if told is not None:
+                self.throttles.toolbox.hear(told)
+                raise told from error
             self._live.pop(handle, None)  # perhaps it is over: the next stream looks first
             if is_of_the_sdk(error):
-                raise ConnectionError(f"the stream of {handle} broke: {words(error)}") from error
+                raise ConnectionError(f"{what}: {words(error)}") from error
             raise
 
     async def _frames(
@@ -126,7 +136,7 @@ class DaytonaSandboxes:
         self._ended_by_us.add(handle)
         what = f"sandbox `{handle}` cannot be ended"
         try:
-            async with asking(what, deadline_s=END_S):
+            async with asking(what, deadline_s=END_S, throttle=self.throttles.ends):
                 await self._delete(sandbox)
         except Exception as error:
             if not is_not_found(error):
@@ -158,8 +168,9 @@ class DaytonaSandboxes:
         if sandbox is None:
             return
         guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
-        call_s = self._settings.call_s
-        async with asking(f"run `{run}` cannot be asked to stop", deadline_s=call_s):
+        call_s, toolbox = self._settings.call_s, self.throttles.toolbox
+        what = f"run `{run}` cannot be asked to stop"
+        async with asking(what, deadline_s=call_s, throttle=toolbox):
             await sandbox.process.exec(streams.stop_command(guest, run, grace_s))
 
     async def find(self, run: str) -> str | None:
@@ -198,7 +209,7 @@ class DaytonaSandboxes:
         call_s = self._settings.call_s
         try:
             what = f"sandbox `{id_or_name}` cannot be looked up"
-            async with asking(what, deadline_s=call_s):
+            async with asking(what, deadline_s=call_s, throttle=self.throttles.looks):
                 sandbox = await client.get(id_or_name, request_timeout=call_s)
         except Exception as error:
             if is_not_found(error):
@@ -229,7 +240,8 @@ class DaytonaSandboxes:
             if sandbox is None:
                 return "/"
             what = f"the directories of sandbox `{handle}` cannot be looked up"
-            async with asking(what, deadline_s=self._settings.call_s):
+            call_s, toolbox = self._settings.call_s, self.throttles.toolbox
+            async with asking(what, deadline_s=call_s, throttle=toolbox):
                 self._work_dirs[handle] = (await sandbox.get_work_dir()).rstrip("/") or "/"
         return self._work_dirs[handle]
 
@@ -242,7 +254,8 @@ class DaytonaSandboxes:
         client = await self._connection.client()
         query = ListSandboxesQuery(labels=names.fleet_tag(self._store_id))
         what = "the sandboxes at Daytona cannot be listed"
-        async with asking(what, deadline_s=2 * self._settings.call_s):
+        call_s, looks = self._settings.call_s, self.throttles.looks
+        async with asking(what, deadline_s=2 * call_s, throttle=looks):
             listed = [sandbox async for sandbox in client.list(query)]
         return [
             Owned(names.run_of(one.labels), one.id, names.made_at_s(one.labels))

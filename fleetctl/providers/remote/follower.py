@@ -81,6 +81,7 @@ class Follower:
         self.message = ""
         self.never_reached = False
         self._streams = 0
+        self._held_s = 0.0
         if target.journal_at:
             self.began.set()
 
@@ -95,12 +96,14 @@ class Follower:
                 end, self.never_reached = None, self._streams == 1
             if end is not None:
                 return end
-            if await self._is_over():
+            # A service that takes no calls now has said nothing of the sandbox.
+            if not self._held_s and await self._is_over():
                 return End.OVER
             if before != (self._mirror.journal_at, self._mirror.log_at):
                 tries = 0
             tries += 1
-            await asyncio.sleep(self._delay_s(tries))
+            await asyncio.sleep(self._held_s + self._delay_s(tries))
+            self._held_s = 0.0
 
     async def _one_stream(self) -> End | None:
         """Why nothing follows; None when this stream is no more, whatever the cause."""
@@ -116,6 +119,7 @@ class Follower:
                         return end
         except (Refused, Unavailable, Garbled, OSError, TimeoutError) as error:
             log.info("stream dropped", extra={"error": type(error).__name__, "why": str(error)})
+            self._held_s = _held_s(error)
         return None
 
     def _take(self, fed: Fed) -> End | None:
@@ -131,7 +135,8 @@ class Follower:
     async def _is_over(self) -> bool:
         try:
             return await self._over()
-        except (Refused, Unavailable, OSError, TimeoutError):
+        except (Refused, Unavailable, OSError, TimeoutError) as error:
+            self._held_s = _held_s(error)
             return False  # nothing is known; the next stream or the next question tells
 
     def _delay_s(self, tries: int) -> float:
@@ -139,3 +144,10 @@ class Follower:
             self._pace.retry_initial_s * 2.0 ** min(tries - 1, 16), self._pace.retry_max_s
         )
         return longest * (0.5 + random() / 2)  # noqa: S311 - jitter
+
+
+def _held_s(error: Exception) -> float:
+    """How long the service said that it takes no such calls; 0.0 when it said nothing of it."""
+    if isinstance(error, Unavailable) and error.reason == "RateLimited":
+        return error.retry_after_s
+    return 0.0

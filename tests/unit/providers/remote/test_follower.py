@@ -92,6 +92,26 @@ def test_a_stream_that_drops_is_opened_again_where_the_mirror_ends(
     assert len(line.offsets) >= 4
 
 
+def test_a_service_that_takes_no_calls_is_asked_nothing_as_long_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    real = asyncio.sleep
+
+    async def sleep(delay_s: float) -> None:
+        waits.append(delay_s)
+        await real(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    refused = Unavailable("no", reason="RateLimited", retry_after_s=60.0)
+    line = Line(refused, 30, ConnectionError("reset"))
+    # Asked after the two streams that broke, not after the one that was refused.
+    line.over_answers = [refused, False, False]
+    end, _, _ = follow(tmp_path, line)
+    assert (end, whole(tmp_path), line.over_answers) == (End.EOF, True, [False])
+    assert [wait_s >= 60 for wait_s in waits] == [True, True, False]
+
+
 def test_a_stream_that_says_nothing_for_too_long_is_opened_again(tmp_path: Path) -> None:
     end, _, _ = follow(
         tmp_path, Line(0, 0), Pace(silence_s=0.02, retry_initial_s=0.001, retry_max_s=0.01)
