@@ -26,6 +26,7 @@ from fleetctl.providers.base import FunctionOrder
 from fleetctl.providers.modal import machines
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.errors import asking, is_not_found, words
+from fleetctl.providers.modal.images import FUNCTION_PARTS, function_part
 from fleetctl.providers.remote import names
 from fleetctl.providers.rundir.places import checked, make_private
 from specs.template import Template
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     Deployed = modal.Function[[str], bytes, bytes]
 
 BODY = "fleetctl_body"
-VOLUMES = "fleetctl_volumes"
 APPS = "fleetctl-fn-"  # begins the name of every app that holds a function
 FUNCTION = "run"  # the name of the one function of each app
 DEPLOY_S = 300.0  # its image is built before
@@ -112,8 +112,8 @@ class Deployments:
     def app_name(self, wanted: Wanted) -> str:
         """A function of the content. Values of secrets are hashed under a key of this machine."""
         template, function = wanted.template, wanted.function
-        here = Path(__file__)
-        parts = [here.with_name(f"{name}.py").read_bytes() for name in (BODY, VOLUMES)]
+        parts = [*map(function_part, FUNCTION_PARTS)]
+        parts.append(Path(__file__).with_name(f"{BODY}.py").read_bytes())
         facts = [
             template.model_dump(mode="json", include=_CONTENT, exclude_defaults=True),
             [function.name, function.min_containers, function.max_containers, function.scaledown_s],

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Order = dict[str, Any]
 
 GUEST = "/.fleetctl/guest.py"
-VOLUMES = "/.fleetctl/volumes.py"  # see fleetctl_volumes.py
+NEST, VOLUMES = "/.fleetctl/nest.py", "/.fleetctl/volumes.py"  # see fleetctl_nest.py and so on
 VOID = "void"  # in the latch of a run that must not begin any more
 GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
 ASK_FIRST_S, ASK_MOST_S = 0.2, 5.0  # between two askings
@@ -293,9 +293,7 @@ def _guest(directory: str, verb: str, *options: str) -> None:
     subprocess.run(argv, check=False, timeout=GUARD_S)
 
 
-# -- the nest: a process that has the guest in memory and forks it for every call ------------------
-# Starting Python anew costs more than most tasks, and this one has threads of the SDK's, which a
-# fork does not survive.
+# -- the nest, which forks the guest for every call -----------------------------------------------
 
 
 def _nest(argv: list[str]) -> tuple[int, int]:
@@ -320,40 +318,10 @@ def _line_to_nest() -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             handle = theirs.fileno()
-            argv = [sys.executable, "-I", "-S", __file__, str(handle)]
+            argv = [sys.executable, "-I", "-S", NEST, str(handle)]
             subprocess.Popen(argv, pass_fds=[handle], stdin=subprocess.DEVNULL)
         _nests.append(ours)
     return _nests[0]
-
-
-def _hatch(handle: int) -> None:
-    """Be the nest: fork for every request until nobody can ask any more."""
-    with open(GUEST, encoding="utf-8") as file:
-        guest: dict[str, Any] = {"__name__": "guest"}
-        exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own
-    sys.meta_path.insert(0, guest["OneFile"]())
-    from fleetctl.guest.remote import attach, follow, main, supervise, worker
-
-    del attach, follow, supervise, worker  # in memory for all that are forked
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries them
-    line = socket.socket(fileno=handle)
-    while True:
-        request, handles, _, _ = socket.recv_fds(line, READ_BYTES, 2)
-        if not request:
-            return
-        if os.fork() == 0:
-            code = 70
-            try:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                line.close()
-                for place, one in enumerate(handles):
-                    os.dup2(one, place)
-                    os.close(one)
-                code = main.main(["guest", *json.loads(request)])
-            finally:
-                os._exit(code)
-        for one in handles:
-            os.close(one)
 
 
 def _end_of(told: bytes) -> dict[str, Any] | None:
@@ -386,7 +354,3 @@ def _kill_marked(run: str) -> None:
                     os.kill(int(name), signal.SIGKILL)
         except OSError:
             continue
-
-
-if __name__ == "__main__":
-    _hatch(int(sys.argv[1]))

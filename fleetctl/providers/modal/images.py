@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 GUEST_PATH = f"{layers.GUEST_DIR}/guest.py"
 QUICK_PATH = f"{layers.GUEST_DIR}/quick.py"
 POSIX_GUEST_PATH = f"{layers.GUEST_DIR}/guest.sh"
+FUNCTION_PARTS = ("nest", "volumes")
 BUILD_S = 3600.0  # of one image; Modal's own limit is below
 UPLOAD_S = 900.0  # of the guest and the source
 TAIL_LINES = 5  # of a failed build's log, in the message
@@ -159,12 +160,16 @@ def _build_failure(error: modal.exception.ImageBuildError, log: BuildLog) -> Fle
     return Refused(f"the image cannot be built: {said}", hint=f"the whole log is `{log.path}`")
 
 
+def function_part(name: str) -> bytes:
+    """Text of what the body of a function finds beside the guest as `<name>.py`."""
+    return Path(__file__).with_name(f"fleetctl_{name}.py").read_bytes()
+
+
 def _guest(home: Path) -> Path:
     """A directory with both guests and what functions need beside, named by what is in it."""
-    volumes = Path(__file__).with_name("fleetctl_volumes.py").read_text(encoding="utf-8")
     texts = {"guest.py": remote_source(), "guest.sh": posix_source(), "quick.py": quick_source()}
-    texts["volumes.py"] = volumes
     files = {name: text.encode() for name, text in texts.items()} | {"guest.bin": quick_table()}
+    files |= {f"{name}.py": function_part(name) for name in FUNCTION_PARTS}
     digest = sha256(b"".join(files.values())).hexdigest()[:16]
     target = make_private(home / "guest") / digest
     if not target.exists():
