@@ -37,7 +37,7 @@ ASK_FIRST_S, ASK_MOST_S = 0.2, 5.0  # between two askings
 READ_BYTES = 1024 * 1024
 TOLD_BYTES_MAX = 16 * 1024 * 1024  # of frames, three times what is kept of a run's output
 SAID_BYTES_MAX = 512 * 1024  # of frames that are told while the run goes on
-ENDED = b'{"e":"ended"'
+RESULT, ENDED = b'{"e":"result"', b'{"e":"ended"'
 OPEN, SHUT = b'"open":true}', b'"open":false}'
 
 GPUS_S = 20.0  # for the driver to answer
@@ -179,7 +179,7 @@ class _Attempt:
         global _prepared
         if _prepared:
             self._order["setup"] = []
-        told = self._in_worker() or self._in_directory(_fresh())
+        told = self._kept(self._in_worker() or self._in_directory(_fresh()))
         last = _end_of(told)
         if last and last.get("reason") != "SourceFailed":
             _prepared = True
@@ -193,6 +193,16 @@ class _Attempt:
             _kill_marked(self._order["run"])
             shutil.rmtree(self._directory, ignore_errors=True)
         return _shut(told)
+
+    def _kept(self, told: bytes) -> bytes:
+        """The story, once what the task wrote is committed: its end promises that."""
+        if self._volumes is None or _end_of(told) is None:
+            return told
+        try:
+            self._volumes.keep()
+        except _Unfit as error:
+            return _unkept(told, error)
+        return told
 
     def _in_worker(self) -> bytes:
         """In the worker that an earlier task of the same job left open; b"" when there is none."""
@@ -226,6 +236,7 @@ class _Attempt:
         told, whole = bytearray(), True
         look_s = float(self._order["look_s"])
         look_at_s = time.monotonic() + look_s
+        keep_at_s = time.monotonic() + self._order["keep_s"]
         while True:
             now_s = time.monotonic()
             if now_s >= self._over_at_s:
@@ -236,7 +247,10 @@ class _Attempt:
                 self._look_for_stop()
                 self._say(bytes(told))
                 look_at_s = time.monotonic() + look_s
-            wait_s = max(0.0, min(look_at_s, self._over_at_s) - now_s)
+            if now_s >= keep_at_s and self._volumes is not None:
+                self._volumes.keep_soon()
+                keep_at_s = now_s + self._order["keep_s"]
+            wait_s = max(0.0, min(look_at_s, keep_at_s, self._over_at_s) - now_s)
             if select.select([handle], [], [], wait_s)[0]:
                 data = os.read(handle, READ_BYTES)
                 if not data:
@@ -266,8 +280,12 @@ class _Attempt:
             self._stop(float(grace_s))
 
     def _say(self, frames: bytes) -> None:
-        """Tell what there is up to now, for who follows the run; all comes again at its end."""
+        """Tell what there is up to now, for who follows the run; all comes again at its end. How it
+        ended is not told before its volumes are committed: that may still change.
+        """
         frames = frames[: frames.rfind(b"\n") + 1]
+        if any(b"\n" + last in frames for last in (RESULT, ENDED)):
+            return
         if self._said < len(frames) <= SAID_BYTES_MAX:
             self._ask(self._latch.put, self._order["run"] + ".said", zlib.compress(frames, 1))
             self._said = len(frames)
@@ -331,6 +349,20 @@ def _end_of(told: bytes) -> dict[str, Any] | None:
             found: dict[str, Any] = json.loads(line)
             return found
     return None
+
+
+def _unkept(told: bytes, error: _Unfit) -> bytes:
+    """A success whose volumes could not be committed is none, and another attempt may be."""
+    lines: list[bytes] = []
+    for line in told.splitlines(keepends=True):
+        if line.startswith(ENDED) and (end := json.loads(line))["ok"]:
+            reason, words = error.args
+            message = f"what the task wrote to its volumes cannot be committed: {words}"
+            end.update(ok=False, infra=True, reason=reason, message=message)
+            line = _line(end)
+            lines[:] = [one for one in lines if not one.startswith(RESULT)]
+        lines.append(line)
+    return b"".join(lines)
 
 
 def _shut(told: bytes) -> bytes:

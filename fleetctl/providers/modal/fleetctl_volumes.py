@@ -1,14 +1,15 @@
-"""The volumes of a function's container: shown anew before each task.
+"""The volumes of a function's container: shown anew before each task, committed after it.
 
 Shipped beside the guest and loaded by fleetctl_body.py; like that, it knows the standard library of
 Python 3.9 and the SDK that every container has, and never imports ours. A container sees a volume
-as it was when the container was made, until it asks.
+as it was when the container was made, until it asks; what it wrote others see once it is committed.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Volumes:
 
     def __init__(self, mounts: list[Mount], insist: Callable[[str, Callable[[], None]], Any]):
         self._mounts, self._insist = mounts, insist
+        self._keeping: threading.Thread | None = None
 
     def show(self) -> None:
         """What others have committed since the container was made.
@@ -43,6 +45,24 @@ class Volumes:
         """
         for mount in self._mounts:
             self._insist("VolumeNotReloaded", partial(_reload, mount))
+
+    def keep(self) -> None:
+        """What the task wrote is durable, and others can see it, once this returns."""
+        for mount in self._mounts:
+            if mount["writable"]:
+                self._insist("SyncFailed", partial(_commit, mount))
+
+    def keep_soon(self) -> None:
+        """The same of a task that goes on, beside it; only at its end it is told if that fails."""
+        if self._keeping is None or not self._keeping.is_alive():
+            self._keeping = threading.Thread(target=self._keep_quietly, daemon=True)
+            self._keeping.start()
+
+    def _keep_quietly(self) -> None:
+        try:
+            self.keep()
+        except Exception as error:  # noqa: BLE001 - the run goes on whatever becomes of this
+            print(f"fleetctl: {error!r}", flush=True)
 
 
 def _volume(mount: Mount) -> Any:
@@ -62,6 +82,15 @@ def _reload(mount: Mount) -> None:
         if OPEN_FILES in str(error):
             _end_holders((os.path.realpath(mount["path"]), f"{INSIDE}/{volume.object_id}"))
         raise
+
+
+def _commit(mount: Mount) -> None:
+    try:
+        _volume(mount).commit()
+    except RuntimeError as error:
+        # The SDK may reload after the commit, which open files prevent; the commit was done.
+        if OPEN_FILES not in str(error):
+            raise
 
 
 def _end_holders(places: tuple[str, ...]) -> None:

@@ -240,7 +240,8 @@ class Functions:
         setup, directory = sources.setup(order.template, wanted.commit)
         left_s = float(life_s(wanted) - LIFE_SLACK_S)
         gpu = order.template.resources.gpu
-        place = Place(handle="", setup=setup, source=directory, syncs=True, left_s=left_s)
+        # The body commits volumes itself; see fleetctl_volumes.py.
+        place = Place(handle="", setup=setup, source=directory, syncs=False, left_s=left_s)
         told = {
             **guest_order(order, place),
             "handle": str(Handle("fc", CALL, self._fleet, order.uid, order.run)),
@@ -251,6 +252,7 @@ class Functions:
                 for one in order.template.volumes
             ],
             "look_s": self._settings.look_s,
+            "keep_s": self._settings.keep_s,
             "patience_s": self._settings.patience_s,
             "log_bytes_max": LOG_RETURNED_BYTES,
             "linger_s": WORKER_LINGER_S if order.reusable else 0.0,

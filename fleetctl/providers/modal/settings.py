@@ -24,6 +24,7 @@ class Settings:
     spawns_per_s: float = 100.0  # calls of functions; a guess
     spawns_burst: float = 1000.0
     look_s: float = 10.0  # between two looks of a call whether its run is to end
+    keep_s: float = 60.0  # between two commits of a function's volumes while a task runs
     # Of a call for what its container may ask Modal again and again, while that is paid for.
     patience_s: float = 60.0
     # A request for a call's end waits so long at Modal; a second one asks what it said meanwhile.
