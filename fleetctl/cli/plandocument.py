@@ -6,6 +6,7 @@ from controllers.placing import HOUR_S
 from fleetctl.planning.caps import Cap
 from fleetctl.planning.estimate import Cost
 from fleetctl.planning.report import ObjectPlan, Place, Report, Verb, Work
+from fleetctl.planning.standing import Standing
 from specs.changes import UNSET, FieldChange
 
 FORM = "fleetctl.dev/plan/v1alpha1"
@@ -40,6 +41,8 @@ def _object(it: ObjectPlan) -> dict[str, object]:
         made["notes"] = notes
     if it.work is not None:
         made["work"] = _work(it.work)
+    if it.standing is not None:
+        made["standing"] = _standing(it.standing)
     return made
 
 
@@ -73,6 +76,18 @@ def _work(work: Work) -> dict[str, object]:
         "firstResultSeconds": work.first_s,
         "doneSeconds": work.whole_s,
         "maxPerHour": None if work.rate_usd_per_s is None else work.rate_usd_per_s * HOUR_S,
+    }
+
+
+def _standing(it: Standing) -> dict[str, object]:
+    least = None if it.least_usd_per_s is None else it.least_usd_per_s * HOUR_S
+    return {
+        "containers": it.containers,
+        "perHour": None if it.usd_per_s is None else it.usd_per_s * HOUR_S,
+        **({} if least is None else {"leastPerHour": least}),
+        "budgets": [
+            {"budget": cap.owner, "maxCost": cap.max_usd, "used": cap.used_usd} for cap in it.caps
+        ],
     }
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fleetctl.cli.planscreen import figure, ranged
-from fleetctl.cli.text import safe
+from controllers.placing import HOUR_S
+from fleetctl.cli.planscreen import figure, ranged, stands
+from fleetctl.cli.text import safe, usd
 from fleetctl.planning.report import ObjectPlan, Report, Verb
 
 HEADER = "| object | action | units | est. cost | where |"
@@ -29,14 +30,23 @@ def comment(found: Report) -> str:
             lines.append(f"\nand {len(changing) - ROWS_MAX} more objects")
         caps = {cap.sentence for it in changing if it.work for cap in it.work.caps}
         lines += [f"\nBudget {_cell(text)}." for text in sorted(caps)]
-        lines += ["", f"In total {ranged(found.total)}. " + _sources(found)]
+        lines += ["", f"In total {ranged(found.total)}{_standing(found)}. " + _sources(found)]
     return "\n".join(lines).rstrip()
 
 
 def _title(found: Report) -> str:
     if not found.changes:
         return "no changes"
-    return ranged(found.now)
+    return ranged(found.now) + _standing(found)
+
+
+def _standing(found: Report) -> str:
+    """` and $64.01/h`, of what stays warm."""
+    rates = [it.standing.usd_per_s for it in found.objects if it.standing is not None]
+    known = [rate for rate in rates if rate is not None]
+    if not rates:
+        return ""
+    return f" and {usd(sum(known) * HOUR_S) if len(known) == len(rates) else 'an unknown price'}/h"
 
 
 def _row(it: ObjectPlan) -> str:
@@ -53,6 +63,8 @@ def _row(it: ObjectPlan) -> str:
         for place in work.places:
             taken[place.judged.provider] += place.units
         where = ", ".join(f"{name} {count:,}" for name, count in taken.items() if count)
+    if it.standing is not None:
+        cost = stands(it.standing)
     cells = (it.change.key, it.verb.name.lower(), units, cost, where)
     return "| " + " | ".join(_cell(text) for text in cells) + " |"
 

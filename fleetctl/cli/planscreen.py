@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from controllers.placing import HOUR_S
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import duration, plural, safe, usd
+from fleetctl.planning.caps import Cap
 from fleetctl.planning.estimate import Cost
 from fleetctl.planning.report import ObjectPlan, Place, Report, Verb, Work
+from fleetctl.planning.standing import Standing
 from specs.changes import FieldChange, value_text
 
 WORDS = {
@@ -32,9 +34,10 @@ def show(found: Report, screen: Screen, *, saved: str) -> None:
     for it in changing:
         if it.work is not None and it.work.places:
             _placement(it, it.work, screen)
-    if any(it.work is not None for it in changing):
+    if any(it.work is not None or it.standing is not None for it in changing):
         screen.data("")
-        for block in (_bill(found, changing), _times(changing), _budgets(changing)):
+        blocks = (_bill(found, changing), _standing(changing), _times(changing), _budgets(changing))
+        for block in blocks:
             screen.table((), block)
     screen.data("")
     screen.data(_counts(found, saved))
@@ -115,22 +118,44 @@ def _place(rank: int, place: Place, work: Work) -> list[str]:
 
 def _per_hour(place: Place) -> str:
     """`$31.61`, and of a list of GPUs `$0.60-$31.61`."""
-    most, least = place.judged.usd_per_s, place.least_usd_per_s
-    if most is None:
-        return UNKNOWN
-    span = f"{usd(least * HOUR_S)}-" if least is not None and least < most else ""
-    return span + usd(most * HOUR_S)
+    most = place.judged.usd_per_s
+    return UNKNOWN if most is None else _span(place.least_usd_per_s, most)
+
+
+def _span(least_usd_per_s: float | None, most_usd_per_s: float) -> str:
+    several = least_usd_per_s is not None and least_usd_per_s < most_usd_per_s
+    least = f"{usd(least_usd_per_s * HOUR_S)}-" if several and least_usd_per_s is not None else ""
+    return least + usd(most_usd_per_s * HOUR_S)
 
 
 def _bill(found: Report, changing: list[ObjectPlan]) -> Iterator[list[str]]:
     works = [it.work for it in changing if it.work is not None]
+    if not works:
+        return
     unpriced = sum(work.unpriced for work in works)
     why = f" ({plural(unpriced, 'past run')} without a known price)" if unpriced else ""
     rates = [work.rate_usd_per_s for work in works]
+    rates += [it.standing.usd_per_s for it in changing if it.standing is not None]
     known = [rate for rate in rates if rate is not None]
     rate = f"{usd(sum(known) * HOUR_S)}/h" if len(known) == len(rates) else UNKNOWN
     total = f"in total {ranged(found.total)}{why}"
     yield [f"{HEADING['Cost']}this apply {ranged(found.now)}", total, f"rate at most {rate}"]
+
+
+def _standing(changing: list[ObjectPlan]) -> Iterator[list[str]]:
+    """What is paid by the hour whether or not anything runs."""
+    heading = HEADING["" if any(it.work is not None for it in changing) else "Cost"]
+    for it in changing:
+        if it.standing is not None:
+            yield [heading + safe(it.change.key), stands(it.standing)]
+            heading = HEADING[""]
+
+
+def stands(it: Standing) -> str:
+    """`$63.20/h while it exists: 2 containers stay warm`; the bound of a list of GPUs."""
+    rate = UNKNOWN if it.usd_per_s is None else f"{_span(it.least_usd_per_s, it.usd_per_s)}/h"
+    many = "1 container stays" if it.containers == 1 else f"{it.containers:,} containers stay"
+    return f"{rate} while it exists: {many} warm, whether or not anything runs"
 
 
 def _times(changing: list[ObjectPlan]) -> Iterator[list[str]]:
@@ -142,10 +167,24 @@ def _times(changing: list[ObjectPlan]) -> Iterator[list[str]]:
 
 
 def _budgets(changing: list[ObjectPlan]) -> Iterator[list[str]]:
-    capped = [(it, cap) for it in changing if it.work is not None for cap in it.work.caps]
-    for number, (it, cap) in enumerate(capped):
+    capped = [(it, cap.sentence) for it in changing if it.work is not None for cap in it.work.caps]
+    capped += [
+        (it, _drained(cap, it.standing))
+        for it in changing
+        if it.standing is not None
+        for cap in it.standing.caps
+    ]
+    for number, (it, sentence) in enumerate(capped):
         heading = HEADING["Budget" if number == 0 else ""]
-        yield [heading + safe(it.change.key), safe(cap.sentence)]
+        yield [heading + safe(it.change.key), safe(sentence)]
+
+
+def _drained(cap: Cap, it: Standing) -> str:
+    """How long a budget lasts for what stays warm. It does not end when the budget does."""
+    left_usd = max(0.0, cap.max_usd - cap.used_usd)
+    lasts = f", which pays {duration(left_usd / it.usd_per_s)} of it" if it.usd_per_s else ""
+    left = f"{usd(left_usd)} of {usd(cap.max_usd)} left{lasts}"
+    return f"{cap.owner}: {left}; what is warm stays so beyond it"
 
 
 def _time(work: Work) -> str:

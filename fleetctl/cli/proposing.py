@@ -107,6 +107,13 @@ async def _asked(found: Proposal) -> None:
 
 def refuse_above(most_usd: float, found: Report) -> None:
     """Raises Refused when this apply may cost more, or when nobody knows what it may cost."""
+    for it in found.objects:
+        if it.standing is not None:
+            raise Refused(
+                f"{it.change.key} keeps containers warm, which cost as long as it exists, and"
+                f" --max-cost is ${most_usd:,.2f}",
+                hint="put it under a Budget, or leave out `minContainers`",
+            )
     high_usd = found.now.high
     if high_usd is None:
         raise Refused(

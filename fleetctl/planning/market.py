@@ -65,11 +65,15 @@ class Market:
             return {name: Offer() for name in names}
         return {
             name: Offer(
-                engine_market.charged(self.providers[name], self.said.get(name), whole),
+                self.usd_per_s(name, whole),
                 engine_market.lacks(name, self.providers[name], whole, volume),
             )
             for name in names
         }
+
+    def usd_per_s(self, provider: str, template: Template) -> float | None:
+        """Of one sandbox for a whole template."""
+        return engine_market.charged(self.providers[provider], self.said.get(provider), template)
 
     def least_usd_per_s(self, provider: str, template: Template, namespace: str) -> float | None:
         """Of the cheapest GPU of the list that the template has; None where it has none, or where
@@ -79,8 +83,7 @@ class Market:
         gpu = whole.resources.gpu if whole is not None else None
         if whole is None or gpu is None or not gpu.otherwise or provider not in self.providers:
             return None
-        backend, said = self.providers[provider], self.said.get(provider)
-        prices = [engine_market.charged(backend, said, whole.with_gpu(it)) for it in gpu.each]
+        prices = [self.usd_per_s(provider, whole.with_gpu(it)) for it in gpu.each]
         known = [price for price in prices if price is not None]
         return min(known) if len(known) == len(prices) else None
 

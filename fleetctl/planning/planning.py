@@ -16,6 +16,7 @@ from fleetctl.planning.estimate import FREE, Cost, Lasting, cost, whole_s
 from fleetctl.planning.market import Market
 from fleetctl.planning.parts import Part, parts_of
 from fleetctl.planning.report import ObjectPlan, Report, Verb, Work
+from fleetctl.planning.standing import standing
 from fleetctl.stores.readonly import Snapshot
 from specs.kinds import KINDS
 
@@ -25,12 +26,13 @@ def report(stored: Snapshot, changes: Sequence[Change], market: Market, now_s: f
     objects = [_object(stored, change, market, now_s) for change in changes]
     works = [it.work for it in objects if it.work is not None]
     places = [place for it in works for place in it.places if place.judged.fits]
-    used = {place.judged.provider: place.source for place in places}
+    used = {f"{place.judged.provider}: {place.source}" for place in places}
+    used |= {it.standing.source for it in objects if it.standing is not None}
     return Report(
         objects=tuple(objects),
         now=_sum(it.now for it in works),
         total=_sum(it.total for it in works),
-        sources=tuple(f"{name}: {source}" for name, source in sorted(used.items())),
+        sources=tuple(sorted(used)),
     )
 
 
@@ -39,7 +41,15 @@ def _object(stored: Snapshot, change: Change, market: Market, now_s: float) -> O
     work = None
     if found is not None and verb is not Verb.KEEP:
         work = _work(stored, change, found, market, now_s)
-    return ObjectPlan(verb, change, _about(change), work, tuple(_notes(change, verb)))
+    stays = verb in (Verb.CREATE, Verb.UPDATE)
+    return ObjectPlan(
+        verb,
+        change,
+        _about(change),
+        work,
+        tuple(_notes(change, verb)),
+        standing(change.after, market) if stays else None,
+    )
 
 
 def _verb(change: Change) -> Verb:

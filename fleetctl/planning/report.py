@@ -9,6 +9,7 @@ from controllers.placing import Judgement
 from fleetctl.engine.changes import Change
 from fleetctl.planning.caps import Cap
 from fleetctl.planning.estimate import Cost, Lasting
+from fleetctl.planning.standing import Standing
 
 
 class Verb(Enum):
@@ -72,6 +73,7 @@ class ObjectPlan:
     about: str  # a phrase on what a thing without work is
     work: Work | None
     notes: tuple[str, ...] = ()
+    standing: Standing | None = None  # of a Function that keeps containers warm
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,30 @@ def test_past_durations_and_a_list_of_gpus_make_a_range(home: Path) -> None:
     assert now.low == pytest.approx(10.0 * 0.000164, rel=0.02)
 
 
+def test_a_function_that_keeps_containers_warm_says_what_they_cost(home: Path) -> None:
+    wish = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
+    team = manifest("Budget", "team", {"maxCost": 9})
+    [_, it] = planned(home, team, manifest("Function", "warm", wish)).objects
+    assert it.standing is not None and it.standing.usd_per_s is not None
+    assert it.standing.containers == 2
+    assert it.standing.usd_per_s == pytest.approx(2 * 8 * 0.001097, rel=0.01)
+    assert [(cap.owner, cap.max_usd) for cap in it.standing.caps] == [("budget/team", 9.0)]
+
+
+@pytest.mark.parametrize("wish", [{"provider": "modal"}, {"provider": "local", "minContainers": 2}])
+def test_a_function_that_keeps_nothing_or_nothing_dear_says_nothing(
+    home: Path, wish: dict[str, Any]
+) -> None:
+    [it] = planned(home, manifest("Function", "cold", wish)).objects
+    assert it.standing is None
+
+
+def test_a_function_whose_price_nobody_knows_is_not_free(home: Path) -> None:
+    wish = {"provider": "modal", "minContainers": 1, "resources": {"gpu": "any"}}
+    [it] = planned(home, manifest("Function", "dark", wish)).objects
+    assert it.standing is not None and it.standing.usd_per_s is None
+
+
 def test_a_function_of_the_same_files_says_what_its_tasks_run_in(home: Path) -> None:
     function = manifest("Function", "gpu", {"provider": "modal", "resources": {"gpu": "H100"}})
     calls = manifest(
