@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from controllers.estimate import Estimate
-from fleetctl.cli.planscreen import figure, span
+from fleetctl.cli.planscreen import figure, span, stands
 from fleetctl.clock import SystemClock
 from fleetctl.engine.applying import propose
 from fleetctl.engine.forecasts import Forecast
@@ -18,10 +18,12 @@ from fleetctl.manifest import Manifest
 from fleetctl.planning.market import market_of
 from fleetctl.planning.planning import report
 from fleetctl.planning.report import ObjectPlan, Place, Verb, Work
+from fleetctl.planning.standing import Standing
 from fleetctl.providers.base import Backend
 from fleetctl.stores.readonly import open_readonly
 
 FREE_PLACE = "local"
+NOTHING = Estimate(None, 0.0, None)
 
 
 def forecast(
@@ -32,7 +34,15 @@ def forecast(
     with open_readonly(home) as stored:
         changes = propose(stored, manifests, order, now_s)
         found = report(stored, changes, market_of(stored, changes, providers), now_s)
-    return {it.change.key: _forecast(it, it.work) for it in found.objects if it.work is not None}
+    worked = {it.change.key: _forecast(it, it.work) for it in found.objects if it.work is not None}
+    stood = {it.change.key: _standing(it.standing) for it in found.objects if it.standing}
+    return worked | stood
+
+
+def _standing(it: Standing) -> Forecast:
+    """Of a Function: no sum bounds what goes on as long as it exists, so none is noted."""
+    budgets = "".join(f"   {cap.short}" for cap in it.caps)
+    return Forecast(NOTHING, (f"cost       {stands(it)}{budgets}",))
 
 
 def _forecast(it: ObjectPlan, work: Work) -> Forecast:

@@ -18,6 +18,7 @@ from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.orders import Order
 from fleetctl.providers.base import Backend
 from specs.common import Execution
+from specs.function import FunctionSpec
 from specs.provider import ProviderSpec
 from specs.template import Template
 
@@ -49,9 +50,20 @@ def may_cost(
         return True  # it may put a price on what was free
     return any(
         _priced(manifest.spec, providers, said)
-        for manifest in manifests
         if isinstance(manifest.spec, Execution)
+        else _standing(manifest.spec, providers, said)
+        for manifest in manifests
     )
+
+
+def _standing(
+    spec: object, providers: Mapping[str, Backend], said: Mapping[str, ProviderSpec]
+) -> bool:
+    """Whether it keeps containers warm where they are not known to be free."""
+    if not isinstance(spec, FunctionSpec) or not spec.min_containers:
+        return False
+    name, whole = spec.provider, spec.applied_to(Template())
+    return name in providers and charged(providers[name], said.get(name), whole) != 0.0
 
 
 def _priced(

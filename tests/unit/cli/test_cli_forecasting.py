@@ -8,7 +8,7 @@ from typing import Any
 from controllers.model import RunState
 from fleetctl.cli.forecasting import forecast
 from fleetctl.engine.applying import propose
-from fleetctl.engine.forecasts import Forecast, noted
+from fleetctl.engine.forecasts import Forecast, may_cost, noted
 from fleetctl.engine.orders import Order, wished
 from fleetctl.manifest import Manifest
 from fleetctl.stores.readonly import open_readonly
@@ -81,3 +81,22 @@ def test_work_that_nothing_bounds_says_so(tmp_path: Path) -> None:
     found = told(tmp_path / "home", PRICED, job(2))["batchjob/job"]
     assert found.lines[1] == "estimate   unknown  (no past tasks and no timeoutSeconds)"
     assert not found.estimate.known
+
+
+def test_a_function_that_keeps_containers_warm_says_what_they_cost_an_hour(tmp_path: Path) -> None:
+    wish = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
+    function, team = manifest("Function", "warm", wish), manifest("Budget", "team", {"maxCost": 9})
+    providers = build_providers(tmp_path / "home", store_id="", notify=lambda run: None)
+    assert may_cost([function], providers, {})
+    found = told(tmp_path / "home", team, function)["function/warm"]
+    assert found.lines == (
+        "cost       $63.20/h while it exists: 2 containers stay warm, whether or not anything runs"
+        "   budget/team $9.00 left",
+    )
+    assert not found.estimate.known
+
+
+def test_a_function_that_keeps_none_is_not_reckoned(tmp_path: Path) -> None:
+    providers = build_providers(tmp_path / "home", store_id="", notify=lambda run: None)
+    for wish in ({"provider": "modal"}, {"provider": "local", "minContainers": 2}):
+        assert not may_cost([manifest("Function", "cold", wish)], providers, {})
