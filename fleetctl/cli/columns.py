@@ -168,6 +168,13 @@ def _containers(seen: View, _now_s: float) -> str:
     return f"{scalar(spec.get('minContainers', 0))}-{'' if most is None else scalar(most)}"
 
 
+def _warm(seen: View, _now_s: float) -> str:
+    """What its warm containers cost."""
+    from fleetctl.cli.functionlines import per_hour
+
+    return per_hour(seen)
+
+
 def _source(seen: View, _now_s: float) -> str:
     """Where a secret's values come from; never the values, which the store does not have."""
     spec = seen.spec()
@@ -230,7 +237,7 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
     ),
     "Function": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("GPU", _gpu),
-        Column("CONTAINERS", _containers), AGE, *PLAIN,
+        Column("CONTAINERS", _containers), Column("$/H", _warm, sparse=True), AGE, *PLAIN,
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
     "Budget": (

@@ -27,18 +27,29 @@ from fleetctl.stores.asking import Asking
 BY = {"job": "object", "kind": "kind", "provider": "provider"}
 LABEL = "label="
 # An attempt counts by the share of it that lies after the first parameter (seconds since the
-# epoch; NULL takes all). Money that is not known is counted apart, for it is not nothing.
+# epoch; NULL takes all), and so does what a Function keeps warm. Money that is not known is counted
+# apart, for it is not nothing.
 ATTEMPTS = """
 WITH spans AS (
-    SELECT attempts.*, coalesce(strftime('%s', ended_at), now_s()) - ?1 AS after_s FROM attempts
+    SELECT object, kind, provider, uid, namespace, state, 1 AS attempts, duration_s AS seconds,
+        duration_s AS lasted_s, coalesce(strftime('%s', ended_at), now_s()) - ?1 AS after_s,
+        usd, usd_per_h IS NOT NULL AS priced, usd IS NULL AS unpriced, 0 AS unpriced_warm
+    FROM attempts
+    UNION ALL
+    SELECT object, kind, provider, uid, namespace, 'Warm', 0, seconds,
+        coalesce(strftime('%s', until), now_s()) - strftime('%s', since),
+        coalesce(strftime('%s', until), now_s()) - ?1,
+        usd, usd_per_h IS NOT NULL OR usd > 0, 0, unpriced
+    FROM warm
 ), shares AS (
-    SELECT *, CASE WHEN ?1 IS NULL THEN 1.0 WHEN duration_s > 0
-        THEN max(0.0, min(1.0, after_s / duration_s)) ELSE after_s >= 0 END AS share
+    SELECT *, CASE WHEN ?1 IS NULL THEN 1.0 WHEN lasted_s > 0
+        THEN max(0.0, min(1.0, after_s * 1.0 / lasted_s)) ELSE after_s >= 0 END AS share
     FROM spans
 )
-SELECT {key} AS key, count(DISTINCT uid), count(*), round(sum(duration_s * share), 3),
-    CASE WHEN count(usd_per_h) THEN sum(usd * share) END AS spent,
-    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd * share END), sum(usd IS NULL)
+SELECT {key} AS key, count(DISTINCT uid), sum(attempts), round(sum(seconds * share), 3),
+    CASE WHEN sum(priced) THEN sum(usd * share) END AS spent,
+    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd * share END), sum(unpriced),
+    sum(unpriced_warm)
 FROM shares {joined} WHERE share > 0 AND (?3 IS NULL OR shares.namespace = ?3)
 GROUP BY 1 ORDER BY spent, 1
 """
@@ -94,6 +105,7 @@ class Spent(NamedTuple):
     usd: float | None
     failed_usd: float | None
     unpriced: int
+    unpriced_warm: int  # Functions whose warm containers have no known price
 
 
 def parser(verb: str) -> Parser:
@@ -103,6 +115,7 @@ def parser(verb: str) -> Parser:
         "    [-o table|csv|json]",
         summary="Show what was spent: each attempt's price times its duration, live ones up to now."
         "\nAttempts without a known price are counted apart. The provider's own bill decides."
+        "\nOf a Function it counts the containers that stay warm, and each call in them as well."
         "\nCACHE SAVED is what the work had cost whose results were taken from the cache.",
         examples=(
             "fleetctl cost",
@@ -147,6 +160,10 @@ def run(args: Namespace, screen: Screen) -> int:
         whose = "its" if unpriced == 1 else "their"
         said = f"{plural(unpriced, 'attempt')} without a known price: {whose} cost is not in it"
         screen.warn(said)
+    if dark := sum(group.unpriced_warm for group in groups):
+        whose = "its" if dark == 1 else "their"
+        what = f"{plural(dark, 'Function')} without a known price of what stays warm"
+        screen.warn(f"{what}: {whose} cost is not in it")
     if args.output == "table":
         hint_at_others(hidden, screen)
     return 0
@@ -188,7 +205,9 @@ def _row(
     group: Spent, estimates: dict[str | None, Estimated], savings: dict[str | None, float]
 ) -> dict[str, Any]:
     found = estimates.get(group.key, Estimated(None, None, None))
-    row = {**group._asdict(), "estimate": found.usd, "error": found.error}
+    figures = group._asdict()
+    del figures["unpriced_warm"]  # said apart
+    row = {**figures, "estimate": found.usd, "error": found.error}
     return {**row, "saved_usd": savings.get(group.key, 0.0)} if savings else row
 
 

@@ -86,6 +86,11 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
             from fleetctl.cli.volumesize import asked
 
             yield _label("In use", asked(seen))
+        if seen.kind.name == "Function":
+            from fleetctl.cli.functionlines import function_lines
+
+            for name, text in function_lines(seen, now_s):
+                yield _label(name, text)
         if seen.kind.name == "Budget":
             from fleetctl.cli.budgetlines import budget_lines
 

@@ -1,14 +1,14 @@
 """What the containers cost that a Function keeps warm, whether or not anything runs in them.
 
-Called by budgets.py, which counts them, and by passes.py. Since when they are not charged yet is in
-the Function's status, so that no restart forgets it.
+Called by budgets.py, which counts them, and by passes.py. Since when they are not charged yet, and
+what they were charged before, is in the Function's status, so that no restart forgets it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controllers.budget import Account, Denied, Purse, Tariff
 from specs.function import FunctionSpec
@@ -57,21 +57,24 @@ class Warming:
 
     def status(self, track: Track, now_s: float) -> dict[str, object]:
         """The part of a Function's status that tells of them; charges what is due."""
-        known, wanted = _noted(track), self._wanted(track)
+        known, wanted, cost = _noted(track), self._wanted(track), track.status.get("cost")
+        cost = cost if isinstance(cost, dict) else {}
         if not track.asset.ready and known is not None:
             wanted = known[0]  # what is there goes on, until the new one has taken its place
         if known is not None:
             warm, since_s = known
             if warm == wanted and now_s < since_s + CHARGE_S:
                 self._engine.queue.add(track.resource.uid, since_s + CHARGE_S)
-                return _note(warm, since_s)
+                return _note(warm, since_s) | {"cost": cost}
             self._charge(track, warm, now_s - since_s)
+            cost = _grown(cost, warm, now_s - since_s) | {"until": now_s}
             self._count(track, warm, -warm.held_s(now_s - since_s), charged_s=now_s - since_s)
         if wanted is None or (known is None and not track.asset.ready):
-            return {}
+            return {"cost": cost} if cost else {}
+        cost = {"from": now_s, **cost, "provider": _spec(track).provider}
         self._engine.queue.add(track.resource.uid, now_s + CHARGE_S)
         self._count(track, wanted, wanted.held_s(0.0), charged_s=0.0)
-        return _note(wanted, now_s)
+        return _note(wanted, now_s) | {"cost": cost}
 
     def gone(self, track: Track) -> None:
         """The Function is dropped, and its containers are no more."""
@@ -127,6 +130,15 @@ def _spec(track: Track) -> FunctionSpec:
 def _note(warm: Warm, since_s: float) -> dict[str, object]:
     told = {"containers": warm.containers, "usdPerSecond": warm.usd_per_s, "idle": warm.idle_s}
     return {"warm": {**told, "since": since_s}}
+
+
+def _grown(cost: dict[str, Any], warm: Warm, lasted_s: float) -> dict[str, Any]:
+    """What all of them cost from the first on, up to the last charge. Seconds are of containers."""
+    lasted_s = max(0.0, lasted_s)
+    more = {"actual": (warm.usd_per_s or 0.0) * lasted_s, "seconds": lasted_s * warm.containers}
+    if warm.usd_per_s is None:
+        more["unpricedSeconds"] = lasted_s * warm.containers
+    return cost | {name: round(cost.get(name, 0.0) + much, 6) for name, much in more.items()}
 
 
 def _noted(track: Track) -> tuple[Warm, float] | None:

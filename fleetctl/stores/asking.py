@@ -21,7 +21,7 @@ from fleetctl.stores.codes import STATES
 from fleetctl.stores.reader import connect_readonly, readonly_uri
 from fleetctl.stores.sqlite_errors import READ_FAILURES, explain
 
-VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "reuses", "objects")
+VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "warm", "reuses", "objects")
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
 HEAP_BYTES_MAX = 256 << 20
 VALUE_BYTES_MAX = 16 << 20

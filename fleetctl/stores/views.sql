@@ -116,6 +116,29 @@ FROM state.runs JOIN state.resources USING (rid)
     LEFT JOIN state.cache ON cache.run = substr(message, instr(message, ', run ') + 6)
 WHERE reason = 'Cached';
 
+-- name: warm
+-- Functions that keep containers warm, or did: how many now, how many seconds all of them were
+-- there, and what that cost up to now, idle or not. usd is of those seconds whose price is known.
+SELECT kind, name, lower(kind) || '/' || name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
+    json_extract(status, '$.cost.provider') AS provider,
+    coalesce(json_extract(status, '$.warm.containers'), 0) AS containers,
+    coalesce(json_extract(status, '$.cost.seconds'), 0.0) + coalesce(
+        json_extract(status, '$.warm.containers')
+            * max(0.0, now_s() - json_extract(status, '$.warm.since')), 0.0) AS seconds,
+    coalesce(json_extract(status, '$.cost.actual'), 0.0) + coalesce(
+        json_extract(status, '$.warm.usdPerSecond')
+            * max(0.0, now_s() - json_extract(status, '$.warm.since')), 0.0) AS usd,
+    json_extract(status, '$.warm.usdPerSecond') * 3600 AS usd_per_h,
+    json_extract(status, '$.cost.unpricedSeconds') IS NOT NULL
+        OR (json_extract(status, '$.warm.containers') IS NOT NULL
+            AND json_extract(status, '$.warm.usdPerSecond') IS NULL) AS unpriced,
+    strftime('%Y-%m-%dT%H:%M:%SZ', json_extract(status, '$.cost.from'), 'unixepoch') AS since,
+    strftime('%Y-%m-%dT%H:%M:%SZ', CASE WHEN json_extract(status, '$.warm.since') IS NULL
+        THEN json_extract(status, '$.cost.until') END, 'unixepoch') AS until,
+    uid, namespace
+FROM state.resources WHERE kind = 'Function' AND json_extract(nullif(status, ''), '$.cost.from');
+
 -- name: costs
 -- Money and time by object and provider; failed_usd is what attempts cost that led to nothing.
 SELECT kind, name, object, job, sweep, training_run, provider,

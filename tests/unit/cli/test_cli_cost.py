@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controllers.model import CACHED, Run, RunState
+from controllers.model import CACHED, Resource, Run, RunState
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
@@ -178,3 +178,81 @@ def test_what_the_cache_saved_is_a_column_where_there_is_any(home: Path) -> None
     sql = "select idx, of_object, of_idx, saved_usd from reuses order by 1 limit 1"
     (row,) = json.loads(answer("query", sql, "-o", "json")[0])
     assert row == {"idx": 4, "of_object": "batchjob/a", "of_idx": 7, "saved_usd": 0.25}
+
+
+WARM_FOR_S = 1_000.0  # of which the first 700 s are charged
+
+
+def keep_warm(home: Path, *, usd_per_s: float | None, warm: bool = True) -> None:
+    """A Function with two containers, beside the job."""
+    began_s = NOW_S - WARM_FOR_S
+    charged = {"actual": (usd_per_s or 0.0) * 700, "seconds": 1400.0, "until": began_s + 700}
+    status: dict[str, Any] = {"cost": {"from": began_s, "provider": "modal", **charged}}
+    if warm:
+        since = {"since": began_s + 700, "idle": 60.0}
+        status["warm"] = {"containers": 2, "usdPerSecond": usd_per_s, **since}
+    store = open_store(home, SystemClock())
+    with store.transaction():
+        labels = {"team": "rlm"}
+        row = Resource("f", "Function", "warm", 1, 0, "{}", json.dumps(status), labels, {}, NOW_S)
+        store.resources.put(row, expected_version=None)
+    store.close()
+
+
+def test_what_a_function_keeps_warm_is_in_the_sum_up_to_now(home: Path) -> None:
+    keep_warm(home, usd_per_s=0.01)
+    by_job = {row["key"]: row for row in json.loads(answer("cost", "-o", "json")[0])}
+    row = by_job["function/warm"]
+    assert (row["attempts"], round(row["usd"], 6), row["seconds"]) == (0, 10.0, 2000.0)
+    for by, key in (("provider", "modal"), ("label=team", "rlm")):
+        summed = only("cost", "--by", by)
+        assert (summed["key"], summed["objects"], summed["usd"]) == (key, 2, 10.35)
+    by_kind = {row["key"]: row["usd"] for row in json.loads(answer("cost", "--by", "kind", "-o",
+                                                                   "json")[0])}  # fmt: skip
+    assert by_kind["Function"] == pytest.approx(10.0)
+
+
+def test_a_span_takes_the_share_of_what_was_warm_in_it(home: Path) -> None:
+    keep_warm(home, usd_per_s=0.01)
+    rows = json.loads(answer("cost", "--since", "100s", "-o", "json")[0])
+    assert {row["key"]: round(row["usd"], 3) for row in rows}["function/warm"] == 1.0
+
+
+def test_what_is_warm_no_more_still_counts_and_only_where_it_was(home: Path) -> None:
+    keep_warm(home, usd_per_s=0.01, warm=False)
+    rows = json.loads(answer("cost", "-o", "json")[0])
+    assert {row["key"]: round(row["usd"], 3) for row in rows}["function/warm"] == 7.0
+    rows = json.loads(answer("cost", "--since", "100s", "-o", "json")[0])
+    assert "function/warm" not in {row["key"] for row in rows}
+
+
+def test_a_warm_function_without_a_price_is_said_and_not_free(home: Path) -> None:
+    keep_warm(home, usd_per_s=None)
+    assert answer("cost")[1].splitlines()[-1] == (
+        "warning: 1 Function without a known price of what stays warm: its cost is not in it"
+    )
+    rows = {row["key"]: row for row in json.loads(answer("cost", "-o", "json")[0])}
+    assert rows["function/warm"]["usd"] is None
+
+
+@pytest.mark.parametrize(
+    ("usd_per_s", "warm", "line"),
+    [
+        (0.01, True, "$10.00 so far, $36.00/h while it exists: 2 containers stay warm, whether or "
+                     "not anything runs"),
+        (0.01, False, "$7.00 spent"),
+        (None, True, "an unknown price while it exists: 2 containers stay warm, whether or not "
+                     "anything runs"),
+    ],
+)  # fmt: skip
+def test_describe_tells_what_a_function_costs(
+    home: Path, usd_per_s: float | None, warm: bool, line: str
+) -> None:
+    keep_warm(home, usd_per_s=usd_per_s, warm=warm)
+    assert f"Cost:        {line}\n" in answer("describe", "function/warm")[0]
+
+
+def test_get_shows_what_a_function_costs_an_hour_where_one_does(home: Path) -> None:
+    keep_warm(home, usd_per_s=0.01)
+    header, row = answer("get", "functions")[0].splitlines()
+    assert row[header.index("$/H") :].startswith("$36.00 ")

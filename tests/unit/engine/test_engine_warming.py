@@ -94,3 +94,36 @@ async def test_a_function_that_goes_or_changes_is_charged_to_the_last_second() -
         world.clock.time_s += 50.0
         await world.delete("Function", "embedder")
         assert (team(world)["used"], team(world)["reserved"]) == (pytest.approx(3.0), 0.0)
+
+
+async def test_the_status_tells_what_all_of_it_cost_also_after_it_is_kept_warm_no_more() -> None:
+    async with fleet() as world:
+        await world.apply("Function", "embedder", WARM)
+        began_s = world.clock.now_s()
+        await world.later(300.0)
+        cost = json.loads(world.row("embedder").status)["cost"]
+        assert cost == {
+            "from": began_s, "until": began_s + 300.0, "actual": 6.0, "seconds": 600.0,
+            "provider": "local",
+        }  # fmt: skip
+        await world.crash()
+        world.clock.time_s += 100.0
+        await world.apply("Function", "embedder", {**WARM, "minContainers": 0})
+        status = json.loads(world.row("embedder").status)
+        assert "warm" not in status
+        assert (status["cost"]["actual"], status["cost"]["seconds"]) == (8.0, 800.0)
+
+
+async def test_seconds_without_a_known_price_are_told_apart() -> None:
+    async with fleet() as world:
+        world.local.price = None
+        await world.apply("Function", "embedder", WARM)
+        await world.later(300.0)
+        cost = json.loads(world.row("embedder").status)["cost"]
+        assert (cost["actual"], cost["unpricedSeconds"]) == (0.0, 600.0)
+
+
+async def test_what_costs_nothing_is_not_told() -> None:
+    async with Fleet() as world:
+        await world.apply("Function", "embedder", WARM)
+        assert "cost" not in json.loads(world.row("embedder").status)
