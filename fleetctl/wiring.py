@@ -20,7 +20,7 @@ from fleetctl.providers.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.base import Backend, Notify
 from fleetctl.providers.entering import Entering
 from fleetctl.providers.findings import Check, Finding
-from fleetctl.providers.session import OpenSession, Session, SessionOrder
+from fleetctl.providers.session import OpenSession
 from fleetctl.providers.strays import Strays
 from fleetctl.providers.volumefiles import VolumeFiles
 from fleetctl.stores.base import Store
@@ -177,8 +177,10 @@ async def check_providers(home: Path, accounts: Sequence[Account]) -> list[Findi
     return [finding for findings in await asyncio.gather(*asked) for finding in findings]
 
 
-async def open_session(provider: str, home: Path, order: SessionOrder) -> Session:
-    """A session of an interpreter. Raises Refused or Unavailable; then no sandbox is left."""
+def session_opener(provider: str) -> OpenSession:
+    """What opens a session of an interpreter. Imports the provider's SDK; raises Refused when it is
+    not there.
+    """
     if provider not in SESSIONS:
         known = ", ".join(f"`{name}`" for name in sorted(SESSIONS))
         raise Refused(
@@ -187,7 +189,7 @@ async def open_session(provider: str, home: Path, order: SessionOrder) -> Sessio
         )
     module, _, function = SESSIONS[provider].partition(":")
     try:
-        open_there = cast(OpenSession, getattr(import_module(module), function))
+        return cast(OpenSession, getattr(import_module(module), function))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "fleetctl":
             raise
@@ -195,4 +197,3 @@ async def open_session(provider: str, home: Path, order: SessionOrder) -> Sessio
             f"provider `{provider}` needs the package `{error.name}`, which is not installed",
             hint=f"pip install 'fleetctl[{provider}]'",
         ) from error
-    return await open_there(home, order)

@@ -1,6 +1,7 @@
 """Ends the sandboxes of interpreters that nobody shut down: dropped ones, and all at exit.
 
-Used by interpreter.py. What a killed process leaves is up to the provider's own safeguards.
+Used by interpreter.py and runtime.py. What a killed process leaves is up to the provider's own
+safeguards.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import os
 import threading
 import weakref
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.conversation import Conversation
-from fleetctl.interpreter.runtime import Runtime
+
+if TYPE_CHECKING:
+    from fleetctl.interpreter.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 _alive: weakref.WeakSet[Runtime] = weakref.WeakSet()
 _ending: set[Future[None]] = set()
 _lock = threading.Lock()
-_left_to_parent: list[Conversation | None] = []  # kept, so that no destructor ends what is in use
+_left_to_parent: list[object] = []  # kept, so that no destructor ends what is in use
 
 
 def remember(runtime: Runtime) -> None:
@@ -32,15 +35,23 @@ def remember(runtime: Runtime) -> None:
 
 def abandon(runtime: Runtime) -> None:
     """Its interpreter was dropped. Called by the garbage collector, so it must not wait."""
-    if runtime.started:
+    if runtime.holds:
         ending = loop.post(runtime.shutdown(at_once=True))
         _ending.add(ending)
         ending.add_done_callback(_ending.discard)
 
 
+def be_first() -> None:
+    """Called whenever an SDK was imported: hooks of an exit run in reverse order, and after its own
+    an SDK can end nothing.
+    """
+    atexit.unregister(_end_all)
+    atexit.register(_end_all)
+
+
 def _end_all() -> None:
     with _lock:
-        runtimes = [runtime for runtime in _alive if runtime.started]
+        runtimes = [runtime for runtime in _alive if runtime.holds]
     for ending in [*_ending, *(loop.post(one.shutdown(at_once=True)) for one in runtimes)]:
         try:
             ending.result()
@@ -56,5 +67,4 @@ def _forget_in_fork() -> None:
         _left_to_parent.append(runtime.leave_to_parent())
 
 
-atexit.register(_end_all)
 os.register_at_fork(after_in_child=_forget_in_fork)

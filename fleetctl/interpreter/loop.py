@@ -10,8 +10,9 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent import futures
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -20,23 +21,66 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do it there and wait here. When the wait is interrupted, the work is cancelled."""
-    future = post(work)
+    """Do it there and wait here. When the wait is interrupted, the work is cancelled, and its end
+    is waited for: it may have a sandbox to end first. A second interrupt leaves at once.
+    """
+    posted = _Posted(work)
     try:
-        return future.result()
+        return posted.over.result()
     except BaseException:
-        future.cancel()
+        if not posted.over.done():
+            posted.give_up()
+            futures.wait([posted.over])
         raise
 
 
 def post(work: Coroutine[Any, Any, T]) -> Future[T]:
     """Have it done there without waiting."""
-    return asyncio.run_coroutine_threadsafe(work, _the_loop())
+    return _Posted(work).over
 
 
 async def join(work: Coroutine[Any, Any, T]) -> T:
-    """The same for a coroutine of another loop."""
-    return await asyncio.wrap_future(post(work))
+    """The same as `run` for a coroutine of another loop, which may be cancelled."""
+    posted = _Posted(work)
+    over = asyncio.wrap_future(posted.over)
+    try:
+        return await asyncio.shield(over)
+    except asyncio.CancelledError:
+        if not posted.over.done():
+            posted.give_up()
+            await asyncio.wait([over])
+        raise
+
+
+class _Posted(Generic[T]):
+    """Work for the shared loop. over: its outcome, once it has really come to its end."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.over: Future[T] = Future()
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._loop = _the_loop()
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def give_up(self) -> None:
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._settle)
+
+    def _cancel(self) -> None:
+        assert self._task is not None, "calls of the loop keep their order"
+        self._task.cancel()
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.over.cancel()
+            self.over.set_running_or_notify_cancel()  # who waits is told by this alone
+        elif (error := task.exception()) is not None:
+            self.over.set_exception(error)
+        else:
+            self.over.set_result(task.result())
 
 
 async def in_thread(function: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fleetctl.errors import FleetctlError, Unavailable
 from fleetctl.home import home
-from fleetctl.interpreter import loop
+from fleetctl.interpreter import leaving, loop
 from fleetctl.interpreter.conversation import Conversation, Problem, Tool
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError, redact
 from fleetctl.interpreter.events import ExecutionEvents, output_keys
@@ -49,10 +49,18 @@ class Runtime:
         self._tools = tools
         self._turn = asyncio.Lock()  # executions of one interpreter follow one another
         self._talk: Conversation | None = None
+        self._opening: asyncio.Task[Conversation] | None = None
 
     @property
     def started(self) -> bool:
         return self._talk is not None and not self._talk.over
+
+    @property
+    def holds(self) -> bool:
+        """Whether there may be a sandbox that `shutdown` would end: also one whose driver has ended
+        by itself, and one that is only being made.
+        """
+        return self._talk is not None or self._opening is not None
 
     async def start(self) -> None:
         async with self._turn:
@@ -95,8 +103,13 @@ class Runtime:
                 raise InterpreterError(str(error)) from None
 
     async def shutdown(self, *, at_once: bool = False) -> None:
-        """at_once: without waiting for an execution that goes on, which then fails."""
+        """at_once: without waiting for a start or an execution that goes on, which then fails."""
         if at_once:
+            opening = self._opening
+            if opening is not None:
+                if not opening.cancelling():
+                    opening.cancel()
+                await asyncio.wait([opening])
             await self._lose()
             return
         async with self._turn:
@@ -109,31 +122,41 @@ class Runtime:
                     log.warning("volume not synced before shutdown")
             await self._lose()
 
-    def leave_to_parent(self) -> Conversation | None:
-        """In a fork: forget a sandbox that is not ours, and who waited for it."""
-        talk, self._talk = self._talk, None
+    def leave_to_parent(self) -> tuple[object, ...]:
+        """In a fork: forget a sandbox that is not ours, and who waited for it. All of that."""
+        left = (self._talk, self._opening)
+        self._talk = self._opening = None
         self._turn = asyncio.Lock()
-        return talk
+        return left
 
     async def _ensure(self) -> Conversation:
         """The conversation with a living driver. Raises FleetctlError."""
         if self._talk is not None and not self._talk.over:
             return self._talk
         await self._lose()
+        self._opening = asyncio.create_task(self._open())
+        try:
+            return await self._opening
+        finally:
+            self._opening = None
+
+    async def _open(self) -> Conversation:
+        """A new sandbox with a driver that is ready; when that fails, or is given up, none."""
         from fleetctl import wiring
 
         order = session_order(self._options)
-        session = await wiring.open_session(self._options.provider, home(), order)
-        talk = Conversation(session, self._tools)
+        open_session = wiring.session_opener(self._options.provider)
+        leaving.be_first()
+        session = await open_session(home(), order)
+        talk = self._talk = Conversation(session, self._tools)
         try:
             await talk.greeted()
             await talk.ask("setup", **self._setup(session.place_root, session.workspace))
         except BaseException as error:
-            await talk.stop()
+            await self._lose()
             if isinstance(error, InterpreterError):
                 raise self._redacted(error) from None
             raise
-        self._talk = talk
         return talk
 
     async def _lose(self) -> None:
@@ -141,7 +164,7 @@ class Runtime:
         if talk is not None:
             try:
                 await talk.stop()
-            except Unavailable:
+            except (Unavailable, asyncio.CancelledError):
                 self._talk = talk  # so that the next shutdown tries again
                 raise
 

@@ -47,14 +47,15 @@ async def build_log(client: daytona.AsyncDaytona, snapshot: str) -> str:
         return ""
 
 
-def delete_now(client: daytona.AsyncDaytona, sandbox_id: str) -> None:
-    """Delete a sandbox while this process exits, and see that it is gone. Blocks.
+def delete_now(client: daytona.AsyncDaytona, id_or_name: str) -> bool:
+    """Delete a sandbox while this process exits, and see that it is gone. Blocks. False when there
+    is none.
 
     The SDK looks for proxies in a thread at each request, and no thread can be started any more.
     Raises OSError when it does not work out in time.
     """
     api = client._api_client
-    url = f"{api.configuration.host}/sandbox/{quote(sandbox_id)}"
+    url = f"{api.configuration.host}/sandbox/{quote(id_or_name)}"
     until_s = time.monotonic() + DELETE_S
     method = "DELETE"
     while time.monotonic() < until_s:
@@ -65,8 +66,8 @@ def delete_now(client: daytona.AsyncDaytona, sandbox_id: str) -> None:
             method = "GET"  # accepted; from now on it is only looked at
         except urllib.error.HTTPError as error:
             if error.code == 404:
-                return
+                return method == "GET"
             if error.code != 409:
                 raise
         time.sleep(LOOK_S)
-    raise TimeoutError(f"sandbox `{sandbox_id}` is still there")
+    raise TimeoutError(f"sandbox `{id_or_name}` is still there")

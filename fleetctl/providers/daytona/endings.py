@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fleetctl.providers.remote.fates import Cause, Fate
+
+if TYPE_CHECKING:
+    import daytona
 
 # Nothing runs in it any more, and nothing ever will again: what it holds is still there and billed.
 REMAINS = frozenset(("error", "build_failed", "stopped", "stopping", "archived", "archiving"))
@@ -42,6 +46,10 @@ _RULES: tuple[tuple[Callable[[Facts], bool], Cause], ...] = (
     # Not known by id any more: Daytona forgets what was destroyed, whoever did it.
     (lambda _: True, Cause.UNKNOWN),
 )
+
+
+def state_of(sandbox: daytona.AsyncSandbox) -> str:
+    return str(getattr(sandbox.state, "value", sandbox.state) or "unknown")
 
 
 def is_over(state: str) -> bool:

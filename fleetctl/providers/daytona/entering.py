@@ -16,8 +16,8 @@ from fleetctl.errors import FleetctlError, Refused
 from fleetctl.providers.account import Account
 from fleetctl.providers.daytona import endings, terminals
 from fleetctl.providers.daytona.client import Connection
+from fleetctl.providers.daytona.endings import state_of
 from fleetctl.providers.daytona.errors import asking, is_not_found, is_of_the_sdk
-from fleetctl.providers.daytona.sandboxes import state_of
 from fleetctl.providers.daytona.streams import STATE_DIR
 from fleetctl.providers.entering import ENDED_HINT, Entering, Place, Streams
 from fleetctl.providers.remote import beside

@@ -17,11 +17,11 @@ from fleetctl.errors import Refused
 from fleetctl.providers.base import Owned
 from fleetctl.providers.daytona import endings, streams
 from fleetctl.providers.daytona.client import Connection
-from fleetctl.providers.daytona.endings import Facts
+from fleetctl.providers.daytona.deleting import delete
+from fleetctl.providers.daytona.endings import Facts, state_of
 from fleetctl.providers.daytona.errors import (
     asking,
     certain,
-    is_conflict,
     is_not_found,
     is_of_the_sdk,
     is_rate_limit,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 KEPT_MAX = 50_000
 END_S = 120.0  # to end a sandbox and hear that it is over
-BUSY_S, BUSY_MAX_S = 0.2, 5.0  # between two tries to end one that is in the midst of a change
 GUEST_LABEL, ENDS_LABEL = "guest", "ends-at"
 
 
@@ -135,33 +134,9 @@ class DaytonaSandboxes:
             return
         self._ended_by_us.add(handle)
         what = f"sandbox `{handle}` cannot be ended"
-        try:
-            async with asking(what, deadline_s=END_S, throttle=self.throttles.ends):
-                await self._delete(sandbox)
-        except Exception as error:
-            if not is_not_found(error):
-                raise
+        async with asking(what, deadline_s=END_S, throttle=self.throttles.ends):
+            await delete(sandbox)
         self._let_go(handle)
-
-    async def _delete(self, sandbox: daytona.AsyncSandbox) -> None:
-        """Returns once it is destroyed. It cannot be ended in the midst of a change.
-
-        The deadline is the caller's: one of the SDK's costs a task of its own.
-        """
-        delay_s = BUSY_S
-        while True:
-            try:
-                await sandbox.delete(timeout=0, wait=True)
-            except Exception as error:
-                if not is_conflict(error):
-                    raise
-            else:
-                return
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, BUSY_MAX_S)
-            await sandbox.refresh_data()
-            if state_of(sandbox) == endings.GONE:
-                return
 
     async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
         sandbox = self._live.get(handle) or await self.get(handle)
@@ -270,10 +245,6 @@ class DaytonaSandboxes:
         self._work_dirs.pop(handle, None)
         for key in [key for key in self._sessions if key[0] == handle]:
             del self._sessions[key]
-
-
-def state_of(sandbox: daytona.AsyncSandbox) -> str:
-    return str(getattr(sandbox.state, "value", sandbox.state) or "unknown")
 
 
 def _has_expired(labels: dict[str, str]) -> bool:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import daytona
 
 from fleetctl.errors import FleetctlError, Unavailable
-from fleetctl.providers.daytona import behind
 from fleetctl.providers.daytona import session_sandbox as making
-from fleetctl.providers.daytona.endings import is_over
+from fleetctl.providers.daytona.deleting import discard, end
+from fleetctl.providers.daytona.endings import is_over, state_of
 from fleetctl.providers.daytona.errors import (
     asking,
     is_conflict,
@@ -26,7 +25,6 @@ from fleetctl.providers.daytona.errors import (
     is_of_the_sdk,
     words,
 )
-from fleetctl.providers.daytona.sandboxes import state_of
 from fleetctl.providers.daytona.session_sandbox import CALL_S, Shared
 from fleetctl.providers.daytona.streams import Put, pieces
 from fleetctl.providers.session import DRIVER_COMMAND, OpenSession, Session, SessionOrder
@@ -35,7 +33,6 @@ NAME = "driver"  # of the session in the sandbox
 LAST_WORDS_CHARACTERS = 2000
 PIECES_AHEAD = 256
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0  # until a stream that dropped is opened anew
-BUSY_S = 0.5
 
 
 async def open_session(home: Path, order: SessionOrder) -> Session:
@@ -49,7 +46,7 @@ async def open_session(home: Path, order: SessionOrder) -> Session:
             workspace = await making.prepare(home, sandbox, order)
             command = await _start_driver(sandbox, workspace)
         except BaseException:
-            await making.end(sandbox)
+            await discard(await shared.connection.client(), sandbox.id)
             raise
     except BaseException:
         await shared.leave()
@@ -157,33 +154,10 @@ class DaytonaSession:
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
-        await self._delete()
+        await end(await self._shared.connection.client(), self._sandbox, deadline_s=CALL_S)
         if self._age is not asyncio.current_task():
             self._age.cancel()
         await self._shared.leave()
-
-    async def _delete(self) -> None:
-        """Returns once it is confirmed gone. It cannot be deleted in the midst of a change."""
-        what = "the sandbox cannot be ended"
-        if not threading.main_thread().is_alive():  # this process exits
-            try:
-                behind.delete_now(await self._shared.connection.client(), self._sandbox.id)
-            except OSError as error:
-                raise Unavailable(f"{what}: {error}") from error
-            return
-        async with asyncio.timeout(CALL_S):
-            while True:
-                try:
-                    async with asking(what, deadline_s=CALL_S):
-                        await self._sandbox.delete(timeout=CALL_S, wait=True)
-                except Exception as error:
-                    if is_not_found(error):
-                        return
-                    if not is_conflict(error):
-                        raise
-                else:
-                    return
-                await asyncio.sleep(BUSY_S)
 
     async def _end_after(self, lifetime_s: float) -> None:
         """Daytona's own limit counts from the first moment of the sandbox and leaves room for that;

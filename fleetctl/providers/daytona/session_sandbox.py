@@ -6,7 +6,6 @@ Called by session.py alone. A sandbox that cannot be made whole is ended before 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import shlex
@@ -17,10 +16,10 @@ from weakref import WeakKeyDictionary
 
 import daytona
 
-from fleetctl.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.daytona import sources
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.daytona import outright, sources
 from fleetctl.providers.daytona.client import Connection
-from fleetctl.providers.daytona.errors import asking, is_not_found
+from fleetctl.providers.daytona.errors import asking
 from fleetctl.providers.daytona.images import Images
 from fleetctl.providers.daytona.volumes import Volumes
 from fleetctl.providers.rundir.places import jobs_dir, make_private
@@ -81,15 +80,11 @@ def refuse_what_is_not_ours(order: SessionOrder) -> None:
 
 
 async def make(home: Path, shared: Shared, order: SessionOrder) -> daytona.AsyncSandbox:
-    """A new sandbox of the order's name. An unknown outcome is looked up and ended."""
+    """A new sandbox of the order's name."""
     client = await shared.connection.client()
     params = await _params(home, shared, client, order)
-    try:
-        async with asking("the interpreter's sandbox cannot be made", deadline_s=START_S):
-            return await client.create(params, timeout=0)
-    except BaseException:
-        await _end_by_name(client, order.name)
-        raise
+    what = "the interpreter's sandbox cannot be made"
+    return await outright.make(client, params, what, deadline_s=START_S)
 
 
 async def _params(
@@ -188,27 +183,3 @@ async def _make_directory(sandbox: daytona.AsyncSandbox, path: str) -> None:
             f"`{path}` cannot be made in the sandbox: {answer.result.strip()}",
             hint="name a directory that the sandbox's user may make",
         )
-
-
-async def end(sandbox: daytona.AsyncSandbox) -> None:
-    """As far as that can be; its TTL is the net."""
-    with contextlib.suppress(FleetctlError):
-        try:
-            async with asking("the sandbox cannot be ended", deadline_s=CALL_S):
-                await sandbox.delete(timeout=CALL_S, wait=True)
-        except Exception as error:
-            if not is_not_found(error):
-                raise
-
-
-async def _end_by_name(client: daytona.AsyncDaytona, name: str) -> None:
-    """The answer to a create was lost, or nobody waits for it: what it made goes."""
-    with contextlib.suppress(FleetctlError):
-        try:
-            async with asking("the sandbox cannot be looked up", deadline_s=CALL_S):
-                found = await client.get(name)
-        except Exception as error:
-            if is_not_found(error):
-                return
-            raise
-        await end(found)

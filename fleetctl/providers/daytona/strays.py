@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.errors import Refused
 from fleetctl.providers.account import Account
 from fleetctl.providers.daytona import endings, volumes
 from fleetctl.providers.daytona.client import Connection
-from fleetctl.providers.daytona.errors import asking, is_conflict, is_not_found
-from fleetctl.providers.daytona.sandboxes import state_of
+from fleetctl.providers.daytona.deleting import delete
+from fleetctl.providers.daytona.endings import state_of
+from fleetctl.providers.daytona.errors import asking, is_not_found
 from fleetctl.providers.remote import names, volumesused
 from fleetctl.providers.strays import GONE_HINT, VOLUME, Stray, Strays, a_volume, of_tags
 
 LIST_S = 60.0
 END_S = 120.0  # to end a sandbox and hear that it is over
-BUSY_S = 0.5  # between two tries to end one that is in the midst of a change
 
 
 class DaytonaStrays:
@@ -50,23 +49,12 @@ class DaytonaStrays:
             await volumes.Volumes().remove(client, stray.handle)
             volumesused.forget(self._place, stray.handle)
             return
-        until_s = asyncio.get_running_loop().time() + END_S
-        while True:
-            try:
-                async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
-                    sandbox = await client.get(stray.handle)
-                    if state_of(sandbox) == endings.GONE:
-                        return
-                    await sandbox.delete(timeout=END_S, wait=True)
-                    return
-            except Exception as error:
-                if is_not_found(error):
-                    return
-                if not is_conflict(error):
-                    raise
-            if asyncio.get_running_loop().time() > until_s:
-                raise Unavailable(f"sandbox `{stray.handle}` at Daytona stays busy")
-            await asyncio.sleep(BUSY_S)
+        try:
+            async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
+                await delete(await client.get(stray.handle))
+        except Exception as error:
+            if not is_not_found(error):
+                raise
 
     async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
         client = await self._connection.client()

@@ -7,12 +7,10 @@ ends by its own timeout.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import modal
 
@@ -24,8 +22,6 @@ from fleetctl.providers.session import DRIVER_COMMAND, OpenSession, Session, Ses
 
 WRITE_CHARACTERS = 1 << 20  # the SDK takes 2 MiB at once
 ENDING_S = 5.0  # for Modal to tell how a driver ended
-
-_open: WeakSet[ModalSession] = WeakSet()
 
 
 async def open_session(home: Path, order: SessionOrder) -> Session:
@@ -60,13 +56,11 @@ class ModalSession:
         """process: the SDK's ContainerProcess that runs the driver."""
         self._sandbox = sandbox
         self._process = process
-        self._loop = asyncio.get_running_loop()
         self._words = ""
         self._why = ""
         self._errors = asyncio.create_task(self._hear_errors())
         self._age = asyncio.create_task(self._end_after(lifetime_s))
         self._stopping: asyncio.Task[None] | None = None
-        _open.add(self)
 
     async def send(self, line: str) -> None:
         text = line + "\n"
@@ -102,18 +96,12 @@ class ModalSession:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
 
-    def stop_at_exit(self) -> None:
-        """From the main thread, before the SDK lets go of its own."""
-        if self._stopping is None and self._loop.is_running():
-            asyncio.run_coroutine_threadsafe(self.stop(), self._loop).result(CALL_S)
-
     async def _stop(self) -> None:
         async with reaching("the sandbox cannot be ended", deadline_s=CALL_S):
             await self._sandbox.terminate.aio(wait=True)
         self._errors.cancel()
         if self._age is not asyncio.current_task():
             self._age.cancel()
-        _open.discard(self)
 
     async def _end_after(self, lifetime_s: float) -> None:
         """Modal's own limit counts from the first moment of the sandbox and leaves room for that;
@@ -140,13 +128,3 @@ class ModalSession:
 
 
 _: OpenSession = open_session
-
-
-def _stop_all() -> None:
-    for session in list(_open):
-        with contextlib.suppress(FleetctlError, TimeoutError):
-            session.stop_at_exit()
-
-
-# After the import of the SDK, so that it runs before the SDK's own hook ends its event loop.
-atexit.register(_stop_all)

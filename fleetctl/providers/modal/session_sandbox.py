@@ -21,7 +21,7 @@ import modal
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.modal import layers, sources
 from fleetctl.providers.modal.client import Connection
-from fleetctl.providers.modal.errors import asking
+from fleetctl.providers.modal.errors import asking, certain
 from fleetctl.providers.modal.images import Images
 from fleetctl.providers.modal.secrets import Secrets
 from fleetctl.providers.modal.volumes import Volumes
@@ -39,6 +39,8 @@ CALL_S = 60.0
 UPLOAD_S = 900.0
 CLONE_S = 600.0
 START_SLACK_S = 120.0  # for a sandbox to start and to clone
+LATE_S = 5.0  # an answer that was lost, or is not waited for, may be of a request still on its way
+LOOK_S = 0.2
 LIFE_MAX_S = 86_400  # Modal ends every sandbox after a day
 LAST_WORDS_CHARACTERS = 2000
 log = logging.getLogger(__name__)
@@ -67,7 +69,9 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Shared]] = Wea
 
 
 async def make(home: Path, order: SessionOrder) -> modal.Sandbox:
-    """A new sandbox of the order's name. An unknown outcome is looked up and ended."""
+    """A new sandbox of the order's name. When it is not known what a request has made, or when the
+    caller is cancelled, that is looked up and ended first.
+    """
     homes = _shared.setdefault(asyncio.get_running_loop(), {})
     shared = homes.setdefault(home, _Shared(home))
     app_name = str(order.native.get("app_name") or "fleetctl-interpreter")
@@ -82,8 +86,9 @@ async def make(home: Path, order: SessionOrder) -> modal.Sandbox:
     named = await shared.secrets.named(client, order.secrets)
     own = [one for one in _listed(order.native.get("secrets")) if isinstance(one, modal.Secret)]
     lives_s = life_s(order)
+    what = "the interpreter's sandbox cannot be made"
     try:
-        async with asking("the interpreter's sandbox cannot be made", deadline_s=CALL_S):
+        async with asking(what, deadline_s=CALL_S):
             return await modal.Sandbox.create.aio(
                 "sleep",
                 str(lives_s),
@@ -96,8 +101,10 @@ async def make(home: Path, order: SessionOrder) -> modal.Sandbox:
                 volumes=volumes,
                 timeout=lives_s,
             )
-    except BaseException:
-        await _end_by_name(client, app, order.name)
+    except BaseException as error:
+        cause = error.__cause__ or error
+        if not isinstance(cause, Exception) or certain(cause, what) is None:
+            await asyncio.shield(_end_by_name(client, app, order.name))
         raise
 
 
@@ -213,17 +220,31 @@ async def reaching(what: str, *, deadline_s: float) -> AsyncIterator[None]:
 
 
 async def end(sandbox: modal.Sandbox) -> None:
+    """As far as that can be; its timeout is the net. Goes on when its caller is cancelled."""
+    await asyncio.shield(_ended(sandbox))
+
+
+async def _ended(sandbox: modal.Sandbox) -> None:
     with contextlib.suppress(FleetctlError):
         async with reaching("the sandbox cannot be ended", deadline_s=CALL_S):
             await sandbox.terminate.aio(wait=True)
 
 
 async def _end_by_name(client: modal.Client, app: modal.App, name: str) -> None:
-    """The answer to a create was lost, or nobody waits for it: what it made goes."""
-    with contextlib.suppress(FleetctlError, modal.exception.NotFoundError):
-        async with asking("the sandbox cannot be looked up", deadline_s=CALL_S):
-            found = await modal.Sandbox.from_name.aio(app.name or "", name, client=client)
-            await found.terminate.aio(wait=True)
+    """What a create has made, or will have in a moment: its request may still be on its way."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + LATE_S
+    while True:
+        try:
+            async with asking("the sandbox cannot be looked up", deadline_s=CALL_S):
+                found = await modal.Sandbox.from_name.aio(app.name or "", name, client=client)
+            return await _ended(found)
+        except (FleetctlError, modal.exception.NotFoundError) as error:
+            if loop.time() >= until_s:
+                if isinstance(error, FleetctlError):
+                    log.warning("sandbox not ended", extra={"sandbox": name, "error": str(error)})
+                return None
+        await asyncio.sleep(LOOK_S)
 
 
 def life_s(order: SessionOrder) -> int:

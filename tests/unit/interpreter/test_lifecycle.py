@@ -113,9 +113,8 @@ def test_code_that_ends_its_process_is_told_and_is_never_run_again(
 
 def test_a_sandbox_ends_at_the_end_of_its_lifetime(make: Make, place: Place) -> None:
     interpreter = make(timeout=1.0, execute_timeout=60)
-    interpreter.start()
     with pytest.raises(InterpreterError, match="lifetime of 1 s was over"):
-        interpreter.execute("import time; time.sleep(60)")
+        interpreter.execute("import time; time.sleep(60)")  # or while it starts, on a busy machine
     assert interpreter.execute("SUBMIT(a=1)").a == 1
 
 

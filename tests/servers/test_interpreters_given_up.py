@@ -1,0 +1,188 @@
+"""Starts of interpreters on each cloud that do not come to their end: the answer is lost, who
+waited gives up, the program is interrupted or exits. The ground truth says that nothing is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl import Interpreter
+from fleetctl.errors import Unavailable
+from fleetctl.providers.daytona import client as daytona_client
+from fleetctl.providers.modal import client as modal_client
+from tests.contracts.provider_worlds import eventually
+from tests.emulators.daytona.running import DaytonaEmulator
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.daytona_fleet import DURATIONS_S
+from tests.servers.modal_driving import eventually as soon
+
+SLOW_S = 3.0
+END_S = 120.0  # against a hang alone
+PROGRAM = """\
+import sys, threading
+from fleetctl import Interpreter
+interpreter = Interpreter(provider=sys.argv[1])
+if sys.argv[2] == "main":
+    interpreter.start()
+threading.Thread(target=interpreter.start, daemon=True).start()
+sys.stdin.readline()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """made: every sandbox there ever was; held: those that are paid for now; slow: starts take a
+    while; lose_answer: that of the next create, whose effect has happened.
+    """
+
+    name: str
+    variables: Mapping[str, str]
+    made: Callable[[], list[Any]]
+    held: Callable[[], list[Any]]
+    slow: Callable[[], object]
+    lose_answer: Callable[[], object]
+    hide: Callable[[], object]
+    put_right: Callable[[], None]
+
+
+@pytest.fixture(scope="module")
+def modal_cloud() -> Iterator[Cloud]:
+    with ModalEmulator() as emulator:
+        create = partial(emulator.do, "fault", rpc="SandboxCreateV2", when="after")
+        look_up = partial(emulator.do, "fault", rpc="SandboxGetFromName")
+        yield Cloud(
+            name="modal",
+            variables=emulator.env,
+            made=lambda: emulator.state()["sandboxes"],
+            held=emulator.live,
+            slow=partial(create, delay_s=SLOW_S, count=1),
+            lose_answer=partial(create, status="INTERNAL", count=50),  # the SDK asks again
+            hide=partial(look_up, status="NOT_FOUND", count=1),
+            put_right=partial(emulator.do, "clear_faults"),
+        )
+
+
+@pytest.fixture(scope="module")
+def daytona_cloud() -> Iterator[Cloud]:
+    with DaytonaEmulator() as emulator:
+
+        def put_right() -> None:
+            emulator.remove_faults()
+            emulator.set(durations_s=DURATIONS_S)
+
+        create = partial(emulator.fault, operation="createSandbox", when="after", count=1)
+        look_up = partial(emulator.fault, operation="getSandbox", count=1)
+        yield Cloud(
+            name="daytona",
+            variables=emulator.env,
+            made=lambda: emulator.state()["sandboxes"],
+            held=lambda: emulator.state()["present"],
+            slow=partial(emulator.set, durations_s={"starting": SLOW_S}),
+            lose_answer=partial(create, status=504),
+            hide=partial(look_up, status=404),
+            put_right=put_right,
+        )
+
+
+@pytest.fixture(params=["modal", "daytona"])
+def cloud(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cloud]:
+    cloud: Cloud = request.getfixturevalue(f"{request.param}_cloud")
+    for name, value in {**cloud.variables, "FLEETCTL_HOME": str(tmp_path / "home")}.items():
+        monkeypatch.setenv(name, value)
+    for client in (modal_client, daytona_client):
+        monkeypatch.setattr(client, "CONNECT_S", END_S)  # the machine may be busy
+    with Interpreter(provider=cloud.name) as warm:  # images are built, and the SDK is imported
+        warm.execute("pass")
+    yield cloud
+    cloud.put_right()
+    assert cloud.held() == []
+
+
+def test_a_create_whose_answer_is_lost_leaves_nothing(cloud: Cloud) -> None:
+    before = len(cloud.made())
+    cloud.lose_answer()
+    with pytest.raises(Unavailable, match="the interpreter's sandbox cannot be made"):
+        Interpreter(provider=cloud.name).start()
+    assert len(cloud.made()) == before + 1
+    assert cloud.held() == []
+
+
+def test_a_create_that_lands_after_its_answer_was_lost_leaves_nothing(cloud: Cloud) -> None:
+    cloud.hide()
+    test_a_create_whose_answer_is_lost_leaves_nothing(cloud)
+
+
+@pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
+def test_a_create_whose_answer_is_lost_while_it_starts_leaves_nothing(cloud: Cloud) -> None:
+    cloud.slow()  # and what starts cannot be deleted there
+    test_a_create_whose_answer_is_lost_leaves_nothing(cloud)
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_and_another_may_follow(cloud: Cloud) -> None:
+    cloud.slow()
+
+    async def tale() -> None:
+        interpreter = Interpreter(provider=cloud.name)
+        start = asyncio.create_task(interpreter.astart())
+
+        async def starts() -> bool:
+            return bool(await asyncio.to_thread(cloud.held))
+
+        await eventually(starts, "its sandbox was made")
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        assert cloud.held() == []
+        cloud.put_right()
+        assert (await interpreter.aexecute("SUBMIT(a=1)")).a == 1
+        await interpreter.ashutdown()
+
+    asyncio.run(tale())
+    assert cloud.held() == []
+
+
+def test_ctrl_c_during_a_start_leaves_nothing(cloud: Cloud) -> None:
+    with begun(cloud, "main") as program:
+        program.send_signal(signal.SIGINT)
+        said, _ = program.communicate(timeout=END_S)
+    assert "KeyboardInterrupt" in said
+    assert cloud.held() == []
+
+
+def test_a_program_that_exits_during_a_start_leaves_nothing(cloud: Cloud) -> None:
+    with begun(cloud, "thread") as program:
+        program.communicate("\n", timeout=END_S)
+    assert cloud.held() == []
+
+
+@contextmanager
+def begun(cloud: Cloud, where: str) -> Iterator[subprocess.Popen[str]]:
+    """A program whose interpreter is starting: its sandbox is made, and not ready."""
+    cloud.slow()
+    before = len(cloud.made())
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, cloud.name, where],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        soon(lambda: len(cloud.made()) > before)
+        yield program
+    finally:
+        program.kill()
+        program.wait()
