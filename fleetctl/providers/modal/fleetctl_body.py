@@ -98,7 +98,7 @@ def _insist(reason: str, act: Callable[[], Any], *, limit_s: float) -> Any:
     """Do what may be done again at will, until Modal lets us: an error that had no effect must not
     cost the run an attempt. Raises _Unfit with the reason after limit_s.
     """
-    from modal.exception import NotFoundError
+    import modal
 
     over_at_s = time.monotonic() + limit_s
     wait_s = ASK_FIRST_S
@@ -106,7 +106,7 @@ def _insist(reason: str, act: Callable[[], Any], *, limit_s: float) -> Any:
         try:
             return act()
         except Exception as error:
-            gone = isinstance(error, NotFoundError)
+            gone = isinstance(error, modal.exception.NotFoundError)
             if gone or time.monotonic() + wait_s > over_at_s:
                 words = " ".join(str(error).split()) or repr(error)
                 raise _Unfit(reason, words) from error
