@@ -17,7 +17,7 @@ from controllers.model import RunState
 from fleetctl.engine.settings import Settings
 from fleetctl.engine.sweeper import sweep
 from fleetctl.errors import Unavailable
-from fleetctl.providers.modal import creating, errors, provider
+from fleetctl.providers.modal import creating, errors, gpu_queue, provider
 from fleetctl.providers.remote.follower import Pace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.modal.running import ModalEmulator
@@ -124,7 +124,7 @@ def test_2_a_sandbox_whose_machine_never_starts_is_left_for_another_attempt(
 def test_3_a_gpu_queue_is_shown_as_pending_with_its_reason_and_ends_in_one_beginning(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -145,7 +145,7 @@ def test_3_a_gpu_queue_is_shown_as_pending_with_its_reason_and_ends_in_one_begin
 def test_3_who_waits_for_a_gpu_can_be_deleted_and_leaves_the_queue(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -166,7 +166,7 @@ def test_3_an_end_of_the_queue_for_want_of_machines_costs_no_attempt_and_leaves_
 ) -> None:
     from modal.sandbox import _impl_v1
 
-    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
     monkeypatch.setattr(_impl_v1, "_SANDBOX_SCHEDULING_TIMEOUT", 1.0)  # it waits 21 minutes
     monkeypatch.setattr(errors, "NO_CAPACITY_AFTER_S", 0.5)
 
@@ -185,10 +185,33 @@ def test_3_an_end_of_the_queue_for_want_of_machines_costs_no_attempt_and_leaves_
     on_modal(tale)
 
 
+def test_3_slow_starts_without_a_gpu_are_none_that_wait_for_one(
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_MODAL_QUEUED_MAX", "2")
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("clear_log")
+        fleet.emulator.do("fault", rpc="SandboxCreateV2", delay_s=3600, count=None)
+        fleet.apply({"python": tally.python()}, name="slow", **SIX)
+
+        async def all_are_asked_for() -> bool:
+            return fleet.emulator.rpcs().get("SandboxCreateV2", 0) >= 6
+
+        await eventually(all_are_asked_for, "six sandboxes were asked for")
+        fleet.apply({"python": tally.python(), **GPU}, name="quick")
+        await fleet.phase("Succeeded", "quick")
+        assert fleet.status("slow")["phase"] != "Succeeded"
+        fleet.delete("slow")
+        await fleet.gone("slow")
+
+    on_modal(tale)
+
+
 def test_3_who_has_waited_for_a_gpu_too_long_leaves_the_queue_and_stands_in_it_anew(
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
     monkeypatch.setattr(creating, "QUEUED_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
@@ -203,6 +226,30 @@ def test_3_who_has_waited_for_a_gpu_too_long_leaves_the_queue_and_stands_in_it_a
         await fleet.phase("Succeeded")
         assert tally.begun == {"0/1": 1}
         assert fleet.live() == []
+
+    on_modal(tale)
+
+
+def test_3_who_is_in_line_for_the_queue_is_told_when_a_place_gets_free(
+    on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_MODAL_QUEUED_MAX", "2")
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(creating, "QUEUED_AGAIN_S", 3600.0)  # nobody asks again by itself
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"A100": 0})
+        fleet.apply({"python": tally.python(), **GPU}, tasks={"completions": 6}, parallelism=6)
+
+        async def two_are_at_modal() -> bool:
+            return len(fleet.runs()) == 6 and len(fleet.made()) == 2
+
+        await fleet.waits("Queued")
+        await eventually(two_are_at_modal, "two of six creates were at Modal")
+        fleet.emulator.do("settings", gpu_capacity={"A100": 1})
+        await fleet.phase("Succeeded")
+        assert tally.begun == EACH_OF_SIX_ONCE
+        await fleet.nothing_lives()
 
     on_modal(tale)
 

@@ -99,7 +99,7 @@ class Creating:
         for a machine; then `notify` tells when to ask again.
         """
         making = self.makings.get(order.run) or self._begin(order)
-        handle = await self.makings.handle(making, patience_s=PATIENCE_S)
+        handle = await self.makings.handle(making, patience=asyncio.sleep(PATIENCE_S))
         if handle is None:
             raise _waiting(order, making.since_s)
         return handle

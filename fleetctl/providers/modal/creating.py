@@ -2,7 +2,7 @@
 asked for, and paced.
 
 Called by provider.py. A sandbox with a GPU is not made before there is one: until then its create
-waits here, in the background, and `make` says so.
+waits here, in the background, and `make` says so. gpu_queue.py knows which of them do.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from fleetctl.errors import FleetctlError, Unavailable
 from fleetctl.providers.base import Notify, RunOrder
 from fleetctl.providers.modal import machines, streams
 from fleetctl.providers.modal.errors import certain, is_of_the_sdk, words
+from fleetctl.providers.modal.gpu_queue import GpuQueue
 from fleetctl.providers.modal.sandboxes import GUEST_TAG, ModalSandboxes
 from fleetctl.providers.modal.settings import Settings
 from fleetctl.providers.remote import names
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleetctl.providers")
 
-QUEUE_PATIENCE_S = 3.0  # a GPU that is free is there by then
 QUEUED_S = 22 * 60.0  # the SDK itself gives up after 21 minutes
 QUEUED_AGAIN_S = 60.0  # who waits is told at once when it is through; this is the net
 LIFE_SLACK_S = 900.0  # for a sandbox to begin, to clone, to commit and to be ended
@@ -71,6 +72,7 @@ class Creating:
         self._store_id = store_id
         self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
         self._at_once = asyncio.Semaphore(max(1, int(settings.starts_at_once)))
+        self._gpus = GpuQueue(int(settings.queued_max))
         # Those that are closed are taken back by the SDK.
         self.makings = Makings(notify, give_up_s=settings.call_s)
 
@@ -80,23 +82,16 @@ class Creating:
         """
         making = self.makings.get(order.run) or self._begin(order)
         gpu = order.template.resources.gpu
-        patience_s = None if gpu is None else QUEUE_PATIENCE_S
-        handle = await self.makings.handle(making, patience_s=patience_s)
+        patience = None if gpu is None else self._gpus.wait_told(order.run)
+        handle = await self.makings.handle(making, patience=patience)
         if handle is None:
             assert gpu is not None
             raise _queued(gpu, making.since_s)
         return handle
 
     def _begin(self, order: RunOrder) -> Making:
-        gpu = order.template.resources.gpu
-        if gpu is not None:
-            machines.gpu(gpu)  # refused at once, not from the background
-            if len(self.makings) >= self._settings.queued_max:
-                raise Unavailable(
-                    f"{len(self.makings)} sandboxes wait for GPUs already",
-                    reason="Queued",
-                    retry_after_s=QUEUED_AGAIN_S,
-                )
+        if order.template.resources.gpu is not None:
+            machines.gpu(order.template.resources.gpu)  # refused at once, not from the background
         return self.makings.begin(order.run, self._make(order))
 
     async def _make(self, order: RunOrder) -> str:
@@ -107,10 +102,15 @@ class Creating:
 
     async def _create(self, order: RunOrder, *, deadline_s: float) -> str:
         """Exactly one sandbox, whatever became of earlier requests under the same name."""
-        parts = await self._parts(order)  # first: only there a missing package is told as such
+        parts = await self._parts(order)
+        await self._bucket.take()
+        blocks = order.template.resources.gpu is not None
+        async with self._gpus.place(order.run) if blocks else nullcontext():
+            return await self._requested(order, parts, deadline_s=deadline_s)
+
+    async def _requested(self, order: RunOrder, parts: Parts, *, deadline_s: float) -> str:
         from modal import exception as sdk
 
-        await self._bucket.take()
         carried = names.tags(order, self._store_id, time.time())
         carried[GUEST_TAG] = streams.guest_for(order.template)
         what = f"the sandbox of run `{order.run}` cannot be made"

@@ -18,7 +18,7 @@ class Settings:
     creates_per_s: float = 5.0  # sandboxes made; more is answered with RESOURCE_EXHAUSTED
     creates_burst: float = 150.0
     starts_at_once: float = 64.0  # creates under way that wait for no GPU
-    queued_max: float = 32.0  # creates that wait for a GPU; each polls Modal twice a second
+    queued_max: float = 32.0  # creates at Modal that may wait for a GPU; each polls twice a second
     lifetime_s: float = 86_400.0  # of a sandbox; Modal allows no more than a day
     call_s: float = 30.0  # our own deadline of one call
     spawns_per_s: float = 100.0  # calls of functions; a guess

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import Notify
@@ -48,13 +49,21 @@ class Makings:
         making.task.add_done_callback(lambda done: self._ended(making, done))
         return making
 
-    async def handle(self, making: Making, *, patience_s: float | None) -> str | None:
-        """What it made; None when it is not through by then, and `notify` tells when it is."""
+    async def handle(
+        self, making: Making, *, patience: Coroutine[None, None, None] | None = None
+    ) -> str | None:
+        """What it made; None when `patience` has ended and it is not through, and `notify` tells
+        when it is.
+        """
         making.awaited += 1
+        patient = asyncio.ensure_future(patience) if patience is not None else None
+        either: set[asyncio.Task[Any]] = {making.task} | ({patient} if patient else set())
         try:
-            await asyncio.wait({making.task}, timeout=patience_s)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             making.awaited -= 1
+            if patient is not None:
+                patient.cancel()
         if not making.task.done():
             return None
         self._forget(making)

@@ -33,7 +33,7 @@ def test_who_waits_gets_the_handle_and_nobody_else_is_told() -> None:
     async def tale(scene: Scene) -> None:
         making = scene.makings.begin("run-0", scene.work())
         scene.made.set()
-        assert await scene.makings.handle(making, patience_s=None) == "sb-1"
+        assert await scene.makings.handle(making) == "sb-1"
         assert (scene.told, "run-0" in scene.makings, len(scene.makings)) == ([], False, 0)
 
     play(tale)
@@ -42,13 +42,13 @@ def test_who_waits_gets_the_handle_and_nobody_else_is_told() -> None:
 def test_who_has_no_patience_left_is_told_when_it_is_through() -> None:
     async def tale(scene: Scene) -> None:
         making = scene.makings.begin("run-0", scene.work())
-        assert await scene.makings.handle(making, patience_s=0.01) is None
+        assert await scene.makings.handle(making, patience=asyncio.sleep(0.01)) is None
         assert scene.makings.get("run-0") is making
         scene.made.set()
         while not scene.told:
             await asyncio.sleep(0)
         assert scene.told == ["run-0"]
-        assert await scene.makings.handle(making, patience_s=0.01) == "sb-1"
+        assert await scene.makings.handle(making, patience=asyncio.sleep(0.01)) == "sb-1"
         assert "run-0" not in scene.makings
 
     play(tale)
@@ -61,7 +61,7 @@ def test_an_error_goes_to_who_asks_next() -> None:
 
         making = scene.makings.begin("run-0", refused())
         with pytest.raises(Refused, match="no such image"):
-            await scene.makings.handle(making, patience_s=None)
+            await scene.makings.handle(making)
         assert "run-0" not in scene.makings
 
     play(tale)
@@ -70,7 +70,7 @@ def test_an_error_goes_to_who_asks_next() -> None:
 def test_what_is_given_up_is_made_no_more_and_its_waiter_may_ask_again() -> None:
     async def tale(scene: Scene) -> None:
         making = scene.makings.begin("run-0", scene.work())
-        waiting = asyncio.ensure_future(scene.makings.handle(making, patience_s=None))
+        waiting = asyncio.ensure_future(scene.makings.handle(making))
         await asyncio.sleep(0)
         await scene.makings.close()
         with pytest.raises(Unavailable, match="was given up"):
