@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.modal.client import CONNECT_S, Connection
+from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.provider import ModalProvider
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
@@ -81,7 +81,6 @@ def test_no_token_at_all_is_refused_with_the_way_to_get_one(
 def test_a_server_that_does_not_answer_is_unavailable_within_our_own_deadline(
     emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    assert CONNECT_S <= 10.0
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if listens:

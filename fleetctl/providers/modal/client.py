@@ -9,26 +9,24 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.account import Account, AccountNow, built_in
-from fleetctl.providers.modal import credentials
+from fleetctl.providers.modal import credentials, settings, whereabouts
 from fleetctl.providers.modal.errors import TOKEN_HINT, asking, is_not_found
+from fleetctl.providers.modal.whereabouts import Memory, Where
 from fleetctl.providers.remote.names import group_name
-from fleetctl.providers.rundir.places import make_private
 
 if TYPE_CHECKING:
     import modal
 
-CONNECT_S = 8.0  # an answer within 10 s, with all that is before it; the SDK tries for a minute
 FAILED_FOR_S = 5.0  # so long everybody who asks hears that Modal does not answer
 
 
 class Connection:
-    """memory: the file that remembers the workspace that our sandboxes are in; None for who makes
-    none. account: whose token it is; with another answer, the next caller connects anew.
+    """memory: of where our sandboxes are; None for who does not care. account: whose token it is;
+    with another answer, the next caller connects anew. connect_s: None is that of the settings.
     """
 
     def __init__(
@@ -37,25 +35,35 @@ class Connection:
         *,
         account: AccountNow = lambda: built_in("modal"),
         connect_s: float | None = None,
-        memory: Path | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.app_name = group_name(store_id)
         self._account = account
         self._connected_as: Account | None = None
         self._left: list[modal.Client] = []  # of an account that was changed; some still use them
-        self._connect_s = CONNECT_S if connect_s is None else connect_s
+        self._given_connect_s = connect_s
         self._memory = memory
-        self._workspace = ""
+        self._where = Where("", "")
         self._client: modal.Client | None = None
         self._app: modal.App | None = None
         self._lock = asyncio.Lock()
         self._failure: tuple[float, Unavailable] | None = None
 
     async def client(self) -> modal.Client:
-        """Raises Refused without the package or a token, Unavailable when nobody answers."""
+        """One that Modal has answered. Raises Refused without the package or a token, and
+        Unavailable when nobody answers.
+        """
         async with self._lock:
             self._leave_old_account()
             return await self._connected()
+
+    async def client_to_make(self) -> modal.Client:
+        """The same for who makes something that is to be found again."""
+        async with self._lock:
+            self._leave_old_account()
+            client = await self._connected()
+            self._note()
+            return client
 
     async def app(self) -> modal.App:
         """The app that holds every sandbox of our store; made when it is missing."""
@@ -106,17 +114,15 @@ class Connection:
 
     async def _connect(self) -> modal.Client:
         account = self._account()
-        credentials.check_file()
-        await import_sdk()
-        credentials.reread()
-        # Throttling must come to us at once: only then can it be told, and others let through.
-        os.environ["MODAL_MAX_THROTTLE_WAIT"] = "0"
+        await self._load_sdk()
         try:
             async with asking(_what(account), deadline_s=self._connect_s):
                 client = await credentials.client_of(account)
                 try:
+                    # The SDK's client asks nobody anything yet: who is silent is found out here.
+                    where = await whereabouts.asked(client)
                     if self._memory is not None:
-                        await self._recognise(client, self._memory)
+                        self._memory.check(where)
                 except BaseException:
                     await client.close.aio()  # it would go on trying in the background
                     raise
@@ -124,26 +130,25 @@ class Connection:
             if error.hint == TOKEN_HINT:
                 raise Refused(str(error), hint=account.hint(TOKEN_HINT)) from error
             raise
-        self._connected_as = account
+        self._connected_as, self._where = account, where
         return client
 
-    async def _recognise(self, client: modal.Client, memory: Path) -> None:
-        """Raises Refused in another workspace than our sandboxes are in: there each would seem to
-        be gone, and its work would begin again.
-        """
-        import modal
+    async def _load_sdk(self) -> None:
+        """In a process of our own, where the SDK's settings are ours to make."""
+        credentials.check_file()
+        await import_sdk()
+        credentials.reread()
+        # Throttling must come to us at once: only then can it be told, and others let through.
+        os.environ["MODAL_MAX_THROTTLE_WAIT"] = "0"
 
-        workspace = modal.Workspace.from_context(client=client)
-        await workspace.hydrate.aio()
-        self._workspace = workspace.name or ""
-        before = memory.read_text().strip() if memory.exists() else ""
-        if before and self._workspace and before != self._workspace:
-            raise Refused(
-                f"this token is of Modal's workspace `{self._workspace}`, and what this store runs"
-                f" is in `{before}`",
-                hint=f"use a token of `{before}`, or another FLEETCTL_HOME;"
-                f" with nothing left there: rm {memory}",
-            )
+    @property
+    def _connect_s(self) -> float:
+        given_s = self._given_connect_s
+        return settings.from_environment().connect_s if given_s is None else given_s
+
+    def _note(self) -> None:
+        if self._memory is not None:
+            self._memory.note(self._where)
 
     async def _found_app(self, *, create: bool) -> modal.App | None:
         client = await self._connected()
@@ -164,9 +169,8 @@ class Connection:
             if is_not_found(error):
                 return None
             raise
-        if create and self._memory is not None and not self._memory.exists():
-            make_private(self._memory.parent)
-            self._memory.write_text(self._workspace)
+        if create:
+            self._note()
         return app
 
     def _remember(self, error: FleetctlError) -> None:

@@ -14,6 +14,7 @@ from fleetctl.providers.entering import ENDED_HINT, Entering, Place, Streams
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.errors import asking
 from fleetctl.providers.modal.streams import STATE_DIR
+from fleetctl.providers.modal.whereabouts import Memory
 from fleetctl.providers.remote import beside
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ LIFE_S = 86_400  # of a command, as of a sandbox; without one the SDK waits for 
 
 
 class ModalEntering:
-    """A connection of its own, made at the first call; home is not needed."""
+    """A connection of its own, made at the first call, which is refused where nothing of ours is."""
 
     terminal = True
     binary = True
 
     def __init__(self, home: Path, account: Account) -> None:
-        del home
-        self._connection = Connection("entering", account=lambda: account)
+        memory = Memory(account.directory(home))
+        self._connection = Connection("entering", account=lambda: account, memory=memory)
 
     async def execute(self, place: Place, argv: tuple[str, ...], streams: Streams) -> int:
         process = await self._begun(place, argv, streams)

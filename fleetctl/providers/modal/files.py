@@ -13,6 +13,7 @@ from fleetctl.providers.account import Account
 from fleetctl.providers.modal import volumes
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.errors import asking
+from fleetctl.providers.modal.whereabouts import Memory
 from fleetctl.providers.volumefiles import Copy, FileEntry, Tell, VolumeFiles, clean
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ DOWNLOADS_AT_ONCE = 8
 
 
 class ModalFiles:
-    """A connection of its own, made at the first call; home is not needed."""
+    """A connection of its own, made at the first call, which is refused where nothing of ours is."""
 
     def __init__(self, home: Path, account: Account) -> None:
-        del home
-        self._connection = Connection("files", account=lambda: account)
+        memory = Memory(account.directory(home))
+        self._connection = Connection("files", account=lambda: account, memory=memory)
 
     async def entries(
         self, volume: str, path: str, *, recursive: bool = False

@@ -39,6 +39,7 @@ from fleetctl.providers.modal.rates import Rates
 from fleetctl.providers.modal.sandboxes import ModalSandboxes
 from fleetctl.providers.modal.secrets import Secrets
 from fleetctl.providers.modal.volumes import Volumes
+from fleetctl.providers.modal.whereabouts import Memory
 from fleetctl.providers.remote import scratch, volumesused
 from fleetctl.providers.remote.follower import Pace
 from fleetctl.providers.remote.orders import Place, guest_order
@@ -91,7 +92,7 @@ class ModalProvider:
         self._notify = notify
         self._pace = pace or Pace()
         own = provider_dir(home, self._name)
-        self._connection = Connection(store_id, account=account, memory=own / "workspace")
+        self._connection = Connection(store_id, account=account, memory=Memory(own))
         self._images = Images(own)
         self._volumes = Volumes()
         self._secrets = Secrets()
@@ -152,7 +153,7 @@ class ModalProvider:
         return runs.logs(ref, offset=offset, follow=follow)
 
     async def ensure_volume(self, name: str) -> None:
-        await self._volumes.ensure(await self._connection.client(), name)
+        await self._volumes.ensure(await self._connection.client_to_make(), name)
         volumesused.note(provider_dir(self._home, self._name), name)
 
     async def remove_volume(self, name: str) -> None:

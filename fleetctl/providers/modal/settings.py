@@ -20,6 +20,9 @@ class Settings:
     starts_at_once: float = 64.0  # creates under way that wait for no GPU
     queued_max: float = 32.0  # creates at Modal that may wait for a GPU; each polls twice a second
     lifetime_s: float = 86_400.0  # of a sandbox; Modal allows no more than a day
+    # Until Modal has answered at all; the SDK would try for a minute. Ten seconds, less the SDK's
+    # import and all else that a command does before.
+    connect_s: float = 5.0
     call_s: float = 30.0  # our own deadline of one call
     spawns_per_s: float = 100.0  # calls of functions; a guess
     spawns_burst: float = 1000.0

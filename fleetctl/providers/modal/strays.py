@@ -14,6 +14,7 @@ from fleetctl.providers.modal import volumes
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.deployments import APPS
 from fleetctl.providers.modal.errors import asking, is_not_found
+from fleetctl.providers.modal.whereabouts import Memory
 from fleetctl.providers.remote import names, volumesused
 from fleetctl.providers.rundir.places import checked
 from fleetctl.providers.strays import FUNCTION, GONE_HINT, VOLUME, Stray, Strays, a_volume, of_tags
@@ -32,7 +33,9 @@ class ModalStrays:
     def __init__(self, home: Path, account: Account) -> None:
         self._place = account.directory(home)
         self._name = account.name
-        self._connection = Connection("strays", account=lambda: account)
+        # A volume's name leads elsewhere in another environment: to somebody else's data.
+        memory = Memory(self._place)
+        self._connection = Connection("strays", account=lambda: account, memory=memory)
         self._asking = asyncio.Semaphore(TAGS_AT_ONCE)
 
     async def found(self) -> Sequence[Stray]:
