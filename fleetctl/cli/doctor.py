@@ -33,7 +33,8 @@ def parser(verb: str) -> Parser:
         usage="[-o table|json]",
         summary=(
             "Try what this machine and its accounts can do. Every line that is not well has the\n"
-            "command that would mend it; `absent` is what nothing that is declared needs."
+            "command that would mend it. `absent` is what nothing that is declared needs, and\n"
+            "`away` a service of that sort that does not answer."
         ),
         examples=(
             "fleetctl doctor",
@@ -61,8 +62,11 @@ async def examine(place: Path) -> tuple[list[Finding], set[str]]:
     from fleetctl.cli.machine import look
 
     state, needed = _state(place)
-    found = [state, *look(place), _controller(place), *await _providers(place)]
-    return found, needed | set(ALWAYS)
+    # Each may wait for servers that do not answer; together they wait once.
+    machine, told = await asyncio.gather(
+        asyncio.to_thread(lambda: list(look(place))), _providers(place)
+    )
+    return [state, *machine, _controller(place), *told], needed | set(ALWAYS)
 
 
 async def _providers(place: Path) -> list[Finding]:
@@ -80,7 +84,7 @@ async def _providers(place: Path) -> list[Finding]:
 
 
 def _show(one: Finding, screen: Screen, *, needed: bool) -> None:
-    status = "ok" if one.ok else "bad" if needed else "absent"
+    status = "ok" if one.ok else "bad" if needed else "away" if one.away else "absent"
     screen.data(f"{status:<7} {one.topic:<11} {one.what}: {safe(one.says)}")
     if not one.ok and one.fix:
         screen.data(f"{'':<19} fix: {safe(one.fix)}")

@@ -146,24 +146,32 @@ async def _strays(
     asked: Sequence[Account], place: Path, screen: Screen, *, named: bool
 ) -> tuple[list[Stray], bool]:
     """All that they tell, and whether all could be asked. One without credentials holds nothing."""
-    from fleetctl.wiring import strays_of
-
+    told = await asyncio.gather(*(_told(account, place) for account in asked))
     found: list[Stray] = []
     complete = True
-    for account in asked:
-        strays = strays_of(account, place)
-        try:
-            found += await strays.found()
-        except Refused as error:
+    for account, answer in zip(asked, told, strict=True):
+        if isinstance(answer, Refused):
             if named:
-                raise
-            screen.talk(f"{account.name}: not asked: {safe(str(error))}")
-        except Unavailable as error:
-            screen.error(str(error), hint=error.hint)
+                raise answer
+            screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
+        elif isinstance(answer, Unavailable):
+            screen.error(str(answer), hint=answer.hint)
             complete = False
-        finally:
-            await strays.close()
+        else:
+            found += answer
     return found, complete
+
+
+async def _told(account: Account, place: Path) -> Sequence[Stray] | Refused | Unavailable:
+    from fleetctl.wiring import strays_of
+
+    strays = strays_of(account, place)
+    try:
+        return await strays.found()
+    except (Refused, Unavailable) as error:
+        return error
+    finally:
+        await strays.close()
 
 
 def _all(place: Path) -> list[Account]:

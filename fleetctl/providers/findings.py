@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fleetctl.errors import Unavailable
 from fleetctl.providers.account import Account
 
 
@@ -17,6 +18,12 @@ class Finding(NamedTuple):
     ok: bool
     says: str
     fix: str = ""
+    away: bool = False  # what is not well is that a service does not answer
+
+
+def unreachable(topic: str, error: Unavailable, fix: str) -> Finding:
+    """error: names the server and says what was heard of it."""
+    return Finding(topic, "access", False, f"unreachable: {error}", fix, away=True)
 
 
 # called with the state directory and the account that is looked at

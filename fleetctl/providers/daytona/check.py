@@ -8,11 +8,11 @@ import importlib.metadata
 import os
 from pathlib import Path
 
-from fleetctl.errors import FleetctlError, Refused
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
 from fleetctl.providers.daytona.client import Connection, import_sdk, url
 from fleetctl.providers.daytona.errors import KEY_HINT
-from fleetctl.providers.findings import Finding
+from fleetctl.providers.findings import Finding, unreachable
 
 INSTALL = "pip install 'fleetctl[daytona]'"
 VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
@@ -61,10 +61,10 @@ async def _access(account: Account) -> Finding:
     connection = Connection(account=lambda: account)
     try:
         await connection.client()
-    except FleetctlError as error:
-        return Finding(
-            account.name, "access", False, str(error), error.hint or f"curl -sS {url(account)}"
-        )
+    except Refused as error:
+        return Finding(account.name, "access", False, str(error), error.hint)
+    except Unavailable as error:
+        return unreachable(account.name, error, f"curl -sS {url(account)}")
     finally:
         await connection.close()
     return Finding(account.name, "access", True, f"`{url(account)}` answers and knows the key")

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.account import Account, AccountNow, built_in
+from fleetctl.providers.daytona import settings
 from fleetctl.providers.daytona.errors import KEY_HINT, asking
 
 if TYPE_CHECKING:
     import daytona
 
-CONNECT_S = 8.0  # with the import of the SDK, an answer comes within ten
 FAILED_FOR_S = 5.0  # so long everybody who asks gets the last failure
 CONNECTIONS_MAX = 2000  # a stream for each run, and calls beside them
 
 
 class Connection:
-    """account: whose key it is; with another answer, the next caller connects anew."""
+    """account: whose key it is; with another answer, the next caller connects anew. connect_s: None
+    is that of the settings.
+    """
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class Connection:
         self._account = account
         self._connected_as: Account | None = None
         self._left: list[daytona.AsyncDaytona] = []  # of an account that was changed
-        self._connect_s = CONNECT_S if connect_s is None else connect_s
+        self._given_connect_s = connect_s
         self._client: daytona.AsyncDaytona | None = None
         self._lock = asyncio.Lock()
         self._failure: tuple[float, FleetctlError] | None = None
@@ -64,7 +66,9 @@ class Connection:
             await client.close()  # type: ignore[no-untyped-call]
 
     async def _connect(self) -> daytona.AsyncDaytona:
-        account = self._account()
+        account, connect_s = self._account(), self._given_connect_s
+        if connect_s is None:
+            connect_s = settings.from_environment().connect_s
         key = account.value("apiKeyEnv") if account.said else None
         await import_sdk()
         import daytona
@@ -80,7 +84,7 @@ class Connection:
             raise Refused("there is no key for Daytona", hint=KEY_HINT) from error
         what = f"{account.label}cannot reach Daytona at `{server}`"
         try:
-            async with asking(what, deadline_s=self._connect_s):
+            async with asking(what, deadline_s=connect_s):
                 await client.snapshot.list(limit=1)  # cheap, and only a working key may
         except BaseException as error:
             await client.close()  # type: ignore[no-untyped-call]

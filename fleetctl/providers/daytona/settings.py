@@ -22,6 +22,9 @@ class Settings:
     # that names one.
     lifetime_s: float = 86_400.0
     queue_s: float = 3600.0  # a sandbox with a GPU waits so long for a machine, then asks anew
+    # Until Daytona has answered at all. Ten seconds, less the SDK's import and all else that a
+    # command does before.
+    connect_s: float = 5.0
     call_s: float = 30.0  # our own deadline of one call
     quick_s: float = 2.0  # a task that ends sooner is begun, followed and ended in one call
 

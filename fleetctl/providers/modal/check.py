@@ -7,18 +7,18 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
-from fleetctl.errors import FleetctlError, Refused
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
-from fleetctl.providers.findings import Finding
+from fleetctl.providers.findings import Finding, unreachable
 from fleetctl.providers.modal import credentials
 from fleetctl.providers.modal.client import Connection, import_sdk
+from fleetctl.providers.modal.whereabouts import Memory
 
 INSTALL = "pip install 'fleetctl[modal]'"
 
 
 async def check(home: Path, account: Account) -> list[Finding]:
     """Each line only when the one before is well: a later one could say nothing."""
-    del home
     name = account.name
     try:
         credentials.check_file()
@@ -38,18 +38,20 @@ async def check(home: Path, account: Account) -> list[Finding]:
     if not where:
         return [*found, Finding(name, "token", False, "there is none", credentials.LOG_IN)]
     found.append(Finding(name, "token", True, f"from {where}"))
-    return [*found, await _access(account)]
+    return [*found, await _access(home, account)]
 
 
-async def _access(account: Account) -> Finding:
+async def _access(home: Path, account: Account) -> Finding:
     """Asks for an app that need not be there, which any working token may do."""
     server = credentials.server(account)
-    connection = Connection("doctor", account=lambda: account)
+    memory = Memory(account.directory(home))
+    connection = Connection("doctor", account=lambda: account, memory=memory)
     try:
         await connection.app_if_any()
-    except FleetctlError as error:
-        fix = error.hint if isinstance(error, Refused) else f"curl -sS {server}"
-        return Finding(account.name, "access", False, str(error), fix)
+    except Refused as error:
+        return Finding(account.name, "access", False, str(error), error.hint)
+    except Unavailable as error:
+        return unreachable(account.name, error, f"curl -sS {server}")
     finally:
         await connection.close()
     return Finding(account.name, "access", True, f"`{server}` answers and knows the token")

@@ -121,7 +121,9 @@ def test_a_server_that_does_not_answer_is_told_and_a_token_never(machine: Machin
     code, said = machine.doctor(**env)
     assert code == 1
     assert "modal       token: from the environment\n" in said
-    assert "bad     modal       access: cannot use Modal at `http://127.0.0.1:1`" in said
+    assert (
+        "bad     modal       access: unreachable: cannot use Modal at `http://127.0.0.1:1`" in said
+    )
     assert "fix: curl -sS http://127.0.0.1:1\n" in said
     assert "hush" not in said
 

@@ -10,8 +10,6 @@ import pytest
 
 from fleetctl import DaytonaInterpreter, Interpreter
 from fleetctl.interpreter.interpreter import BaseInterpreter
-from fleetctl.providers.daytona import client as daytona_client
-from fleetctl.providers.modal import client as modal_client
 from tests.interpreters import PLACES, Place
 
 Make = Callable[..., Any]
@@ -25,9 +23,9 @@ def place(
         for name, value in place.variables.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("FLEETCTL_PROVIDER", raising=False)
-        for client in (modal_client, daytona_client):
+        for sort in ("MODAL", "DAYTONA"):
             # Nothing here is about a service that is late, and the machine may be busy.
-            monkeypatch.setattr(client, "CONNECT_S", 120.0)
+            monkeypatch.setenv(f"FLEETCTL_{sort}_CONNECT_S", "120")
         yield place
         assert place.sandboxes() == 0
 
