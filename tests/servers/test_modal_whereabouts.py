@@ -50,7 +50,7 @@ def test_a_controller_under_another_environment_takes_nothing_over(
             after = world.again()
             another = world.order(SLEEPS, run="run-1")
             for asked in (after.start(another), after.ensure_volume("v"), after.owned()):
-                with pytest.raises(Refused, match="environment `other`.*is in `main`") as told:
+                with pytest.raises(Refused, match=r"environment `other`.*is in `main`") as told:
                     await asked
                 assert "export MODAL_ENVIRONMENT=main" in told.value.hint
             assert len(modal_emulator.live()) == 1

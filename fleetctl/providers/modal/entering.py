@@ -25,7 +25,7 @@ LIFE_S = 86_400  # of a command, as of a sandbox; without one the SDK waits for 
 
 
 class ModalEntering:
-    """A connection of its own, made at the first call, which is refused where nothing of ours is."""
+    """A connection of its own, made at the first call; refused where nothing of ours is."""
 
     terminal = True
     binary = True

@@ -29,7 +29,7 @@ DOWNLOADS_AT_ONCE = 8
 
 
 class ModalFiles:
-    """A connection of its own, made at the first call, which is refused where nothing of ours is."""
+    """A connection of its own, made at the first call; refused where nothing of ours is."""
 
     def __init__(self, home: Path, account: Account) -> None:
         memory = Memory(account.directory(home))
