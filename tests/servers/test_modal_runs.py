@@ -16,7 +16,7 @@ import pytest
 from controllers.model import Alive, Ended, Gone
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.modal import creating
+from fleetctl.providers.modal import gpu_queue
 from tests.contracts.modal_worlds import ModalWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.modal.running import ModalEmulator
@@ -74,7 +74,7 @@ async def nothing_lives(world: ModalWorld) -> None:
 def test_a_gpu_that_is_not_free_is_said_to_be_waited_for_and_begins_once_when_it_is(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.2)
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.2)
 
     async def tale(world: ModalWorld) -> None:
         world.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -104,7 +104,7 @@ def test_a_gpu_that_is_not_free_is_said_to_be_waited_for_and_begins_once_when_it
 def test_stopping_a_start_that_waits_for_a_gpu_takes_it_out_of_the_queue(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.2)
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.2)
 
     async def tale(world: ModalWorld) -> None:
         world.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -124,7 +124,7 @@ def test_stopping_a_start_that_waits_for_a_gpu_takes_it_out_of_the_queue(
 def test_the_next_controller_takes_over_a_sandbox_that_waits_for_a_gpu(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "QUEUE_PATIENCE_S", 0.2)
+    monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.2)
 
     async def tale(world: ModalWorld) -> None:
         world.emulator.do("settings", gpu_capacity={"A100": 0})
