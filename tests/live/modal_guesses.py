@@ -14,7 +14,11 @@ from typing import Any
 import modal
 from modal_proto import api_pb2
 
+from fleetctl.prices.devices import possible
+from specs.template import Gpu
+
 APP = "guesses"
+LISTED = Gpu.model_validate(["T4", "H100:8", "L4"])
 LIFE_S = 120
 CALL_S = 30.0
 TAG_TEXTS = ("plain", "with.dot_and-dash", "a/slash", "a space", "colon:", "x" * 63, "x" * 64)
@@ -31,6 +35,7 @@ def measured(client: Any) -> Iterator[str]:
         ("e", service.what_is_known_of_the_finished),
         ("f", service.letters_of_tags),
         ("g", service.words_of_errors),
+        ("h", service.names_of_devices),
     ]
     for letter, ask in questions:
         try:
@@ -161,6 +166,19 @@ class Service:
         ]
         live.terminate(wait=True)
         return "; ".join([*told, "exec after the end: " + _raised(lambda: live.exec("true"))])
+
+    def names_of_devices(self) -> str:
+        """What a run is charged by, where its template lists several GPUs."""
+        sandbox = self.sandbox("sleep", "60", gpu="T4")
+        try:
+            asked = sandbox.exec("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+            names = asked.stdout.read().splitlines()
+        finally:
+            sandbox.terminate(wait=True)
+        left = ", ".join(str(it) for it in possible(LISTED, names).each)
+        return (
+            f"the driver of a T4 says {names}, which of `T4, H100:8, L4` leaves {left}"
+        )
 
 
 def _raised(act: Callable[[], Any]) -> str:

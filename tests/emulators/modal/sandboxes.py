@@ -18,6 +18,7 @@ from tests.emulators.boxes import Box, BoxError
 
 from . import ids
 from .dockerfile import ImageConfig
+from .driver import driver
 from .execs import Exec, Wish
 from .gpus import parse
 from .places import Wanted, leave, make_box
@@ -234,6 +235,7 @@ class SandboxStore:
             mount_ids=list(definition.mount_ids),
             volume_mounts=list(definition.volume_mounts),
             env={**own, **sandbox.env},
+            files=driver(self.world.directory, sandbox.gpu),
         )
 
     async def _follow(self, sandbox: Sandbox, entry: Exec) -> None:
