@@ -176,9 +176,7 @@ class Service:
         finally:
             sandbox.terminate(wait=True)
         left = ", ".join(str(it) for it in possible(LISTED, names).each)
-        return (
-            f"the driver of a T4 says {names}, which of `T4, H100:8, L4` leaves {left}"
-        )
+        return f"the driver of a T4 says {names}, which of `T4, H100:8, L4` leaves {left}"
 
 
 def _raised(act: Callable[[], Any]) -> str:
