@@ -34,8 +34,8 @@ PROVIDERS = {
     "daytona": "fleetctl.providers.daytona.provider:DaytonaProvider",
 }
 
-# name -> module:class, VolumeFiles built with (home, account); what `cp`, `ls` and `rm` reach
-# without a controller
+# name -> module:class, VolumeFiles built with (home, account, store_id); what `cp`, `ls` and `rm`
+# reach without a controller
 VOLUME_FILES = {
     "local": "fleetctl.providers.local.files:LocalFiles",
     "modal": "fleetctl.providers.modal.files:ModalFiles",
@@ -140,8 +140,13 @@ def build_providers(home: Path, *, store_id: str, notify: Notify) -> dict[str, B
 
 def volume_files(account: Account, home: Path) -> VolumeFiles:
     """The files of a provider's volumes."""
+    from fleetctl.stores.reader import Reader
+
+    with Reader(home) as reader:
+        store_id = reader.store_id()
     module, _, name = VOLUME_FILES[account.sort].partition(":")
-    return cast(VolumeFiles, getattr(import_module(module), name)(home, account))
+    built = getattr(import_module(module), name)(home, account, store_id=store_id)
+    return cast(VolumeFiles, built)
 
 
 def kept_files(sort: str, home: Path, uid: str, run: str) -> Path | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 REFUSED = 3
 _NOT_ADOPTED = {
     "volume": ("nothing of it runs", "declare it: `kind: Volume` with this name"),
+    "helper": ("it shows a volume to a command", "it ends by itself when that is over"),
     "function": ("nobody here calls it", "apply what calls it, and it is used again"),
 }
 
@@ -28,16 +29,22 @@ def adopt(found: Sequence[Orphan], into: str, screen: Screen, place: Path) -> in
         return 0
     refused = False
     for one in found:
-        if one.stray.kind in _NOT_ADOPTED:
-            why, hint = _NOT_ADOPTED[one.stray.kind]
+        if (sort := _sort(one)) in _NOT_ADOPTED:
+            why, hint = _NOT_ADOPTED[sort]
             screen.error(f"{one.shown} cannot be adopted: {why}", hint=hint)
             refused = True
-    boxes = [one for one in found if one.stray.kind not in _NOT_ADOPTED]
+    boxes = [one for one in found if _sort(one) not in _NOT_ADOPTED]
     message = {"verb": "adopt", "sandboxes": [_told_of(one) for one in boxes], "into": into}
     by_run = {one.stray.run: one for one in boxes}
     for result in results_of(starting.demand(place, message)) if boxes else ():
         refused |= not _adopted(by_run[str(result.get("run"))], result, screen)
     return REFUSED if refused else 0
+
+
+def _sort(orphan: Orphan) -> str:
+    """Its kind; `helper` for a sandbox that was made for no object that runs."""
+    stray = orphan.stray
+    return "helper" if stray.job.startswith("volume/") else stray.kind
 
 
 def _told_of(orphan: Orphan) -> dict[str, object]:

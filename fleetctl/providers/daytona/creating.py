@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.errors import FleetctlError, Unavailable
 from fleetctl.providers.base import Notify, RunOrder
 from fleetctl.providers.daytona import endings
-from fleetctl.providers.daytona.endings import state_of
+from fleetctl.providers.daytona.endings import ENDS_LABEL, state_of
 from fleetctl.providers.daytona.errors import (
     OF_THE_ACCOUNT,
     certain,
@@ -28,7 +28,6 @@ from fleetctl.providers.daytona.errors import (
     words,
 )
 from fleetctl.providers.daytona.sandboxes import (
-    ENDS_LABEL,
     GUEST_LABEL,
     DaytonaSandboxes,
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 REMAINS = frozenset(("error", "build_failed", "stopped", "stopping", "archived", "archiving"))
 GOING = "destroying"  # nothing runs in it, but it is confirmed gone only when it is destroyed
 GONE = "destroyed"
+ENDS_LABEL = "ends-at"  # when its TTL ends it, by the clock of who made it
 
 
 @dataclass(frozen=True, slots=True)

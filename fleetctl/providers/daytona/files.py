@@ -1,5 +1,6 @@
 """Files in volumes on Daytona, for `cp`, `ls` and `rm`. Daytona shows a volume to sandboxes alone,
-so each verb has a small one of its own, from one of Daytona's snapshots, and deletes it.
+so each verb has a small one of its own, from one of Daytona's snapshots, and deletes it. What a
+killed command leaves ends when nobody has used it for a while, and is an orphan until then.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
@@ -15,9 +17,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import NotFound, Refused
 from fleetctl.providers.account import Account
-from fleetctl.providers.daytona import volumes
+from fleetctl.providers.daytona import outright, volumes
 from fleetctl.providers.daytona.client import Connection
+from fleetctl.providers.daytona.deleting import end
+from fleetctl.providers.daytona.endings import ENDS_LABEL
 from fleetctl.providers.daytona.errors import asking
+from fleetctl.providers.remote import names
 from fleetctl.providers.volumefiles import Copy, FileEntry, Tell, VolumeFiles, clean
 
 if TYPE_CHECKING:
@@ -38,23 +43,24 @@ _FIND = "find {path} {depth} \\( -type f -o -type d \\) -printf '%y %s %T@ %p\\0
 
 
 class DaytonaFiles:
-    """home is not needed: nothing is kept between two verbs."""
+    """home is not needed: nothing is kept between two verbs. store_id: whose tag helpers carry."""
 
-    def __init__(self, home: Path, account: Account) -> None:
+    def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
         del home
         self._account = account
+        self._store_id = store_id
 
     async def entries(
         self, volume: str, path: str, *, recursive: bool = False
     ) -> Sequence[FileEntry]:
         wanted = clean(path)
-        async with _helper(self._account, volume) as helper:
+        async with self._helper(volume) as helper:
             return await _entries(helper, volume, wanted, recursive=recursive)
 
     async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
         import daytona
 
-        async with _helper(self._account, volume) as helper:
+        async with self._helper(volume) as helper:
             folders = {str(PurePosixPath(_place(one.remote)).parent) for one in files}
             await _run(helper, f"mkdir -p {shlex.join(sorted(folders))}", volume)
             for batch in _batches(files):
@@ -65,7 +71,7 @@ class DaytonaFiles:
                 tell(sum(one.size for one in batch))
 
     async def get(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
-        async with _helper(self._account, volume) as helper:
+        async with self._helper(volume) as helper:
             for one in files:
                 await _download(helper, volume, one)
                 tell(one.size)
@@ -73,7 +79,7 @@ class DaytonaFiles:
     async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
         wanted = clean(path)
         quoted = shlex.quote(f"./{wanted}")
-        async with _helper(self._account, volume) as helper:
+        async with self._helper(volume) as helper:
             told = await _entries(helper, volume, wanted, recursive=False)
             if not recursive and [one.path for one in told] != [wanted]:
                 raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
@@ -85,42 +91,44 @@ class DaytonaFiles:
         del volume
         return None  # a sandbox for a number would cost more than it is worth
 
-
-@asynccontextmanager
-async def _helper(account: Account, volume: str) -> AsyncIterator[daytona.AsyncSandbox]:
-    """A sandbox with the volume in it, for the time of one verb."""
-    connection = Connection(account=lambda: account)
-    try:
-        client = await connection.client()
-        import daytona
-
-        found = await volumes.find(client, volume)
-        if found is None:
-            raise NotFound(
-                f"Daytona has no volume `{volume}` yet",
-                hint="it is made when its Volume object is, or the first task that mounts it",
-            )
-        params = daytona.CreateSandboxFromSnapshotParams(
-            name=f"fleetctl-files-{token_hex(6)}",
-            language="python",
-            labels={"purpose": "fleetctl-files"},
-            volumes=[daytona.VolumeMount(volume_id=found.id, mount_path=MOUNT)],
-            ttl_minutes=LIFE_MINUTES,
-            ephemeral=True,
-        )
-        async with asking("no sandbox for the volume's files", deadline_s=START_S):
-            helper = await client.create(params, timeout=START_S)
+    @asynccontextmanager
+    async def _helper(self, volume: str) -> AsyncIterator[daytona.AsyncSandbox]:
+        """A sandbox with the volume in it, for the time of one verb."""
+        connection = Connection(account=lambda: self._account)
         try:
-            yield helper
+            client = await connection.client()
+            found = await volumes.find(client, volume)
+            if found is None:
+                raise NotFound(
+                    f"Daytona has no volume `{volume}` yet",
+                    hint="it is made when its Volume object is, or the first task that mounts it",
+                )
+            params = _params(self._store_id, volume, found.id)
+            what = "no sandbox for the volume's files"
+            helper = await outright.make(client, params, what, deadline_s=START_S)
+            try:
+                yield helper
+            finally:
+                await asyncio.shield(end(client, helper, deadline_s=END_S))
         finally:
-            await asyncio.shield(_end(helper))
-    finally:
-        await connection.close()
+            await connection.close()
 
 
-async def _end(helper: daytona.AsyncSandbox) -> None:
-    async with asking(f"sandbox `{helper.id}` cannot be deleted", deadline_s=END_S):
-        await helper.delete(timeout=END_S, wait=True)
+def _params(store_id: str, volume: str, volume_id: str) -> daytona.CreateSandboxFromSnapshotParams:
+    import daytona
+
+    now_s, name = time.time(), f"fleetctl-files-{token_hex(6)}"
+    return daytona.CreateSandboxFromSnapshotParams(
+        name=name,
+        language="python",
+        labels={
+            **names.helper_tags(store_id, name, volume, now_s),
+            ENDS_LABEL: str(int(now_s + 60 * LIFE_MINUTES)),
+        },
+        volumes=[daytona.VolumeMount(volume_id=volume_id, mount_path=MOUNT)],
+        ttl_minutes=LIFE_MINUTES,
+        ephemeral=True,
+    )
 
 
 async def _entries(

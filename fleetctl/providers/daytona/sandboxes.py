@@ -18,7 +18,7 @@ from fleetctl.providers.base import Owned
 from fleetctl.providers.daytona import endings, streams
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.deleting import delete
-from fleetctl.providers.daytona.endings import Facts, state_of
+from fleetctl.providers.daytona.endings import ENDS_LABEL, Facts, state_of
 from fleetctl.providers.daytona.errors import (
     asking,
     certain,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 KEPT_MAX = 50_000
 END_S = 120.0  # to end a sandbox and hear that it is over
-GUEST_LABEL, ENDS_LABEL = "guest", "ends-at"
+GUEST_LABEL = "guest"
 
 
 class DaytonaSandboxes:
@@ -233,7 +233,7 @@ class DaytonaSandboxes:
         async with asking(what, deadline_s=2 * call_s, throttle=looks):
             listed = [sandbox async for sandbox in client.list(query)]
         return [
-            Owned(names.run_of(one.labels), one.id, names.made_at_s(one.labels))
+            Owned(names.run_of(one.labels), one.id, _since_s(one.labels))
             for one in listed
             if endings.is_listed(state_of(one)) and one.id not in self._ended_by_us
         ]
@@ -245,6 +245,14 @@ class DaytonaSandboxes:
         self._work_dirs.pop(handle, None)
         for key in [key for key in self._sessions if key[0] == handle]:
             del self._sessions[key]
+
+
+def _since_s(labels: dict[str, str]) -> float:
+    """Since when it needs a record. A helper has none: a person's command uses it for its life."""
+    ends_at_s = labels.get(ENDS_LABEL, "")
+    if names.is_helper(labels) and ends_at_s.isdigit():
+        return float(ends_at_s)
+    return names.made_at_s(labels)
 
 
 def _has_expired(labels: dict[str, str]) -> bool:

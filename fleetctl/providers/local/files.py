@@ -24,8 +24,8 @@ LOOKED_AT_MAX = 1_000_000  # files of which a size is still added up
 
 
 class LocalFiles:
-    def __init__(self, home: Path, account: Account) -> None:
-        del account  # this machine is one
+    def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
+        del account, store_id  # this machine is one, and needs no sandbox for a look
         self._layout = Layout(home)
 
     async def entries(

@@ -31,7 +31,8 @@ DOWNLOADS_AT_ONCE = 8
 class ModalFiles:
     """A connection of its own, made at the first call; refused where nothing of ours is."""
 
-    def __init__(self, home: Path, account: Account) -> None:
+    def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
+        del store_id  # no sandbox is needed for a look, which would carry it
         memory = Memory(account.directory(home))
         self._connection = Connection("files", account=lambda: account, memory=memory)
 

@@ -52,6 +52,21 @@ def tags(order: RunOrder, store_id: str, now_s: float) -> dict[str, str]:
     }
 
 
+def helper_tags(store_id: str, sandbox: str, volume: str, now_s: float) -> dict[str, str]:
+    """What a sandbox carries that shows a volume to one command of a person. Nothing runs in it."""
+    return {
+        **(fleet_tag(store_id) if store_id else {}),
+        _RUN: _fitting(sandbox, TAG_CHARS_MAX),
+        "kind": "Volume",
+        "name": _fitting(volume, TAG_CHARS_MAX),
+        _MADE_AT: str(int(now_s)),
+    }
+
+
+def is_helper(carried: dict[str, str]) -> bool:
+    return carried.get("kind") == "Volume"
+
+
 def is_ours(carried: dict[str, str], store_id: str) -> bool:
     return carried.get(_FLEET) == fleet_tag(store_id)[_FLEET]
 
