@@ -34,9 +34,9 @@ class Gpus:
         self._is_live = is_live
         self._lock = asyncio.Lock()
 
-    async def take(self, run: str, uid: str, wanted: Gpu) -> list[int]:
-        """Devices for `run`, the same ones when asked again. Raises Unavailable when too few are
-        free.
+    async def take(self, run: str, uid: str, wanted: Gpu) -> dict[int, str]:
+        """Devices for `run` and their names, the same ones when asked again. Raises Unavailable
+        when too few are free.
         """
         async with self._lock:
             names = await devices()
@@ -59,7 +59,7 @@ class Gpus:
                 )
             for index in mine:
                 self._write(index, run, uid)
-            return mine
+            return {index: names[index] for index in mine}
 
     async def _is_free(self, claim: tuple[str, str, float]) -> bool:
         run, uid, made_at_s = claim

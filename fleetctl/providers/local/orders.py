@@ -71,7 +71,8 @@ def keeper_config(
     }
 
 
-def start_message(order: RunOrder, gpus: list[int]) -> dict[str, Any]:
+def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
+    gpu = order.template.resources.gpu
     return {
         "op": "start",
         "run": order.run,
@@ -84,7 +85,9 @@ def start_message(order: RunOrder, gpus: list[int]) -> dict[str, Any]:
         "params_text": json.dumps(order.params),
         "reusable": order.reusable,
         "secrets": dict(order.secrets),
-        "gpus": gpus,
+        "gpus": list(gpus),
+        # Which of a list it got, its journal tells.
+        "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
     }
 
 

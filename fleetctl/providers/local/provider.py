@@ -185,7 +185,7 @@ class LocalProvider:
         # What was adopted may have begun under an earlier keeper, which its journal tells.
         return self._handle(order.uid, order.run) if "adopted" in answer else link.token
 
-    async def _devices(self, order: RunOrder) -> list[int]:
+    async def _devices(self, order: RunOrder) -> dict[int, str]:
         """The first sort of GPU that is free."""
         gpu = order.template.resources.gpu
         refused: Unavailable | None = None
@@ -196,7 +196,7 @@ class LocalProvider:
                 refused = refused or error
         if refused is not None:
             raise refused
-        return []
+        return {}
 
     async def _observe(self, ref: RunRef) -> Observation | None:
         uid = ref.uid or uid_of(ref.handle)

@@ -356,6 +356,18 @@ class TestGpus(InNamespaces):
         assert isinstance(await world.alive(second), Alive)
 
     @story
+    async def test_a_run_tells_which_of_a_list_it_got(self, world: World) -> None:
+        first = script("sleep 600", runtime="function", resources={"gpu": ["A100:2", "T4"]})
+        seen = await world.alive(await world.start(first))
+        assert seen.gpus == ("NVIDIA A100-SXM4", "NVIDIA A100-SXM4")
+        second = script("true", runtime="function", resources={"gpu": ["A100", "T4"]})
+        ended = await world.ended(await world.start(second, run="run-1", template_hash="h2"))
+        assert ended.gpus == ("T4",)
+        alone = script("true", resources={"gpu": "any:1"})
+        ended = await world.ended(await world.start(alone, run="run-2", template_hash="h3"))
+        assert ended.gpus == ()
+
+    @story
     async def test_a_machine_without_gpus_says_so(self, world: World) -> None:
         os.environ["FLEETCTL_LOCAL_GPUS"] = ""
         with pytest.raises(Unavailable, match="needs 4 x A100, this machine has 0"):
