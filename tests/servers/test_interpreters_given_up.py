@@ -19,8 +19,6 @@ import pytest
 
 from fleetctl import Interpreter
 from fleetctl.errors import Unavailable
-from fleetctl.providers.daytona import client as daytona_client
-from fleetctl.providers.modal import client as modal_client
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
@@ -102,8 +100,8 @@ def cloud(
     cloud: Cloud = request.getfixturevalue(f"{request.param}_cloud")
     for name, value in {**cloud.variables, "FLEETCTL_HOME": str(tmp_path / "home")}.items():
         monkeypatch.setenv(name, value)
-    for client in (modal_client, daytona_client):
-        monkeypatch.setattr(client, "CONNECT_S", END_S)  # the machine may be busy
+    for sort in ("MODAL", "DAYTONA"):
+        monkeypatch.setenv(f"FLEETCTL_{sort}_CONNECT_S", "120")  # the machine may be busy
     with Interpreter(provider=cloud.name) as warm:  # images are built, and the SDK is imported
         warm.execute("pass")
     yield cloud
