@@ -88,6 +88,11 @@ class Conversation:
     async def reload(self) -> None:
         await self._session.reload()
 
+    @property
+    def committed_late(self) -> str:
+        """Why nothing can be committed before the session ends; "" when it can."""
+        return self._session.committed_late
+
     async def _interrupt(self, number: int, answer: asyncio.Future[Any]) -> None:
         with contextlib.suppress(InterpreterError):
             await self._send({"op": "interrupt", "id": number})

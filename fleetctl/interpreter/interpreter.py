@@ -88,7 +88,11 @@ class BaseInterpreter:
         loop.run(self._runtime.shutdown())
 
     def commit(self) -> None:
-        """Have the volume keep what was written so far. Nothing to do without a volume."""
+        """Have the volume keep what was written so far. Nothing to do without a volume.
+
+        Raises InterpreterError when it cannot, as always with a volume of Modal's version 1: others
+        see what is written there after shutdown().
+        """
         loop.run(self._runtime.commit())
 
     def reload(self) -> None:

@@ -86,6 +86,11 @@ class Runtime:
         async with self._turn:
             if self._options.volume and self.started:
                 talk = await self._ensure()
+                if why := talk.committed_late:
+                    raise InterpreterError(
+                        f"the volume is not committed before the sandbox ends: {why}",
+                        hint="shutdown() ends it; a volume of version 2 can be committed before",
+                    )
                 if problem := await talk.ask("sync"):
                     raise InterpreterError(f"the volume does not take what was written: {problem}")
 

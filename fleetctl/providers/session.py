@@ -48,6 +48,9 @@ class Session(Protocol):
 
     place_root: str  # where the order's place is found in the sandbox; "" without one
     workspace: str  # absolute path of the directory that code works in; "" = where the driver is
+    # Why the volume keeps nothing of what is written before the session ends; "" where a `sync` in
+    # the sandbox is enough.
+    committed_late: str
 
     async def send(self, line: str) -> None:
         """Hand one line (ASCII, without its end) to the driver's standard input.

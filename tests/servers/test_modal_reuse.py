@@ -13,7 +13,7 @@ import pytest
 from tests.contracts.provider_worlds import eventually
 from tests.servers.gates import Gate, gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
-from tests.servers.modal_volumes import put
+from tests.servers.modal_volumes import committed, made, put
 
 IN_TURN = {"parallelism": 1, "sandbox": {"reuse": "all"}}
 NO_RETRY = {"backoffLimitPerIndex": 0, "maxInfraRetries": 0}
@@ -95,11 +95,12 @@ def on_volume(code: str) -> dict[str, Any]:
     return {"python": code, "volumes": [{"name": "turns", "mountPath": "/data"}]}
 
 
+WRITES = "\nsave_to_volume(os.environ['JOB_COMPLETION_INDEX'], 'kept')\nSUBMIT(ok=True)"
 LISTS = "\nimport os\nSUBMIT(seen=sorted(os.listdir('/data')))"
 
 
-def first_waits(door: Gate) -> str:
-    return "if os.environ['JOB_COMPLETION_INDEX'] == '0':\n" + indent(door.python(), "    ")
+def waits(index: int, door: Gate) -> str:
+    return f"if os.environ['JOB_COMPLETION_INDEX'] == '{index}':\n" + indent(door.python(), "    ")
 
 
 def test_a_further_task_sees_what_others_committed_to_its_volume(
@@ -107,7 +108,7 @@ def test_a_further_task_sees_what_others_committed_to_its_volume(
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         with gate() as door:
-            template = on_volume(tally.python(first_waits(door) + LISTS))
+            template = on_volume(tally.python(waits(0, door) + LISTS))
             fleet.apply(template, tasks={"completions": 2}, **IN_TURN)
             await begins(tally)
             await asyncio.to_thread(put, fleet, "turns", "new.txt")
@@ -126,7 +127,7 @@ def test_10_open_files_prevent_a_reload_and_the_further_task_gets_a_fresh_sandbo
     async def tale(fleet: Fleet) -> None:
         with gate() as door:
             opens = "kept = open('/data/' + os.environ['JOB_COMPLETION_INDEX'], 'w')\n"
-            template = on_volume(tally.python(opens + first_waits(door) + LISTS))
+            template = on_volume(tally.python(opens + waits(0, door) + LISTS))
             fleet.apply(template, tasks={"completions": 2}, **NO_RETRY, **IN_TURN)
             await begins(tally)
             await asyncio.to_thread(put, fleet, "turns", "new.txt")
@@ -153,6 +154,26 @@ def test_a_reload_that_modal_does_not_answer_costs_no_attempt(
         await fleet.phase("Succeeded")
         assert sorted(tally.begun.values()) == [1, 1]
         assert len(fleet.made()) == (2 if status == "FAILED_PRECONDITION" else 1)
+        await fleet.nothing_lives()
+
+    on_modal(tale)
+
+
+def test_on_a_volume_of_version_1_each_task_has_a_sandbox_whose_end_commits_what_it_wrote(
+    on_modal: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await asyncio.to_thread(made, fleet, "turns", 1)
+        with gate() as door:
+            template = on_volume(tally.python(waits(1, door) + WRITES))
+            fleet.apply(template, tasks={"completions": 2}, **NO_RETRY, **IN_TURN)
+            await begins(tally, 2)
+            assert committed(fleet, "turns") == {"0": "kept"}
+            door.open()
+            status = await fleet.phase("Succeeded")
+        assert committed(fleet, "turns") == {"0": "kept", "1": "kept"}
+        assert "of version 1, as `turns` is" in status["isolation"]
+        assert tally.begun == {"0/1": 1, "1/1": 1}
         await fleet.nothing_lives()
 
     on_modal(tale)

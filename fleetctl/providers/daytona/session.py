@@ -74,6 +74,7 @@ async def _start_driver(sandbox: daytona.AsyncSandbox, workspace: str) -> str:
 class DaytonaSession:
     place_root = ""
     workspace = ""
+    committed_late = ""
 
     def __init__(
         self, shared: Shared, sandbox: daytona.AsyncSandbox, command: str, *, lifetime_s: float

@@ -64,6 +64,7 @@ class LocalSession:
     ) -> None:
         self.place_root = ""
         self.workspace = ""
+        self.committed_late = ""
         self._room = room
         self._process = process
         self._life = life

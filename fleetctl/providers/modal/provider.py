@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -301,6 +302,9 @@ class ModalProvider:
         further = order.sandbox != order.run
         if further and order.template.volumes and not self._runs.was_tried(order.uid, order.run):
             await self._reload(order)
+        note = await self._note_of_volumes(order)
+        # A task's writes are committed when its end is told: here only its sandbox's end does that.
+        order = replace(order, reusable=order.reusable and not note)
         commit = await pinned(order.template, self._job(order.uid))
         setup, directory = sources.setup(order.template, commit)
         age_s = await self._sandboxes.age_s(order.handle)
@@ -310,9 +314,23 @@ class ModalProvider:
             source=directory,
             syncs=True,
             left_s=max(TASK_S_MIN, self._settings.lifetime_s - age_s - LEAVE_S),
+            note=note,
         )
         async with asyncio.timeout(BEGIN_S):
             await self._runs.begin(order, Work(guest_order(order, place), order.secrets))
+
+    async def _note_of_volumes(self, order: RunOrder) -> str:
+        """What people should know of the volumes that they brought; "" when nothing is special."""
+        if not order.template.volumes:
+            return ""
+        client = await self._connection.client()
+        late = await self._volumes.committed_late(client, order.template)
+        if not late:
+            return ""
+        which = ", ".join(f"`{name}`" for name in late)
+        return (
+            f"a sandbox for each task: its end alone commits a volume of version 1, as {which} is"
+        )
 
     async def _reload(self, order: RunOrder) -> None:
         """Show a further task of an open sandbox what others have committed to its volumes.

@@ -31,7 +31,7 @@ async def open_session(home: Path, order: SessionOrder) -> Session:
             "`sandbox_spec` is an object of another provider, and this interpreter runs on `modal`",
             hint="use image, image_python_version and image_pip_packages",
         )
-    sandbox = await making.make(home, order)
+    sandbox, late = await making.make(home, order)
     try:
         workspace = await making.prepare(sandbox, order)
         async with reaching("the driver cannot be started", deadline_s=CALL_S):
@@ -45,12 +45,14 @@ async def open_session(home: Path, order: SessionOrder) -> Session:
     session = ModalSession(sandbox, process, lifetime_s=order.lifetime_s)
     session.place_root = order.place.mount_path if order.place else ""
     session.workspace = workspace
+    session.committed_late = late
     return session
 
 
 class ModalSession:
     place_root = ""
     workspace = ""
+    committed_late = ""
 
     def __init__(self, sandbox: modal.Sandbox, process: Any, *, lifetime_s: float) -> None:
         """process: the SDK's ContainerProcess that runs the driver."""

@@ -68,9 +68,10 @@ class _Shared:
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Shared]] = WeakKeyDictionary()
 
 
-async def make(home: Path, order: SessionOrder) -> modal.Sandbox:
-    """A new sandbox of the order's name. When it is not known what a request has made, or when the
-    caller is cancelled, that is looked up and ended first.
+async def make(home: Path, order: SessionOrder) -> tuple[modal.Sandbox, str]:
+    """A new sandbox of the order's name, and why its volume is committed only when that ends, or
+    "". When it is not known what a request has made, or when the caller is cancelled, that is
+    looked up and ended first.
     """
     homes = _shared.setdefault(asyncio.get_running_loop(), {})
     shared = homes.setdefault(home, _Shared(home))
@@ -83,13 +84,15 @@ async def make(home: Path, order: SessionOrder) -> modal.Sandbox:
     image = await _image(home, shared, (client, app), order, template)
     volumes: dict[str | PathLike[Any], Any] = {}
     volumes.update(await shared.volumes.mounts(client, template))
+    late = await shared.volumes.committed_late(client, template)
+    why = f"`{late[0]}` is of version 1, which Modal commits at that end alone" if late else ""
     named = await shared.secrets.named(client, order.secrets)
     own = [one for one in _listed(order.native.get("secrets")) if isinstance(one, modal.Secret)]
     lives_s = life_s(order)
     what = "the interpreter's sandbox cannot be made"
     try:
         async with asking(what, deadline_s=CALL_S):
-            return await modal.Sandbox.create.aio(
+            made = await modal.Sandbox.create.aio(
                 "sleep",
                 str(lives_s),
                 app=app,
@@ -106,6 +109,7 @@ async def make(home: Path, order: SessionOrder) -> modal.Sandbox:
         if not isinstance(cause, Exception) or certain(cause, what) is None:
             await asyncio.shield(_end_by_name(client, app, order.name))
         raise
+    return made, why
 
 
 def _template(order: SessionOrder) -> Template:

@@ -2,7 +2,7 @@
 
 A Volume of fleetctl has the same name there, so that what other programs wrote is found. What is
 made here has version 2, which keeps what a task `sync`s while it runs; what exists is used as it
-is.
+is, also of version 1, which Modal commits only when a sandbox ends.
 """
 
 from __future__ import annotations
@@ -42,6 +42,13 @@ class Volumes:
             mounts[mount.mount_path] = volume
         return mounts
 
+    async def committed_late(self, client: modal.Client, template: Template) -> tuple[str, ...]:
+        """Names of the volumes to which a sandbox may write and which Modal commits only when that
+        ends: those of version 1. Raises Refused and Unavailable.
+        """
+        names = dict.fromkeys(it.name for it in template.volumes if not it.read_only)
+        return tuple([it for it in names if _is_of_version_1(await self._volume(client, it))])
+
     async def ensure(self, client: modal.Client, name: str) -> None:
         """Make the volume exist. Idempotent. Raises Refused and Unavailable."""
         self.forget(client, name)
@@ -78,6 +85,14 @@ async def find(client: modal.Client, name: str) -> modal.Volume | None:
         except NotFoundError:
             return None
         return volume
+
+
+def _is_of_version_1(volume: modal.Volume) -> bool:
+    """Of one that was looked up. The SDK knows it and tells nobody."""
+    from modal._utils.async_utils import synchronizer
+
+    old: bool = synchronizer._translate_in(volume)._is_v1  # type: ignore[no-untyped-call]
+    return old
 
 
 async def _make(client: modal.Client, name: str) -> modal.Volume:
