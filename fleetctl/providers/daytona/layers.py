@@ -1,5 +1,10 @@
 """Recipes as images of the SDK, with the guest in them: nothing is asked of a server here. Called
 by images.py.
+
+All that is built here belongs to root, and so does what runs in it: an image of a registry may name
+another user, who could install nothing, and whom a Dockerfile cannot ask for to give it back to him
+after. Modal does the same, which takes no notice of `USER`. A task that must be somebody else says
+so itself, as in `su jovyan -c ...`, or starts from a snapshot, which is left as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from fleetctl.providers.sources.tree import Rules, take
 if TYPE_CHECKING:
     import daytona
 
-FORMAT = "1"  # of what this module makes; a change makes other snapshots
+FORMAT = "2"  # of what this module makes; a change makes other snapshots
 LINE_CHARACTERS = 48_000  # builders refuse lines of more than 64 KiB
 NO_PYTHON = "the image has no python3, which a task in python needs"
 
@@ -61,7 +66,7 @@ def _base(recipe: Recipe) -> daytona.Image:
                 " and Daytona adds no Python to images",
                 hint="name an image that has it",
             )
-        return daytona.Image.base(recipe.registry)
+        return daytona.Image.base(recipe.registry).dockerfile_commands(["USER root"])
     version = recipe.python or ""
     if (recipe.pip or recipe.packages) and version in SUPPORTED_PYTHON_SERIES:
         return daytona.Image.debian_slim(version)  # type: ignore[arg-type]  # with compilers
