@@ -1,4 +1,8 @@
-"""Recipes as images of the SDK: nothing is asked of a server here. Called by images.py."""
+"""Recipes as images of the SDK: nothing is asked of a server here. Called by images.py.
+
+All that is built here belongs to root, and so does what runs in it: Modal takes no notice of the
+`USER` of an image.
+"""
 
 from __future__ import annotations
 
