@@ -97,6 +97,20 @@ def test_a_run_is_followed_in_a_session_of_its_own_name_and_only_one(play: Play)
     play(tale)
 
 
+def test_a_controller_that_comes_after_another_follows_its_runs_to_their_end(play: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        text = "for i in $(seq 1 60); do echo line $i; sleep 0.05; done"
+        ref = await world.start(script(text))
+        await world.log_holds(ref, b"line 12\n")
+        await world.provider.close()  # and with it all that it knew of its sessions
+        world.provider = world.again()
+        assert (await world.ended(ref)).ok
+        lines = [b"line %d\n" % number for number in range(1, 61)]
+        assert await world.log(ref) == b"".join(lines)
+
+    play(tale)
+
+
 # -- answers that say that nothing was made --------------------------------------------------------
 
 
