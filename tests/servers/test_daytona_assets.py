@@ -151,6 +151,28 @@ def test_a_snapshot_is_started_as_it_is_with_the_guest_brought_to_it(daytona_alo
     daytona_alone(tale)
 
 
+def test_a_snapshot_that_daytona_put_to_sleep_is_woken(daytona_alone: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        from daytona import AsyncDaytona, CreateSnapshotParams
+        from daytona_api_client_async import SnapshotsApi
+
+        ran = {"run": ["echo once >/once"]}
+        assert (await world.run(script("cat /once", image=ran))).ok
+        [own] = ours(world)
+        async with AsyncDaytona() as client:
+            await client.snapshot.create(CreateSnapshotParams(name="sleeps", image="debian:12"))
+            for name in ("sleeps", own):
+                one = await client.snapshot.get(name)
+                await SnapshotsApi(client._api_client).deactivate_snapshot(one.id)
+        world.provider = world.again()
+        for run, image in (("run-1", {"snapshot": "sleeps"}), ("run-2", ran)):
+            assert (await world.run(script("true", image=image), run=run)).ok
+        states = {one["name"]: one["state"] for one in world.emulator.state()["snapshots"]}
+        assert (states["sleeps"], states[own]) == ("active", "active")
+
+    daytona_alone(tale)
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

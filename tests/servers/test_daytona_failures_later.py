@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from controllers.model import Alive, Ended, Observation
 from fleetctl.errors import Unavailable
+from fleetctl.providers.base import RunRef
 from fleetctl.providers.daytona import creating, errors, volumes
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -175,6 +179,20 @@ def test_11_a_volume_is_waited_for_and_deleted_after_its_last_user(
     on_daytona(tale)
 
 
+def test_11_a_volume_that_somebody_makes_at_the_same_moment_is_waited_for(on_daytona: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.provider.ensure_volume("twice")
+        # Looked up a moment too early: Daytona says 400 to who makes it again.
+        fleet.emulator.fault(operation="getVolumeByName", status=404, count=1)
+        fleet.emulator.forget_requests()
+        await fleet.provider.ensure_volume("twice")
+        assert fleet.emulator.count("createVolume") == 1
+        named = [one for one in fleet.emulator.state()["volumes"] if one["name"] == "twice"]
+        assert [one["state"] for one in named] == ["ready"]
+
+    on_daytona(tale)
+
+
 def test_11_a_volume_that_failed_says_why(on_daytona: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         await fleet.provider.ensure_volume("broken")
@@ -304,6 +322,69 @@ def test_16_a_queue_that_times_out_is_waited_in_again(
         assert fleet.live() == []
 
     on_daytona(tale)
+
+
+def test_16_a_sandbox_that_waited_in_vain_for_a_machine_is_no_failure_of_its_task(
+    on_daytona: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(gpus_per_type=0)
+        wanted = {"snapshot": "daytona-gpu", "autoDeleteInterval": 0, "queueTimeout": 1}
+        box = _create(fleet.emulator, wanted)
+        fleet.emulator.advance(120.0)
+
+        async def timed_out() -> bool:
+            return fleet.emulator.sandbox(box)["state"] == "destroyed"
+
+        await eventually(timed_out, "it left the queue")
+        ref = RunRef("run-0", "run-0", box, 0, "uid-1")
+        seen: list[Observation] = []
+
+        async def told() -> bool:
+            seen[:] = await fleet.provider.observe([ref])
+            return bool(seen) and not isinstance(seen[0], Alive)
+
+        await eventually(told, "its end was told")
+        [end] = seen
+        assert isinstance(end, Ended)
+        assert (end.ok, end.infrastructure, end.reason) == (False, True, "QueueTimeout")
+
+    on_daytona(tale)
+
+
+# -- 17: waits of the SDK that need a signal, or break into threads --------------------------------
+
+
+def test_17_what_waits_for_sandboxes_needs_neither_a_signal_nor_the_main_thread(
+    on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK without asyncio ends its waits so. Ours is the other one, and has deadlines."""
+    for name in ("LOOK_S", "SLACK_S", "FAILED_AFTER_S"):
+        monkeypatch.setattr(creating, name, 0.1)
+    monkeypatch.setattr(creating, "STATES_S", {"starting": 0.3})
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.fate(during="starting", outcome="stuck", count=1)
+        fleet.apply({"python": tally.python()})
+
+        async def given_up() -> bool:
+            return fleet.emulator.count("deleteSandbox") >= 1
+
+        fleet.emulator.forget_requests()
+        await eventually(given_up, "its start was given up")
+        fleet.emulator.advance(1000.0)
+        await fleet.phase("Succeeded")
+        assert tally.begun == {"0/1": 1}
+        assert fleet.live() == []
+
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(on_daytona, tale).result()
+        assert (heard, signal.getitimer(signal.ITIMER_REAL)) == ([], (0.0, 0.0))
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 # -- 18 and 19: leftovers, and other people's sandboxes --------------------------------------------

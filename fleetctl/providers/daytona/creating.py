@@ -212,7 +212,7 @@ class Creating:
                 return state
             if state and state != seen:
                 seen, since_s = state, loop.time()
-            elif state and loop.time() - since_s > self._patience_s(order, state) + SLACK_S:
+            elif state and loop.time() - since_s > self._patience_s(order, state):
                 return state
             await asyncio.sleep(LOOK_S)
 
@@ -226,8 +226,8 @@ class Creating:
 
     def _patience_s(self, order: RunOrder, state: str) -> float:
         if state == "creating" and order.template.resources.gpu is not None:
-            return self._settings.queue_s  # in line for a machine
-        return STATES_S.get(state, OTHERS_S)
+            return self._settings.queue_s + SLACK_S  # in line for a machine
+        return patience_s(state)
 
     def _told(self, order: RunOrder, error: Exception, what: str) -> FleetctlError | None:
         """What an error says for sure; None when there may be a sandbox."""
@@ -277,6 +277,11 @@ class Creating:
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
         whole_s = task_s + LIFE_SLACK_S
         return (max(usual_s, whole_s) if order.reusable else whole_s) + line_s
+
+
+def patience_s(state: str) -> float:
+    """How long a sandbox may stay in a state: longer than Daytona lets it."""
+    return STATES_S.get(state, OTHERS_S) + SLACK_S
 
 
 async def _wait(sandbox: daytona.AsyncSandbox) -> daytona.AsyncSandbox:

@@ -91,24 +91,30 @@ async def begin(
     guest's latch sees to that.
     """
     text = order_argument(work.order, posix=guest.posix)
-    piped = len(text) > ORDER_ARGUMENT_MAX
+    path = ""
+    if len(text) > ORDER_ARGUMENT_MAX:
+        path = f"{STATE_DIR}/{run}.{token_hex(4)}.order"
+        await sandbox.fs.upload_file(order_input(work.order, posix=guest.posix), path)
     # The guest in shell does not follow here: it would not know when to leave.
     words = guest.command("attach", "--run", run, "--for", "0" if guest.posix else f"{for_s:.3f}")
     words += ["--journal", str(at.journal), "--log", str(at.log)]
-    command = shlex.join([*words, "--order", "-" if piped else text])
-    if piped:
-        path = f"{STATE_DIR}/{run}.{token_hex(4)}.order"
-        await sandbox.fs.upload_file(order_input(work.order, posix=guest.posix), path)
-        command = f"{command} <{path} 2>/dev/null; rm -f {path}"
-    else:
-        # The shell becomes the guest, and does not wait beside it for as long as it runs.
-        command = f"exec {command} </dev/null 2>/dev/null"
+    command = begin_command(words, text, path)
     timeout_s = for_s + EXEC_SLACK_S
     answer = await sandbox.process.exec(command, env=dict(work.secrets), timeout=int(timeout_s))
     # A shell may have words of its own to say between them, and the last one may be torn.
     whole = answer.result.rpartition("\n")[0]
     frames = [line for line in whole.split("\n") if line.startswith(FRAME)]
     return "".join(f"{line}\n" for line in frames).encode()
+
+
+def begin_command(words: list[str], order: str, path: str) -> str:
+    """path: where the order lies that is too long for an argument; "" when it is not. Nothing is
+    left to chance of what the guest's standard input is: a service's pipe may never end.
+    """
+    if path:
+        return f"{shlex.join([*words, '--order', '-'])} <{path} 2>/dev/null; rm -f {path}"
+    # The shell becomes the guest, and does not wait beside it for as long as it runs.
+    return f"exec {shlex.join([*words, '--order', order])} </dev/null 2>/dev/null"
 
 
 async def open_session(sandbox: daytona.AsyncSandbox, run: str, used: str | None) -> str:

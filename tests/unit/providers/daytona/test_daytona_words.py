@@ -11,10 +11,11 @@ from daytona.common import errors as sdk
 
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.prices import table as prices
+from fleetctl.providers.daytona.creating import patience_s
 from fleetctl.providers.daytona.endings import Facts, fate
 from fleetctl.providers.daytona.errors import RATE_AFTER_S, certain, retry_after_s, words
 from fleetctl.providers.daytona.machines import GPUS, Machine, billed, machine
-from fleetctl.providers.daytona.streams import Guest, reached
+from fleetctl.providers.daytona.streams import Guest, begin_command, reached, stop_command
 from fleetctl.providers.remote.fates import Cause
 from fleetctl.providers.remote.sandboxes import At
 from fleetctl.providers.sources.clone import credentials
@@ -151,6 +152,24 @@ def test_why_a_sandbox_without_an_end_record_is_over(facts: Facts, cause: Cause 
         assert found.detail == facts.error
 
 
+@pytest.mark.parametrize(
+    ("state", "minutes"),
+    [
+        ("starting", 5),
+        ("creating", 15),
+        ("pulling_snapshot", 30),
+        ("pending_build", 60),
+        ("building_snapshot", 60),
+        ("restoring", 5),
+        ("a_state_of_the_future", 5),
+    ],
+)
+def test_5_a_state_is_waited_out_as_long_as_daytona_itself_lets_it_last(
+    state: str, minutes: int
+) -> None:
+    assert 60 * minutes < patience_s(state) <= 60 * (minutes + 1)
+
+
 # -- machines --------------------------------------------------------------------------------------
 
 
@@ -211,6 +230,13 @@ def test_which_guest_a_sandbox_has_is_told_by_its_label(
     guest = Guest.of_template(Template.model_validate(template))
     assert guest.label == label
     assert Guest.of_label(label) == guest
+
+
+def test_13_no_command_of_ours_leaves_its_input_to_the_service() -> None:
+    guest = Guest(posix=False, uploaded=False)
+    assert " </dev/null" in begin_command(["guest", "attach"], "the order", "")
+    assert " </tmp/order" in begin_command(["guest", "attach"], "the order", "/tmp/order")
+    assert " </dev/null" in stop_command(guest, "run-0", 1.0)
 
 
 def log(at: int, data: bytes, *, as_hex: bool = False) -> bytes:
