@@ -36,6 +36,7 @@ def measured(client: Any) -> Iterator[str]:
         ("f", service.letters_of_tags),
         ("g", service.words_of_errors),
         ("h", service.names_of_devices),
+        ("i", service.a_reload_with_open_files),
     ]
     for letter, ask in questions:
         try:
@@ -177,6 +178,19 @@ class Service:
             sandbox.terminate(wait=True)
         left = ", ".join(str(it) for it in possible(LISTED, names).each)
         return f"the driver of a T4 says {names}, which of `T4, H100:8, L4` leaves {left}"
+
+    def a_reload_with_open_files(self) -> str:
+        """By which a further task of an open sandbox is given a fresh one."""
+        modal.Volume.objects.create("guess-open", version=2, client=self.client)
+        volume = modal.Volume.from_name("guess-open", client=self.client)
+        holds = ("sh", "-c", "exec 3> /v/held; echo held; sleep 60")
+        sandbox = self.sandbox(*holds, volumes={"/v": volume})
+        try:
+            next(iter(sandbox.stdout))
+            return "a reload with an open file: " + _raised(sandbox.reload_volumes)
+        finally:
+            sandbox.terminate(wait=True)
+            modal.Volume.objects.delete("guess-open", client=self.client)
 
 
 def _raised(act: Callable[[], Any]) -> str:

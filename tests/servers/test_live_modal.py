@@ -35,8 +35,9 @@ def test_it_runs_the_suite_measures_what_is_guessed_and_leaves_nothing(tmp_path:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "2 passed" in done.stdout
         answers = [line for line in done.stdout.splitlines() if line.startswith("  (")]
-        assert [line[:5] for line in answers] == [f"  ({letter})" for letter in "abcdefgh"]
+        assert [line[:5] for line in answers] == [f"  ({letter})" for letter in "abcdefghi"]
         assert not [line for line in answers if "not answered" in line]
+        assert "ConflictError: there are open files" in answers[8]
         assert "one by SandboxCreate, one by SandboxCreateV2" in answers[0]
         state = emulator.state()
     assert len(state["sandboxes"]) > 10
