@@ -6,7 +6,7 @@ Called by parts.py. The providers are built as the controller builds them and no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from controllers.placing import HOUR_S, Offer, Placement, Vacancy, per_hour
 from fleetctl.engine import market as engine_market
 from fleetctl.engine.admission import Held
 from fleetctl.engine.orders import with_declared
+from fleetctl.planning.lifetimes import Limit, limit_of
 from fleetctl.prices import table
 from fleetctl.providers.base import LivePrices
 from specs.function import FunctionSpec
@@ -104,6 +105,14 @@ class Market:
         """What it adds to that of an object which names none."""
         backend = self.providers.get(provider)
         return backend.contract.default_parallelism if backend is not None else 0
+
+    def limits(self, providers: Iterable[str], template: Template) -> Iterator[Limit]:
+        """Where a sandbox may end before its task does."""
+        for name in providers:
+            backend = self.providers.get(name)
+            limit = limit_of(name, backend.contract, template) if backend is not None else None
+            if limit is not None:
+                yield limit
 
     def source(self, provider: str) -> str:
         """Where a price comes from, and of what day."""

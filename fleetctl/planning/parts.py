@@ -13,6 +13,7 @@ from controllers.impact import Impact
 from controllers.model import Resource
 from controllers.placing import Judgement, Offer, Placement, Vacancy, judge
 from fleetctl.planning.estimate import FREE, UNKNOWN, Cost, Lasting, cost, lasting, shared_out
+from fleetctl.planning.lifetimes import Limit
 from fleetctl.planning.market import Market
 from fleetctl.planning.report import Place
 from fleetctl.stores.readonly import Snapshot
@@ -29,6 +30,7 @@ class Part:
     cost: Cost
     at_once: int
     gpu: str
+    limits: tuple[Limit, ...] = ()  # of the places where it fits
 
     @property
     def usd_per_s(self) -> float | None:
@@ -88,9 +90,10 @@ def _part(
     stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market, group: _Group
 ) -> Part:
     policy, namespace = found.controller.policy, wish.namespace
-    lasts = _lasting(stored, wish.uid, found, unit, group)
     offers = market.offers(policy.placement, group.template, namespace)
     judged, vacancies = _judged(policy.placement, offers, market, found)
+    limits = tuple(market.limits([it.provider for it in judged if it.fits], group.template))
+    lasts = _bounded(_lasting(stored, wish.uid, found, unit, group), limits)
     winner = next((it for it in judged if it.won), None)
     at_once = policy.parallelism
     if at_once is None:
@@ -112,6 +115,7 @@ def _part(
         cost=_total([it.cost for it in places], known=winner is not None and bool(group.units)),
         at_once=min(at_once, sum(slots)),
         gpu=_words(gpu) if gpu else "",
+        limits=limits,
     )
 
 
@@ -193,6 +197,13 @@ def _lasting(stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group
         attempts=found.controller.limits.backoff_limit_per_index + 1,
         unit=unit,
     )
+
+
+def _bounded(lasts: Lasting, limits: Sequence[Limit]) -> Lasting:
+    """What begins anew as often as it takes is bounded by no limit of one attempt."""
+    if not limits or lasts.most_s is None:
+        return lasts
+    return replace(lasts, most_s=None, basis=f"{lasts.basis}; {limits[0].short}")
 
 
 def _basis(count: int, unit: str) -> str:

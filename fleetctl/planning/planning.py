@@ -13,6 +13,7 @@ from controllers.impact import Impact, spent_usd
 from fleetctl.engine.changes import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.planning.caps import caps_of
 from fleetctl.planning.estimate import FREE, Cost, Lasting, cost, whole_s
+from fleetctl.planning.lifetimes import warning
 from fleetctl.planning.market import Market
 from fleetctl.planning.parts import Part, parts_of
 from fleetctl.planning.report import ObjectPlan, Report, Verb, Work
@@ -47,7 +48,7 @@ def _object(stored: Snapshot, change: Change, market: Market, now_s: float) -> O
         change,
         _about(change),
         work,
-        tuple(_notes(change, verb)),
+        tuple(_notes(change, verb, work)),
         standing(change.after, market) if stays else None,
     )
 
@@ -74,7 +75,7 @@ def _about(change: Change) -> str:
     return "; ".join(text for text in (told, change.note) if text)
 
 
-def _notes(change: Change, verb: Verb) -> Iterator[str]:
+def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
     if verb is Verb.DESTROY:
         if change.after.kind == "Volume":
             doomed = json.loads(change.after.spec).get("deletionPolicy") == "Delete"
@@ -82,6 +83,15 @@ def _notes(change: Change, verb: Verb) -> Iterator[str]:
         return
     if json.loads(change.after.spec).get("suspend"):
         yield "spec.suspend is true: nothing starts until it is resumed"
+    if work is not None and not _goes_on(change):
+        said = warning(work.limits, long=change.after.kind == "TrainingRun")
+        yield from (said,) if said else ()
+
+
+def _goes_on(change: Change) -> bool:
+    """What ends before it is done goes on from where it was."""
+    checkpoint = json.loads(change.after.spec).get("checkpoint")
+    return checkpoint is not None and checkpoint.get("resume") != "None"
 
 
 def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s: float) -> Work:
@@ -111,6 +121,7 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         first_s=parts[0].lasts.middle_s if parts else None,
         whole_s=_whole_s(parts),
         rate_usd_per_s=_rate_usd_per_s(parts),
+        limits=tuple(limit for part in parts for limit in part.limits),
         caps=()
         if goes
         else caps_of(

@@ -9,6 +9,7 @@ from controllers.placing import Judgement
 from fleetctl.engine.changes import Change
 from fleetctl.planning.caps import Cap
 from fleetctl.planning.estimate import Cost, Lasting
+from fleetctl.planning.lifetimes import Limit
 from fleetctl.planning.standing import Standing
 
 
@@ -60,6 +61,7 @@ class Work:
     whole_s: float | None
     rate_usd_per_s: float | None  # at most, with all at once
     caps: tuple[Cap, ...]
+    limits: tuple[Limit, ...] = ()  # where a sandbox may end before its task does
 
     @property
     def new(self) -> int | None:

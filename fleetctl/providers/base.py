@@ -40,6 +40,8 @@ class Contract:
     # lost could begin twice: there the sandbox is made first, and begins once its id is durable.
     two_phase: bool = False
     functions: bool = False  # runs templates with `runtime: function`
+    # Of a sandbox whose task names no limit of its own; None: as long as may be.
+    usual_lifetime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _LINE_BYTES_MAX = 4096
 
 
 def told_apart(seen: Observation, runs: Path) -> Observation:
-    """A run that its sandbox's age ended is no failure of its own: another attempt goes on."""
+    """A run that its sandbox's age ended is no failure of its own: another attempt follows."""
     if not isinstance(seen, Ended) or seen.ok or seen.reason != "Timeout":
         return seen
     if not _marked(journal_path(runs, seen.run)):
@@ -29,7 +29,8 @@ def told_apart(seen: Observation, runs: Path) -> Observation:
         seen,
         infrastructure=True,
         reason=MAX_LIFETIME,
-        message="the provider lets no sandbox live longer; the next attempt goes on",
+        message="its sandbox was as old as it may be; the next attempt goes on from a checkpoint,"
+        " or begins anew",
     )
 
 

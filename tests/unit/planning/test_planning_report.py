@@ -234,3 +234,51 @@ def test_what_runs_over_now_is_planned_where_it_would_go(home: Path) -> None:
         ("modal", 1),
         ("local", 2),
     ]
+
+
+# -- sandboxes that end before their work ----------------------------------------------------------
+
+DAY_S = 86_400
+DAYTONA = {"provider": "daytona"}
+
+
+def training(place: dict[str, Any], *, timeout_s: int | None = None, **fields: Any) -> Manifest:
+    template: dict[str, Any] = {"script": "true", "resources": {"gpu": "H100:1"}}
+    if timeout_s is not None:
+        template["timeoutSeconds"] = timeout_s
+    return manifest("TrainingRun", "long", {"template": template, "placement": place, **fields})
+
+
+@pytest.mark.parametrize(
+    ("wish", "warns"),
+    [
+        (
+            training(MODAL, timeout_s=3 * DAY_S),
+            "modal ends each sandbox after 24 h, before timeout",
+        ),
+        (training(MODAL), "modal ends each sandbox after 24 h: without a checkpoint"),
+        (training(MODAL, timeout_s=3600), ""),
+        (training(MODAL, checkpoint={"path": "/ckpt"}), ""),
+        (training(MODAL, checkpoint={"path": "/ckpt", "resume": "None"}), "without a checkpoint"),
+        (training(DAYTONA, timeout_s=3 * DAY_S), ""),
+        (training(DAYTONA), "daytona ends each sandbox after 24 h: without a checkpoint"),
+        (training({"provider": "local"}, timeout_s=3 * DAY_S), ""),
+        (job(4, timeout_s=3 * DAY_S), "modal ends each sandbox after 24 h, before timeoutSeconds"),
+        (job(4), ""),
+    ],
+)
+def test_work_that_begins_anew_when_its_sandbox_ends_is_warned_of(
+    home: Path, wish: Manifest, warns: str
+) -> None:
+    [found] = planned(home, wish).objects
+    notes = "; ".join(found.notes)
+    assert warns in notes if warns else not notes
+
+
+def test_a_limit_that_a_sandbox_does_not_live_to_see_bounds_no_cost(home: Path) -> None:
+    [bounded] = planned(home, training(DAYTONA, timeout_s=3 * DAY_S)).objects
+    assert bounded.work is not None and bounded.work.now.high is not None
+    [endless] = planned(home, training(MODAL, timeout_s=3 * DAY_S)).objects
+    assert endless.work is not None and endless.work.lasts is not None
+    assert (endless.work.now.high, endless.work.whole_s) == (None, None)
+    assert endless.work.lasts.basis.endswith("259200; modal ends each sandbox after 24 h")
