@@ -89,6 +89,7 @@ async def find(client: modal.Client, name: str) -> modal.Volume | None:
 
 def _is_of_version_1(volume: modal.Volume) -> bool:
     """Of one that was looked up. The SDK knows it and tells nobody."""
+    import modal  # noqa: F401 - the package first; see client.py
     from modal._utils.async_utils import synchronizer
 
     old: bool = synchronizer._translate_in(volume)._is_v1  # type: ignore[no-untyped-call]
