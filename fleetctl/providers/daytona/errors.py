@@ -70,7 +70,7 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
             return Refused(f"{what}: Daytona does not accept the key", hint=KEY_HINT)
         case sdk.DaytonaForbiddenError():
             return _forbidden(what, words(error))
-        case sdk.DaytonaRateLimitError():
+        case sdk.DaytonaError() if is_rate_limit(error):
             after_s = retry_after_s(error.headers)
             said = f"{what}: {words(error)}"
             return Unavailable(said, reason=RATE_LIMITED, retry_after_s=after_s)
@@ -106,9 +106,11 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_rate_limit(error: BaseException) -> bool:
-    from daytona.common.errors import DaytonaRateLimitError
+    """Of uploads the SDK says it by the status alone."""
+    from daytona.common.errors import DaytonaError, DaytonaRateLimitError
 
-    return isinstance(error, DaytonaRateLimitError)
+    by_status = isinstance(error, DaytonaError) and error.status_code == 429
+    return by_status or isinstance(error, DaytonaRateLimitError)
 
 
 def is_of_the_sdk(error: Exception) -> bool:

@@ -27,6 +27,7 @@ from fleetctl.providers.daytona.errors import (
 )
 from fleetctl.providers.daytona.session_sandbox import CALL_S, Shared
 from fleetctl.providers.daytona.streams import Put, pieces
+from fleetctl.providers.remote.throttled import unless_throttled
 from fleetctl.providers.session import DRIVER_COMMAND, OpenSession, Session, SessionOrder
 
 NAME = "driver"  # of the session in the sandbox
@@ -41,9 +42,13 @@ async def open_session(home: Path, order: SessionOrder) -> Session:
     shared = making.shared_by(home)
     shared.join()
     try:
-        sandbox = await making.make(home, shared, order)
+        sandbox = await unless_throttled(
+            lambda: making.make(home, shared, order), patience_s=making.START_S
+        )
         try:
-            workspace = await making.prepare(home, sandbox, order)
+            workspace = await unless_throttled(
+                lambda: making.prepare(home, sandbox, order), patience_s=making.START_S
+            )
             command = await _start_driver(sandbox, workspace)
         except BaseException:
             await discard(await shared.connection.client(), sandbox.id)
@@ -66,9 +71,17 @@ async def _start_driver(sandbox: daytona.AsyncSandbox, workspace: str) -> str:
     request = daytona.SessionExecuteRequest(
         command=shlex.join(["sh", "-c", text]), run_async=True, suppress_input_echo=True
     )
-    async with asking("the driver cannot be started", deadline_s=CALL_S):
-        await sandbox.process.create_session(NAME)
-        return (await sandbox.process.execute_session_command(NAME, request)).cmd_id
+
+    async def opened() -> None:
+        async with asking("the driver cannot be started", deadline_s=CALL_S):
+            await sandbox.process.create_session(NAME)
+
+    async def begun() -> str:
+        async with asking("the driver cannot be started", deadline_s=CALL_S):
+            return (await sandbox.process.execute_session_command(NAME, request)).cmd_id
+
+    await unless_throttled(opened, patience_s=CALL_S)
+    return await unless_throttled(begun, patience_s=CALL_S)
 
 
 class DaytonaSession:

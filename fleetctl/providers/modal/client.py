@@ -134,7 +134,9 @@ class Connection:
         return client
 
     async def _load_sdk(self) -> None:
-        """In a process of our own, where the SDK's settings are ours to make."""
+        """For a process of our own, where the SDK's settings are ours to make; another's overrides
+        this.
+        """
         credentials.check_file()
         await import_sdk()
         credentials.reread()

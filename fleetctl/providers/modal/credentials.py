@@ -48,9 +48,10 @@ def reread() -> None:
     """The SDK reads its file when it is imported; somebody may have logged in since."""
     from modal import config
 
-    handlers = config.logger.handlers[:]
+    handlers, level = config.logger.handlers[:], config.logger.level
     importlib.reload(config)
     config.logger.handlers[:] = handlers  # each load adds one
+    config.logger.setLevel(level)
 
 
 async def client_of(account: Account) -> modal.Client:

@@ -18,6 +18,7 @@ from fleetctl.errors import FleetctlError, Refused
 from fleetctl.providers.modal import session_sandbox as making
 from fleetctl.providers.modal.errors import is_of_the_sdk, words
 from fleetctl.providers.modal.session_sandbox import CALL_S, LAST_WORDS_CHARACTERS, reaching
+from fleetctl.providers.remote.throttled import unless_throttled
 from fleetctl.providers.session import DRIVER_COMMAND, OpenSession, Session, SessionOrder
 
 WRITE_CHARACTERS = 1 << 20  # the SDK takes 2 MiB at once
@@ -31,9 +32,13 @@ async def open_session(home: Path, order: SessionOrder) -> Session:
             "`sandbox_spec` is an object of another provider, and this interpreter runs on `modal`",
             hint="use image, image_python_version and image_pip_packages",
         )
-    sandbox, late = await making.make(home, order)
+    sandbox, late = await unless_throttled(
+        lambda: making.make(home, order), patience_s=making.START_S
+    )
     try:
-        workspace = await making.prepare(sandbox, order)
+        workspace = await unless_throttled(
+            lambda: making.prepare(sandbox, order), patience_s=making.START_S
+        )
         async with reaching("the driver cannot be started", deadline_s=CALL_S):
             command = (*DRIVER_COMMAND, f"{making.DRIVER_DIR}/driver.py")
             process = await sandbox.exec.aio(

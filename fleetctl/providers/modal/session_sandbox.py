@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 import modal
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.modal import layers, sources
-from fleetctl.providers.modal.client import Connection
+from fleetctl.providers.modal import credentials, layers, sources
+from fleetctl.providers.modal.client import Connection, import_sdk
 from fleetctl.providers.modal.errors import asking, certain
 from fleetctl.providers.modal.images import Images
 from fleetctl.providers.modal.secrets import Secrets
@@ -36,6 +36,7 @@ WORKSPACE = "/root/workspace"
 EMPTY_WORKSPACE = f"{WORKSPACE}/daytona-workspace"  # as the first programs of this sort had it
 TAG = "fleetctl-interpreter"
 CALL_S = 60.0
+START_S = 300.0  # with all the time that Modal throttles
 UPLOAD_S = 900.0
 CLONE_S = 600.0
 START_SLACK_S = 120.0  # for a sandbox to start and to clone
@@ -47,11 +48,20 @@ log = logging.getLogger(__name__)
 
 
 class _Apps(Connection):
-    """A connection whose app has the name that a program gave."""
+    """A connection whose app has the name that a program gave, in that program's process: how the
+    SDK is set there is the program's affair. When Modal throttles, the SDK itself waits as it is
+    told, unless MODAL_MAX_THROTTLE_WAIT says otherwise; then session.py does.
+    """
 
     def __init__(self, app_name: str) -> None:
         super().__init__("interpreters")
         self.app_name = app_name
+
+    async def _load_sdk(self) -> None:
+        credentials.check_file()
+        await import_sdk()
+        if not credentials.where(self._account()):
+            credentials.reread()  # somebody may have logged in since
 
 
 class _Shared:
@@ -91,7 +101,7 @@ async def make(home: Path, order: SessionOrder) -> tuple[modal.Sandbox, str]:
     lives_s = life_s(order)
     what = "the interpreter's sandbox cannot be made"
     try:
-        async with asking(what, deadline_s=CALL_S):
+        async with asking(what, deadline_s=START_S):
             made = await modal.Sandbox.create.aio(
                 "sleep",
                 str(lives_s),
