@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.errors import UsageError
+from fleetctl.errors import Refused, UsageError
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.interpreter.modal import refuse_language_model
 from fleetctl.interpreter.options import (
@@ -31,25 +31,38 @@ class DaytonaInterpreter(BaseInterpreter):
     secrets: {variable: value}, or names of secrets that the provider keeps.
     sandbox_spec: Daytona's own settings of the sandbox; the other providers refuse it.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.
-    sub_lm: refused, as there is no llm_query yet.
+    sub_lm: refused, as there is no llm_query yet. max_llm_calls, llm_call_timeout: what it may do
+    of that, and for how many seconds each; kept until then.
+    runtime, owns_runtime: a connection of another library's, which is refused; ours makes its own.
+    context_paths: refused; name them in `upload_to_volume`. delete_session_on_shutdown: only True,
+    as no sandbox outlives its interpreter.
     """
 
     def __init__(
         self,
         *,
         provider: str | None = None,
+        runtime: object | None = None,
+        owns_runtime: bool = False,  # noqa: ARG002 - of no runtime
         timeout: float = 900,
         execute_timeout: float | None = None,
         volume_name: str | None = None,
         repo_url: str | None = None,
         repo_ref: str | None = None,
+        context_paths: Sequence[str] | None = None,
         sandbox_spec: object | None = None,
         secrets: Mapping[str, str] | Sequence[object] | None = None,
+        delete_session_on_shutdown: bool = True,
         sub_lm: object | None = None,
+        max_llm_calls: int = 50,
+        llm_call_timeout: float = 60,
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
         refuse_language_model(sub_lm)
+        _refuse_what_is_not_ours(
+            runtime, context_paths, delete_session_on_shutdown=delete_session_on_shutdown
+        )
         if repo_ref is not None and repo_url is None:
             raise UsageError(f"repo_ref is `{repo_ref}` and there is no repo_url")
         values, names, objects = split_secrets(secrets, None)
@@ -64,5 +77,32 @@ class DaytonaInterpreter(BaseInterpreter):
             secrets=values,
             secret_names=names,
             native={"sandbox_spec": sandbox_spec, "secrets": objects or None},
+            llm_calls_max=max_llm_calls,
+            llm_call_timeout_s=llm_call_timeout,
         )
         super().__init__(options, ExecutionProfile(default_execution_profile))
+
+
+def _refuse_what_is_not_ours(
+    runtime: object | None,
+    context_paths: Sequence[str] | None,
+    *,
+    delete_session_on_shutdown: bool,
+) -> None:
+    """What programs of the first interpreter of this sort may say, and would miss here."""
+    if runtime is not None:
+        raise Refused(
+            f"runtime is a `{type(runtime).__name__}`, and this interpreter makes its own"
+            " connection",
+            hint="leave it out; DAYTONA_API_KEY and DAYTONA_API_URL say where and as whom",
+        )
+    if context_paths:
+        raise Refused(
+            "context_paths is not there yet: no local file is put into the checkout",
+            hint="pass volume_name, and bring them with upload_to_volume(local_files={...})",
+        )
+    if not delete_session_on_shutdown:
+        raise Refused(
+            "delete_session_on_shutdown is `False`, and a sandbox never outlives its interpreter",
+            hint="pass volume_name: what is under MEMORY_ROOT stays",
+        )

@@ -33,7 +33,8 @@ class Interpreter(BaseInterpreter):
     summarize_stdout: text of more than stdout_summary_threshold characters becomes its size and its
     first stdout_summary_prefix_len characters.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.
-    sub_lm: refused, as there is no llm_query yet.
+    sub_lm: refused, as there is no llm_query yet. max_llm_calls, llm_call_timeout: what it may do
+    of that, and for how many seconds each; kept until then.
     """
 
     _default_provider = "local"
@@ -58,6 +59,8 @@ class Interpreter(BaseInterpreter):
         stdout_summary_threshold: int = 10_000,
         stdout_summary_prefix_len: int = 200,
         sub_lm: object | None = None,
+        max_llm_calls: int = 50,
+        llm_call_timeout: float = 60,
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
@@ -78,6 +81,8 @@ class Interpreter(BaseInterpreter):
             native={"image": image, "app": app, "app_name": app_name, "secrets": objects or None},
             summary_threshold=stdout_summary_threshold if summarize_stdout else None,
             summary_prefix=stdout_summary_prefix_len,
+            llm_calls_max=max_llm_calls,
+            llm_call_timeout_s=llm_call_timeout,
         )
         super().__init__(options, ExecutionProfile(default_execution_profile))
 

@@ -58,14 +58,18 @@ class Options:
     native: Mapping[str, object] = field(default_factory=dict, repr=False)
     summary_threshold: int | None = None  # characters of stdout; None = never summarised
     summary_prefix: int = 200
+    llm_calls_max: int = 50  # of one session, in all; for llm_query, which is not there yet
+    llm_call_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "idle_timeout_s", "execute_timeout_s"):
+        for name in ("timeout_s", "idle_timeout_s", "execute_timeout_s", "llm_call_timeout_s"):
             value = getattr(self, name)
             if value is not None and not (0 < value < math.inf):
                 raise UsageError(
                     f"{name.removesuffix('_s')} is `{value}`; it must be seconds above 0"
                 )
+        if self.llm_calls_max < 0:
+            raise UsageError(f"max_llm_calls is `{self.llm_calls_max}`; it must be at least 0")
         if not self.mount_path.startswith("/"):
             raise UsageError(
                 f"volume_mount_path is `{self.mount_path}`; it must be an absolute path"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,64 @@ def test_a_language_model_is_refused_for_now() -> None:
     for kind in (Interpreter, DaytonaInterpreter):
         with pytest.raises(Refused, match="llm_query"):
             kind(sub_lm=object())
+
+
+MODAL_SIGNATURE = {
+    "image", "app", "secrets", "timeout", "idle_timeout", "execute_timeout", "app_name",
+    "secret_name", "image_python_version", "image_pip_packages", "volume_name",
+    "volume_mount_path", "summarize_stdout", "stdout_summary_threshold",
+    "stdout_summary_prefix_len", "sub_lm", "max_llm_calls", "llm_call_timeout",
+    "default_execution_profile", "async_execute",
+}  # fmt: skip
+DAYTONA_SIGNATURE = {
+    "runtime", "owns_runtime", "timeout", "execute_timeout", "volume_name", "repo_url",
+    "repo_ref", "context_paths", "sandbox_spec", "delete_session_on_shutdown", "sub_lm",
+    "max_llm_calls", "llm_call_timeout", "default_execution_profile", "async_execute",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "ours"),
+    [
+        (ModalInterpreter, MODAL_SIGNATURE, {"provider"}),
+        (DaytonaInterpreter, DAYTONA_SIGNATURE, {"provider", "secrets"}),
+    ],
+)
+def test_every_option_of_the_first_interpreters_of_each_sort_is_known(
+    kind: type[BaseInterpreter], names: set[str], ours: set[str]
+) -> None:
+    known = inspect.signature(kind).parameters
+    assert set(known) == names | ours
+    assert {one.kind for one in known.values()} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("kind", [Interpreter, ModalInterpreter, DaytonaInterpreter])
+def test_limits_of_calls_to_a_language_model_are_kept_and_checked(
+    kind: type[Interpreter] | type[DaytonaInterpreter],
+) -> None:
+    made = kind(provider="local", max_llm_calls=7, llm_call_timeout=1.5)
+    assert (made._options.llm_calls_max, made._options.llm_call_timeout_s) == (7, 1.5)
+    assert kind(provider="local")._options.llm_calls_max == 50
+    with pytest.raises(UsageError, match="max_llm_calls is `-1`"):
+        kind(provider="local", max_llm_calls=-1)
+    with pytest.raises(UsageError, match="llm_call_timeout is `0`"):
+        kind(provider="local", llm_call_timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("runtime", object()),
+        ("context_paths", ["notes.txt"]),
+        ("delete_session_on_shutdown", False),
+    ],
+)
+def test_what_an_interpreter_of_daytonas_manner_cannot_do_is_refused_by_its_name(
+    option: str, value: object
+) -> None:
+    with pytest.raises(Refused, match=option) as told:
+        DaytonaInterpreter(provider="local", **{option: value})  # type: ignore[arg-type]
+    assert told.value.hint
 
 
 def test_a_variable_must_be_a_name() -> None:
