@@ -170,6 +170,8 @@ def test_a_snapshot_that_daytona_put_to_sleep_is_woken(daytona_alone: Play) -> N
             assert (await world.run(script("true", image=image), run=run)).ok
         states = {one["name"]: one["state"] for one in world.emulator.state()["snapshots"]}
         assert (states["sleeps"], states[own]) == ("active", "active")
+        async with AsyncDaytona() as client:
+            await client.snapshot.delete(await client.snapshot.get("sleeps"))
 
     daytona_alone(tale)
 
