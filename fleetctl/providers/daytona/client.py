@@ -41,6 +41,10 @@ class Connection:
         self._lock = asyncio.Lock()
         self._failure: tuple[float, FleetctlError] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        return self._client is not None
+
     async def client(self) -> daytona.AsyncDaytona:
         """Raises Refused without the package or a key, Unavailable when nobody answers."""
         if self._client is not None and self._account() == self._connected_as:

@@ -118,8 +118,9 @@ class DaytonaProvider:
             self._runs.stop(ref, handle, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
-        # Without an account, or with nothing to do at Daytona, the sweep must cost nothing.
-        if not self._jobs.exists():
+        # Without an account, or with nothing to do at Daytona, the sweep must cost nothing. Who has
+        # been there goes on looking: a create that was given up may have landed since.
+        if not self._connection.is_open and not scratch.any_left(self._jobs):
             return []
         return await self._sandboxes.owned()
 

@@ -145,6 +145,9 @@ class ModalProvider:
         if not self._jobs.exists():
             return []
         await self._functions.collect()
+        # Who has been there goes on looking: a create that was given up may have landed since.
+        if self._connection.open_client is None and not scratch.any_left(self._jobs):
+            return []
         return await self._sandboxes.owned()
 
     def logs(

@@ -9,6 +9,12 @@ from fleetctl.errors import Unavailable
 from fleetctl.providers.rundir.places import checked, jobs_dir
 
 KEPT = ("runs", "builds")  # journals and logs, and what leads to logs of builds
+INTERPRETERS = "interpreters"  # their image builds, beside the objects'; no sweep is about those
+
+
+def any_left(jobs: Path) -> bool:
+    """Whether some object has anything there: only then may its provider hold something of ours."""
+    return jobs.is_dir() and any(one.name != INTERPRETERS for one in jobs.iterdir())
 
 
 def remove(home: Path, provider: str, uid: str, *, keep_logs: bool) -> None:
