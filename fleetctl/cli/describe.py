@@ -85,7 +85,7 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         if seen.kind.name == "Volume":
             from fleetctl.cli.volumesize import asked
 
-            yield _label("In use", asked(seen))
+            yield _label("Size", asked(seen))
         if seen.kind.name == "Function":
             from fleetctl.cli.functionlines import function_lines
 

@@ -251,7 +251,7 @@ def test_the_verbs_reach_a_volume_on_modal_without_a_controller(
     monkeypatch.chdir(tmp_path)
     shell = Shell(tmp_path / "home")
     shell.run("ls", "volume/shared", code=4)
-    assert "In use:      -\n" in shell.run("describe", "volume/shared")
+    assert "Size:        -\n" in shell.run("describe", "volume/shared")
 
     async def make() -> None:
         env = emulator.env
@@ -271,7 +271,7 @@ def test_the_verbs_reach_a_volume_on_modal_without_a_controller(
     assert shell.run("ls", "volume/shared", "-R", "-o", "name").split() == [
         *("/in/", "/in/a", "/in/sub/", "/in/sub/b"),
     ]
-    assert "In use:      2.9 KiB\n" in shell.run("describe", "volume/shared")
+    assert "Size:        2.9 KiB\n" in shell.run("describe", "volume/shared")
     shell.run("cp", "volume/shared:/in", "out")
     assert (tmp_path / "out" / "sub" / "b").read_text() == "two" * 1000
     (tmp_path / "d" / "a").write_text("changed")
