@@ -28,11 +28,17 @@ from tests.servers.modal_driving import eventually as soon
 SLOW_S = 3.0
 END_S = 120.0  # against a hang alone
 PROGRAM = """\
-import sys, threading
+import os, sys, threading
 from fleetctl import Interpreter
 interpreter = Interpreter(provider=sys.argv[1])
 if sys.argv[2] == "main":
     interpreter.start()
+if sys.argv[2] == "caught":
+    try:
+        interpreter.start()
+    except KeyboardInterrupt:
+        print("caught", flush=True)
+        os._exit(0)  # without what is done at exit
 threading.Thread(target=interpreter.start, daemon=True).start()
 sys.stdin.readline()
 """
@@ -157,6 +163,14 @@ def test_ctrl_c_during_a_start_leaves_nothing(cloud: Cloud) -> None:
         program.send_signal(signal.SIGINT)
         said, _ = program.communicate(timeout=END_S)
     assert "KeyboardInterrupt" in said
+    assert cloud.held() == []
+
+
+def test_who_catches_ctrl_c_has_nothing_left_by_then(cloud: Cloud) -> None:
+    with begun(cloud, "caught") as program:
+        program.send_signal(signal.SIGINT)
+        said, _ = program.communicate(timeout=END_S)
+    assert "caught" in said
     assert cloud.held() == []
 
 
