@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("fleetctl.serve")
 
 IDLE_CHECK_S = 1.0
-# About 10 MB between two collections; Python's own 700 is for small heaps. Fewer would look again
-# and again at what the calls under way hold.
-GC_YOUNG_OBJECTS = 100_000
+# About 5 MB between two collections; Python's own 700 is for small heaps. Fewer would look again
+# and again at what the calls under way hold, and more would make a pause that people notice.
+GC_YOUNG_OBJECTS = 50_000
 # The shortest limit of the platforms we know (macOS 104, Linux 108), less the final zero.
 SOCKET_PATH_BYTES_MAX = 103
 
