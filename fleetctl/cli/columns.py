@@ -172,7 +172,7 @@ def _warm(seen: View, _now_s: float) -> str:
     """What its warm containers cost."""
     from fleetctl.cli.functionlines import per_hour
 
-    return per_hour(seen)
+    return per_hour(seen) or NONE
 
 
 def _source(seen: View, _now_s: float) -> str:

@@ -243,7 +243,6 @@ def test_a_volume_with_open_files_is_not_reloaded(driver: Driver, holds: str) ->
     with pytest.raises(modal.exception.ConflictError, match="there are open files preventing"):
         sandbox.reload_volumes()
     assert "most" not in sandbox.exec("ls", "/v", timeout=10).stdout.read()
-    sandbox.exec("pkill", "sleep", timeout=10).wait()
     sandbox.terminate(wait=True)
 
 

@@ -18,8 +18,11 @@ WARM = {"provider": "modal", "maxContainers": 1, "scaledownSeconds": 300}
 MOUNT = {"name": "shared", "mountPath": "/data"}
 NO_RETRY = {"backoffLimitPerIndex": 0, "maxInfraRetries": 0}
 WRITES = "\nsave_to_volume('out.txt', 'all of it')\nSUBMIT(ok=True)"
-# Nothing marks it as the task's, so that the guest does not find it.
-STRAY = "import subprocess\nsubprocess.Popen(['setsid', 'env', '-i', 'sleep', '600'], cwd='/data')"
+# Nothing marks it as the task's, so that the guest does not find it, from its first moment on.
+STRAY = (
+    "import subprocess\n"
+    "subprocess.Popen(['/bin/sleep', '600'], cwd='/data', env={}, start_new_session=True)"
+)
 LISTS = "\nimport os\nSUBMIT(seen=sorted(os.listdir('/data')))"
 
 
