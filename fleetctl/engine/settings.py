@@ -14,8 +14,8 @@ class Settings:
     # Many live runs make so many events that a turn for each would cost more than all else; a few
     # are answered at once. For each live run beyond those, turns are this much further apart.
     few_live: int = 16
-    turn_gap_each_s: float = 0.001
-    turn_gap_max_s: float = 0.05  # a twentieth of a task of one second, twice in its life
+    turn_gap_each_s: float = 0.0005
+    turn_gap_max_s: float = 0.02  # a fiftieth of a task of one second, twice in its life
     # Beyond a few, a third of all turns would be for news that nothing waits for, such as that a
     # run has begun. It comes with the next turn, or so much later.
     news_wait_s: float = 0.25  # people hardly see it
