@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from controllers.model import Resource, Run, RunState
+from fleetctl.cli.accounts import account_named
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
 from fleetctl.providers.base import Backend, RunRef
-from fleetctl.wiring import build_providers, open_store
+from fleetctl.wiring import build_providers, open_store, strays_of
 from specs.template import Template
 from tests.contracts.local_worlds import stop_keepers
 from tests.contracts.provider_worlds import World
@@ -95,6 +96,19 @@ class VerbWorld(World):
         return code, out.buffer.getvalue().decode(errors="replace"), talk.getvalue()  # type: ignore[attr-defined]
 
 
+async def remove_all(home: Path, provider: str) -> None:
+    """Everything of any store, remembered or not, until nothing is listed: the next tale has the
+    same service.
+    """
+    strays = strays_of(account_named(provider, home), home)
+    try:
+        while found := await strays.found():
+            for stray in found:
+                await strays.remove(stray)
+    finally:
+        await strays.close()
+
+
 Tale = Callable[[VerbWorld], Awaitable[None]]
 
 
@@ -106,11 +120,9 @@ def play(home: Path, provider: str, tale: Tale) -> None:
         try:
             await tale(world)
         finally:
-            await world.fleetctl("orphans", "--delete", "--all-stores", "--yes")
-            for run, handle in world.handles.items():
-                await world.provider.stop(RunRef(run, run, handle, 0, "uid-1"), grace_s=0.0)
             await world.close()
             world.store.close()
+            await remove_all(home, provider)
             if provider == "local":
                 stop_keepers(home)
 
