@@ -3,10 +3,13 @@
 SEEDS ?= 2000
 KILLS ?= 1000
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # The first Python on this machine that is 3.11 or newer and works (a shim may be there and fail).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+# Else each of the thousands of Pythons that tests start would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test lint unit bench simulate soak live-modal live-daytona schemas lock clean
 
@@ -22,11 +25,15 @@ help:
 
 setup: .venv/ready
 
+# By uv in a third of pip's time; by pip where only that knows the way to a registry.
 .venv/ready: requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: fleetctl needs Python 3.11 or newer on PATH" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	awk '/^[a-z]/ { on = /^uv==/ } on' requirements/dev.txt > .venv/uv.txt
+	$(PIP) --require-hashes -r .venv/uv.txt
+	$(BIN)/uv pip install -q --python $(BIN)/python --compile-bytecode --require-hashes \
+		-r requirements/dev.txt || $(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	$(BIN)/python -m compileall -q fleetctl specs controllers
 	@touch $@
 
