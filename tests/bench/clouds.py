@@ -36,6 +36,7 @@ kind: Function
 metadata: {{name: warm}}
 spec: {{provider: {}, minContainers: 4, maxContainers: 4, scaledownSeconds: 120}}
 """
+REUSE = "  sandbox: {reuse: all}\n"
 TINY_CODE = "SUBMIT(total=sum(range(1000)))"
 
 
@@ -59,6 +60,11 @@ class Cloud:
 
     def ideal_s(self, tasks: int, parallelism: int) -> float:
         return tasks / parallelism * (TASK_S + len(self.unavoidable) * CALL_S)
+
+    def ideal_reusing_s(self, tasks: int, parallelism: int) -> float:
+        """Each sandbox is made and ended once; each of its tasks waits for one call, its order."""
+        once_s = (len(self.unavoidable) - 1) * CALL_S
+        return tasks / parallelism * (TASK_S + CALL_S) + once_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +172,29 @@ def seeds_loop_s(cloud: Cloud, tasks: int, threads: int) -> tuple[float, Counter
 
 
 def against_the_seeds_loop(at: Metered) -> list[Figure]:
-    """Many one-second tasks, ours and the seeds' in turns."""
+    """Many one-second tasks, ours (in a sandbox each, and in sandboxes in turn) and the seeds' in
+    turns.
+    """
     cloud = at.cloud
+    many, at_once = cloud.tasks, cloud.parallelism
     ours: list[Spent] = []
+    reusing: list[Spent] = []
     seeds: list[tuple[float, Counter[str]]] = []
     for number in range(ROUNDS):
-        manifest = job(cloud, f"sleep-{number}", cloud.tasks, cloud.parallelism, SLEEPING)
-        ours.append(at.spend(f"sleep-{number}", manifest, cloud.tasks))
-        seeds.append(seeds_loop_s(cloud, cloud.tasks, cloud.parallelism))
+        manifest = job(cloud, f"sleep-{number}", many, at_once, SLEEPING)
+        ours.append(at.spend(f"sleep-{number}", manifest, many))
+        manifest = job(cloud, f"reuse-{number}", many, at_once, SLEEPING, extra=REUSE)
+        reusing.append(at.spend(f"reuse-{number}", manifest, many))
+        seeds.append(seeds_loop_s(cloud, many, at_once))
+    seeds_s = [wall_s for wall_s, _ in seeds]
     return [
-        _makespan_figure(cloud, ours, cloud.tasks, cloud.parallelism),
-        _pool_figure(ours, [wall_s for wall_s, _ in seeds]),
+        _makespan_figure(cloud, ours, many, at_once),
+        _pool_figure(ours, seeds_s),
         _calls_figure(cloud, ours[0].calls, seeds[0][1]),
         *_cpu_figures(cloud, ours),
+        _makespan_figure(cloud, reusing, many, at_once, reuse=True),
+        _pool_figure(reusing, seeds_s),
+        *_cpu_figures(cloud, reusing),
     ]
 
 
@@ -195,9 +211,14 @@ def with_idle_cores(at: Metered) -> list[Figure]:
     return [_makespan_figure(at.cloud, ours, FEW, FEW_AT_ONCE), _pool_figure(ours, seeds_s)]
 
 
-def _makespan_figure(cloud: Cloud, spent: Sequence[Spent], tasks: int, parallelism: int) -> Figure:
+def _makespan_figure(
+    cloud: Cloud, spent: Sequence[Spent], tasks: int, parallelism: int, *, reuse: bool = False
+) -> Figure:
     wall_s, ideal_s = median([one.wall_s for one in spent]), cloud.ideal_s(tasks, parallelism)
     waits = f"{len(cloud.unavoidable)} calls in line: {', '.join(cloud.unavoidable)}"
+    if reuse:
+        ideal_s = cloud.ideal_reusing_s(tasks, parallelism)
+        waits = f"`sandbox.reuse`: 1 of {waits}"
     what = f"{tasks:,} tasks of {TASK_S:.0f} s, `parallelism: {parallelism}`; {waits}"
     return Figure(
         f"{cloud.provider}: {what}",
@@ -271,7 +292,7 @@ def idle_calls(at: Metered) -> list[Figure]:
 def warm_tasks(at: Metered, *, functions: bool) -> list[Figure]:
     """Tiny tasks a second: a sandbox each, sandboxes in turn, and warm containers of a function."""
     cloud = at.cloud
-    kinds = {"alone": "", "reuse": "  sandbox: {reuse: all}\n"}
+    kinds = {"alone": "", "reuse": REUSE}
     if functions:
         at.run("apply", "-f", at.write("function.yaml", FUNCTION.format(cloud.provider)))
         at.spend("warming", _tiny(cloud, "warming", function=True), TINY)
