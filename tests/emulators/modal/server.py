@@ -30,6 +30,7 @@ from .state import TOKEN_ID, TOKEN_SECRET, World
 
 WINDOW_BYTES = 4 * 1024 * 1024
 BODY_BYTES_MAX = 1 << 30
+BACKLOG = 1024
 
 
 class GrpcEndpoint(grpclib.server.Server):
@@ -102,9 +103,9 @@ class Emulator:
             self.world.faults,
             self.world.router_log,
         )
-        self.router_port = await self._listen("router", router, 0)
+        self.router_port = await self._listen("router", router, _bound(0))
         self.world.router_url = f"http://127.0.0.1:{self.router_port}"
-        self.control_port = await self._listen("control", control, port)
+        self.control_port = await self._listen("control", control, _bound(port))
         self.world.control_url = f"http://127.0.0.1:{self.control_port}"
         self._services = {"control": control, "router": router}
 
@@ -125,14 +126,16 @@ class Emulator:
         old = self._endpoints.pop(name)
         port = self.router_port if name == "router" else self.control_port
         old.close()
+        # Bound and not listening it refuses, and nobody else of this machine can take the port.
+        listener = _bound(port)
         old.cut()
         with contextlib.suppress(asyncio.CancelledError):
             await old.wait_closed()
         await asyncio.sleep(refuse_s)
-        await self._listen(name, self._services[name], port)
+        await self._listen(name, self._services[name], listener)
 
-    async def _listen(self, name: str, service: Service, port: int) -> int:
-        listener = socket.create_server(("127.0.0.1", port), backlog=1024)
+    async def _listen(self, name: str, service: Service, listener: socket.socket) -> int:
+        listener.listen(BACKLOG)
         endpoint = GrpcEndpoint(service)
         await endpoint.start(sock=listener)
         self._endpoints[name] = endpoint
@@ -145,7 +148,15 @@ class Emulator:
         app.add_routes(admin.routes(self))
         self._http = web.AppRunner(app, access_log=None)
         await self._http.setup()
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         await web.SockSite(self._http, listener).start()
         self.http_port = int(listener.getsockname()[1])
         world.http_url = world.blobs.address = f"http://127.0.0.1:{self.http_port}"
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket()
+    # Connections of who listened there before may still be about to close.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    return listener
