@@ -21,7 +21,6 @@ from specs.template import Template
 from tests.contracts.provider_worlds import PAUSE_S, World
 from tests.emulators.modal.running import ModalEmulator
 
-SETTINGS = {"FLEETCTL_MODAL_CONNECT_S": "60"}  # the machine may be busy
 QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
 
 
@@ -30,7 +29,7 @@ def emulated() -> Iterator[ModalEmulator]:
     """An emulator that the SDK in this process finds; the environment is put back after."""
     with ModalEmulator() as emulator:
         before = dict(os.environ)
-        os.environ.update(emulator.env | SETTINGS)
+        os.environ.update(emulator.env)
         try:
             yield emulator
         finally:

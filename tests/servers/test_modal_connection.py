@@ -22,6 +22,8 @@ from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.modal.state import NO_ACCESS_TOKEN_ID
 
+PATIENCE_S = 60.0  # with who answers; the machine may be busy
+
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[ModalEmulator]:
@@ -29,9 +31,7 @@ def emulator() -> Iterator[ModalEmulator]:
         yield one
 
 
-def refusal(
-    ask: Callable[[Connection], Awaitable[object]], connect_s: float = 0.5
-) -> FleetctlError:
+def refusal(ask: Callable[[Connection], Awaitable[object]], connect_s: float) -> FleetctlError:
     """What a new connection says when it is asked."""
 
     async def play() -> FleetctlError:
@@ -51,7 +51,7 @@ def test_a_token_that_modal_does_not_know_is_refused(
     emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong-secret")
-    error = refusal(Connection.app, connect_s=10.0)
+    error = refusal(Connection.app, connect_s=PATIENCE_S)
     assert isinstance(error, Refused)
     assert "does not accept the token" in str(error)
     assert "MODAL_TOKEN_ID" in error.hint
@@ -62,7 +62,7 @@ def test_a_token_without_access_is_refused(
     emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODAL_TOKEN_ID", NO_ACCESS_TOKEN_ID)
-    error = refusal(Connection.app, connect_s=10.0)
+    error = refusal(Connection.app, connect_s=PATIENCE_S)
     assert isinstance(error, Refused)
     assert "no access" in str(error)
 
@@ -72,7 +72,7 @@ def test_no_token_at_all_is_refused_with_the_way_to_get_one(
 ) -> None:
     monkeypatch.delenv("MODAL_TOKEN_ID")
     monkeypatch.delenv("MODAL_TOKEN_SECRET")
-    error = refusal(Connection.client)
+    error = refusal(Connection.client, connect_s=PATIENCE_S)
     assert isinstance(error, Refused)
     assert "modal token new" in error.hint
 
@@ -86,7 +86,7 @@ def test_a_server_that_does_not_answer_is_unavailable_within_our_own_deadline(
         if listens:
             server.listen()
         monkeypatch.setenv("MODAL_SERVER_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
-        error = refusal(Connection.app)
+        error = refusal(Connection.app, connect_s=0.5)
     assert isinstance(error, Unavailable)
     assert "does not answer" in str(error)
 
@@ -116,7 +116,7 @@ def test_a_connection_that_was_refused_is_tried_again_at_once(
     emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        connection = Connection("store-a", connect_s=10.0)
+        connection = Connection("store-a", connect_s=PATIENCE_S)
         with monkeypatch.context() as without:
             without.delenv("MODAL_TOKEN_ID")
             with pytest.raises(Refused):

@@ -28,7 +28,11 @@ from tests.emulators.modal.running import ModalEmulator
 from tests.servers.daytona_fleet import DURATIONS_S, USUAL
 
 PROVIDERS = ("local", "modal", "daytona")
-DAYTONA_SETTINGS = {"FLEETCTL_DAYTONA_QUICK_S": "0.3", "FLEETCTL_DAYTONA_CREATES_PER_S": "100"}
+DAYTONA_SETTINGS = {
+    "FLEETCTL_DAYTONA_QUICK_S": "0.3",
+    "FLEETCTL_DAYTONA_CREATES_PER_S": "100",
+    "FLEETCTL_DAYTONA_CONNECT_S": "60",  # the machine may be busy
+}
 
 
 @contextmanager

@@ -22,11 +22,14 @@ from typing import Any, Self
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 STOP_S_MAX = 120.0  # against a hang alone: what is killed leaves its files
+# Of ours: five seconds until it has answered are for a service that has its machine for itself.
+PATIENCE = {"FLEETCTL_MODAL_CONNECT_S": "60"}
 
 
 class ModalEmulator:
-    """`env` is what an SDK needs to find it; nothing is set in this process. `directory` keeps all
-    that is emulated, and is made and removed when it is not given.
+    """`env` is what an SDK needs to find it, and what we need to wait for it on a busy machine;
+    nothing is set in this process. `directory` keeps all that is emulated, and is made and removed
+    when it is not given.
     """
 
     def __init__(self, directory: Path | None = None, *, log: Path | None = None) -> None:
@@ -71,7 +74,7 @@ class ModalEmulator:
         if not line:
             raise RuntimeError("the emulator did not start; its own words are above or in its log")
         told = json.loads(line)
-        self.env, self.admin_url = told["env"], told["admin"]
+        self.env, self.admin_url = told["env"] | PATIENCE, told["admin"]
 
     def stop(self) -> None:
         if self._process is None:
