@@ -5,6 +5,7 @@ Each test also says what had happened in truth, since that is what a provider ge
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,22 +108,32 @@ def test_every_call_takes_as_long_as_is_asked(driver: Driver) -> None:
 
 def test_a_call_that_hangs_holds_up_nobody_else(driver: Driver) -> None:
     sandbox = driver.sandbox("sleep", "1000")
-    driver.emulator.do("fault", rpc="SandboxTagsGetV2", delay_s=1.0)
+    driver.emulator.do("fault", rpc="SandboxTagsGetV2", delay_s=3600)
     waiting = driver.client  # the same connection serves both
-    import threading
-
     done = threading.Event()
     thread = threading.Thread(target=lambda: (sandbox.get_tags(), done.set()))
     thread.start()
-    assert modal.Sandbox.from_id(sandbox.object_id, client=waiting).poll() is None
-    assert not done.is_set()
-    thread.join()
+    try:
+        eventually(lambda: driver.emulator.state()["faults"][0]["hits"])
+        assert modal.Sandbox.from_id(sandbox.object_id, client=waiting).poll() is None
+        assert not done.is_set()
+    finally:
+        driver.emulator.do("release")
+        thread.join()
+    assert done.is_set()
 
 
 def test_a_cut_control_connection_is_made_anew(driver: Driver) -> None:
     sandbox = driver.sandbox("sleep", "1000")
     driver.emulator.do("lose", endpoint="control", refuse_s=0.2)
-    eventually(lambda: modal.Sandbox.from_id(sandbox.object_id, client=driver.client))
+
+    def found() -> modal.Sandbox | None:
+        try:
+            return modal.Sandbox.from_id(sandbox.object_id, client=driver.client)
+        except modal.exception.ConnectionError:  # the SDK tries again for less than a second
+            return None
+
+    eventually(found)
     assert sandbox.poll() is None
     driver.emulator.do("fault", rpc="SandboxTagsGetV2", status="DISCONNECT")
     assert sandbox.get_tags() == {}

@@ -37,6 +37,10 @@ class Verbs:
         """The latencies with them."""
         self.world.faults.clear()
 
+    async def release(self) -> None:
+        """Calls that hang by a fault's delay go on."""
+        self.world.faults.release()
+
     async def latency(self, seconds: float, rpc: str = "") -> None:
         """For every call, or for one by its name."""
         if rpc:

@@ -97,7 +97,7 @@ class Service:
             await asyncio.sleep(latency)
         fault = self.faults.find(name)
         if fault and fault.when != AFTER:
-            await fault.strike()
+            await self.faults.strike(fault)
         self.admit(name, stream.metadata)
         if handle is None:
             raise GRPCError(Status.UNIMPLEMENTED, f"the emulator does not know {name}")
@@ -115,7 +115,7 @@ class Service:
             else:
                 reply = await self._once(name, handle, request, stream.metadata)
         if fault and fault.when == AFTER:
-            await fault.strike()
+            await self.faults.strike(fault)
         if reply is not None:
             await stream.send_message(reply)
 

@@ -6,6 +6,7 @@ Consulted by calls.py for every RPC of both servers. Set by tests in-process or 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fnmatch
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,9 +55,11 @@ class Fault:
         self.hits += 1
         return True
 
-    async def strike(self) -> None:
+    async def strike(self, go_on: asyncio.Event) -> None:
+        """Hangs for its delay, or until `go_on` is set."""
         if self.delay_s:
-            await asyncio.sleep(self.delay_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(go_on.wait(), self.delay_s)
         if self.status == DISCONNECT:
             raise Disconnected
         if self.status:
@@ -73,11 +76,20 @@ class Faults:
     planned: list[Fault] = field(default_factory=list)
     latency_s: float = 0.0  # added to every call
     latency_of_s: dict[str, float] = field(default_factory=dict)  # by RPC, instead of the general
+    _go_on: asyncio.Event = field(default_factory=asyncio.Event)  # replaced at each release
 
     def add(self, rpc: str, status: str = "", **options: Any) -> Fault:
         fault = Fault(rpc, status, **options)
         self.planned.append(fault)
         return fault
+
+    async def strike(self, fault: Fault) -> None:
+        await fault.strike(self._go_on)
+
+    def release(self) -> None:
+        """The calls that hang now go on."""
+        self._go_on.set()
+        self._go_on = asyncio.Event()
 
     def clear(self) -> None:
         self.planned.clear()
