@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from modal_proto import task_command_router_pb2 as tcr_pb2
 
 from tests.emulators.modal.running import ModalEmulator
+from tests.servers.gates import gate
 from tests.servers.modal_driving import Driver, eventually
 
 BACKENDS = [pytest.param({}, id="v2"), pytest.param({"gpu": "A100"}, id="v1")]
@@ -200,11 +202,19 @@ def test_many_processes_at_once_in_one_sandbox(driver: Driver) -> None:
 
 def test_nothing_asks_the_service_while_a_process_runs(driver: Driver) -> None:
     sandbox = driver.sandbox("sleep", "1000")
-    process = sandbox.exec("sleep", "2")
-    before = driver.emulator.rpcs()
-    began = time.monotonic()
-    process.wait()
-    assert time.monotonic() - began > 0.5
+    with gate() as door:
+        process = sandbox.exec("python3", "-c", door.python())
+        before = driver.emulator.rpcs()
+
+        def opened() -> None:
+            eventually(lambda: driver.emulator.rpcs() != before)
+            time.sleep(1.0)  # of waiting, in which nothing is asked
+            door.open()
+
+        opener = threading.Thread(target=opened)
+        opener.start()
+        assert process.wait() == 0
+        opener.join()
     after = driver.emulator.rpcs()
     extra = {name: after[name] - before.get(name, 0) for name in after}
     assert {name: count for name, count in extra.items() if count} == {"TaskExecWait": 1}

@@ -11,8 +11,16 @@ import modal
 import pytest
 
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_driving import Driver, eventually
-from tests.servers.test_modal_emulator_functions import began, containers, deploy, live, truth
+from tests.servers.gates import gate
+from tests.servers.modal_driving import PATIENCE_S, Driver, eventually
+from tests.servers.test_modal_emulator_functions import (
+    began,
+    containers,
+    deploy,
+    held,
+    live,
+    truth,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +47,13 @@ def _answering(word: str) -> Callable[[float], str]:
 
 
 def test_deployed_containers_are_kept_warm_and_idle_ones_end(driver: Driver) -> None:
-    function = deploy(driver, _answering("warm"), min_containers=1, scaledown_window=2)
-    eventually(lambda: [one["state"] for one in live(driver, function)] == ["idle"])
-    calls = [function.spawn(0.3) for _ in range(4)]
-    assert [call.get() for call in calls] == ["warm"] * 4
-    assert len(containers(driver, function)) > 1
+    with gate() as door:
+        function = deploy(driver, held(door), min_containers=1, scaledown_window=2)
+        eventually(lambda: [one["state"] for one in live(driver, function)] == ["idle"])
+        calls = [function.spawn() for _ in range(4)]
+        eventually(lambda: len(live(driver, function)) > 1)
+        door.open()
+        assert [call.get() for call in calls] == [b"!"] * 4
     eventually(lambda: len(live(driver, function)) == 1)
     assert {one["reason"] for one in containers(driver, function) if not one["live"]} == {
         "it was idle"
@@ -72,7 +82,7 @@ def test_inputs_wait_for_a_gpu_and_run_once_there_is_one(
     assert (containers(driver, function), began(driver, call)) == ([], False)
     assert function.get_current_stats().backlog == 1
     emulator.do("settings", gpu_capacity={"H100": 2})
-    assert call.get(timeout=20) == "fast"
+    assert call.get(timeout=PATIENCE_S) == "fast"
     assert [one["gpu"] for one in containers(driver, function)] == ["H100:2"]
 
 
@@ -80,23 +90,27 @@ def test_a_list_of_gpus_falls_back_to_the_next_that_is_free(
     driver: Driver, emulator: ModalEmulator
 ) -> None:
     emulator.do("settings", gpu_capacity={"H100": 0, "A100-40GB": 1})
-    function = deploy(driver, _answering("any"), gpu=["H100", "A100", "T4"], max_containers=2)
-    calls = [function.spawn(1.0) for _ in range(2)]
-    assert [call.get(timeout=30) for call in calls] == ["any", "any"]
+    gpus = ["H100", "A100", "T4"]
+    with gate() as door:
+        function = deploy(driver, held(door), gpu=gpus, max_containers=2)
+        calls = [function.spawn() for _ in range(2)]
+        eventually(lambda: all(began(driver, call) for call in calls))
+        door.open()
+        assert [call.get(timeout=PATIENCE_S) for call in calls] == [b"!", b"!"]
     assert {one["gpu"] for one in containers(driver, function)} == {"A100", "T4"}
 
 
 def test_options_make_a_variant_with_containers_of_its_own(driver: Driver) -> None:
     function = deploy(driver, _answering("base"), max_containers=1)
     assert function.remote() == "base"
-    variant = function.with_options(gpu="T4", timeout=1)
+    variant = function.with_options(gpu="T4", timeout=100)
     assert variant.remote() == "base"
     with pytest.raises(modal.exception.FunctionTimeoutError):
-        variant.remote(100)
+        function.with_options(timeout=1).remote(100)
     assert variant.object_id != function.object_id
     assert {one["gpu"] for one in containers(driver, function)} == {""}
     assert {one["gpu"] for one in containers(driver, variant)} == {"T4"}
-    again = function.with_options(gpu="T4", timeout=1).hydrate()
+    again = function.with_options(gpu="T4", timeout=100).hydrate()
     assert again.object_id == variant.object_id
 
 

@@ -16,7 +16,8 @@ import modal
 import pytest
 
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.modal_driving import Driver, eventually
+from tests.servers.gates import Gate, gate
+from tests.servers.modal_driving import PATIENCE_S, Driver, eventually
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,17 @@ def truth(driver: Driver, call: modal.FunctionCall[Any], index: int = 0) -> dict
     calls = driver.emulator.state()["functions"]["calls"]
     inputs = next(one for one in calls if one["call_id"] == call.object_id)["inputs"]
     return next(one for one in inputs if one["index"] == index)
+
+
+def held(door: Gate) -> Callable[[bytes], bytes]:
+    """The body of a function that goes on once the gate is open."""
+    waits = door.python()
+
+    def work(data: bytes = b"") -> bytes:
+        exec(waits)
+        return data + b"!"
+
+    return work
 
 
 def began(driver: Driver, call: modal.FunctionCall[Any]) -> bool:
@@ -145,20 +157,16 @@ def test_a_container_that_never_becomes_ready_fails_its_inputs(
 
 
 def test_a_spawned_call_is_polled_and_found_again_by_its_id(driver: Driver) -> None:
-    def work(data: bytes) -> bytes:
-        import time
-
-        time.sleep(0.5)
-        return data + b"!"
-
-    function = deploy(driver, work)
     # Arguments above 8 KiB and results above 2 MiB travel as blobs.
     data = b"x" * (3 * 1024 * 1024)
-    call = function.spawn(data)
-    with pytest.raises(TimeoutError):
-        call.get(timeout=0)
-    found = modal.FunctionCall.from_id(call.object_id, client=driver.client)
-    assert found.get(timeout=20) == data + b"!"
+    with gate() as door:
+        function = deploy(driver, held(door))
+        call = function.spawn(data)
+        with pytest.raises(TimeoutError):
+            call.get(timeout=0)
+        found = modal.FunctionCall.from_id(call.object_id, client=driver.client)
+        door.open()
+        assert found.get(timeout=PATIENCE_S) == data + b"!"
     assert found.get(timeout=0) == data + b"!"
     assert found.num_inputs() == 1
     driver.emulator.do("expire_call", call_id=call.object_id)
@@ -217,8 +225,9 @@ def test_an_input_that_takes_too_long_times_out_and_takes_its_container_along(
         time.sleep(seconds)
         return "slept"
 
-    function = deploy(driver, work, timeout=1, max_containers=1)
-    with pytest.raises(modal.exception.FunctionTimeoutError, match="timeout of 1s"):
+    # The second call keeps it on a busy machine too.
+    function = deploy(driver, work, timeout=10, max_containers=1)
+    with pytest.raises(modal.exception.FunctionTimeoutError, match="timeout of 10s"):
         function.remote(100)
     assert function.remote(0) == "slept"
     first, second = containers(driver, function)
@@ -266,7 +275,7 @@ def test_cancelling_stops_what_runs_and_what_waits(driver: Driver) -> None:
         if call is waiting:
             waiting.cancel()
         with pytest.raises(modal.exception.RemoteError):
-            call.get(timeout=20)
+            call.get(timeout=PATIENCE_S)
         assert truth(driver, call)["outcome"] == "terminated"
     assert function.remote(0) == "slept"
     (container,) = containers(driver, function)
@@ -283,12 +292,14 @@ def test_cancelling_with_its_container_ends_that_at_once(driver: Driver) -> None
 
 
 def test_the_input_of_a_preempted_container_is_scheduled_again(driver: Driver) -> None:
-    function = deploy(driver, _sleeping(), max_containers=1)
-    call = function.spawn(2)
-    eventually(lambda: began(driver, call))
-    (container,) = live(driver, function)
-    driver.emulator.do("preempt_container", task_id=container["task_id"])
-    assert call.get(timeout=30) == "slept"
+    with gate() as door:
+        function = deploy(driver, held(door), max_containers=1)
+        call = function.spawn()
+        eventually(lambda: began(driver, call))
+        (container,) = live(driver, function)
+        driver.emulator.do("preempt_container", task_id=container["task_id"])
+        door.open()
+        assert call.get(timeout=PATIENCE_S) == b"!"
     known = truth(driver, call)
     assert (len(known["began"]), known["rescheduled"], known["failures"]) == (2, 1, 0)
     assert len({one["task_id"] for one in known["began"]}) == 2
