@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.provider_worlds import eventually, script
+from tests.contracts.provider_worlds import command, eventually
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 
 BODY_BYTES = 300_000
@@ -30,32 +31,30 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+# On a port of the kernel's choice, as one that was free before may be another's by now.
+SERVES = f"""
+import http.server
+open("body", "wb").write(bytes({BODY_BYTES}))
+server = http.server.ThreadingHTTPServer(
+    ("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler
+)
+print("port", server.server_port, flush=True)
+server.serve_forever()
+"""
 
 
 async def serving(world: VerbWorld) -> int:
     """A task that serves one file over HTTP; its port. Sandboxes here share our network."""
-    port = free_port()
-    work = script(
-        f"head -c {BODY_BYTES} /dev/zero > body;"
-        f" exec python3 -m http.server {port} --bind 127.0.0.1"
-    )
-    ref = await world.start(work, run="run-0")
+    ref = await world.start(command("python3", "-c", SERVES), run="run-0")
     world.record(ref)
-    await eventually(lambda: answers(port), "the task served")
-    return port
+    found: list[str] = []
 
+    async def told() -> bool:
+        found[:] = re.findall(r"^port (\d+)\n", (await world.log(ref)).decode(), re.MULTILINE)
+        return bool(found)
 
-async def answers(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
+    await eventually(told, "the task served")
+    return int(found[0])
 
 
 def fetched(url: str) -> bytes:
