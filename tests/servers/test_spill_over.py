@@ -163,7 +163,11 @@ def test_one_job_runs_over_from_daytona_to_modal_to_this_machine(
 
         await eventually(all_begun, "all tasks began")
         expected = {"daytona": 2, "modal": 3, "local": 4}
-        assert fleet.live_where() == expected
+
+        async def all_told() -> bool:
+            return fleet.live_where() == expected
+
+        await eventually(all_told, f"the status said {expected}")  # written after they began
         let_go()
         done = await fleet.phase("Succeeded")
         # Each task's work began once, whatever its unit was moved, and counts once.
