@@ -115,7 +115,8 @@ def test_2_a_sandbox_whose_machine_never_starts_is_left_for_another_attempt(
         assert tally.begun == {"0/2": 1}
         assert fleet.live() == []
 
-    on_modal(tale, pace=Pace(retry_initial_s=0.05, retry_max_s=0.5, begin_s=3.0))
+    # Long enough for the second one to begin on a busy machine.
+    on_modal(tale, pace=Pace(retry_initial_s=0.05, retry_max_s=0.5, begin_s=12.0))
 
 
 # -- 3: GPUs that are not free ---------------------------------------------------------------------
