@@ -101,13 +101,21 @@ def test_a_value_is_in_the_task_and_in_no_file_screen_or_request(
 
     kept = [path for path in life.root.rglob("*") if path.is_file()]
     assert len(kept) > 10
-    assert not [path for path in kept if CANARY.encode() in path.read_bytes()]
+    assert not [path for path in kept if CANARY.encode() in read(path)]
 
     carriers = emulator.do("watch", text="")
     assert carriers, "the canary was never sent, and still the tasks had it"
     assert set(carriers) <= SECRET_SOURCES
     assert CANARY not in json.dumps([emulator.state(), emulator.log()])
     assert not any(CANARY in text for text in orders(emulator))
+
+
+def read(path: Path) -> bytes:
+    """Nothing of what is gone: the controller lives on, and replaces files of its own."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def orders(emulator: ModalEmulator) -> list[str]:
