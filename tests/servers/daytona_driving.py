@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from daytona import Daytona, DaytonaNotFoundError, SandboxState
+from daytona import Daytona, DaytonaNotFoundError, Sandbox, SandboxState
 
 from tests.emulators.daytona.running import DaytonaEmulator
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0  # against a hang alone: eight of these share two cores
 STEP_S = 0.02
 
 
@@ -43,6 +43,18 @@ def wait_until(true: Callable[[], Any], *, what: str = "it") -> Any:
         assert time.monotonic() < give_up_at_s, f"{what} did not happen"
         time.sleep(STEP_S)
     return found
+
+
+def until_state(sandbox: Sandbox, state: str) -> None:
+    """Until the service says that state. Each event has a thread of the SDK to itself, so that an
+    earlier one may be told last: what it puts into the object stays until somebody asks again.
+    """
+
+    def is_there() -> bool:
+        sandbox.refresh_data()
+        return sandbox.state == state
+
+    wait_until(is_there, what=f"the state `{state}`")
 
 
 def failed(daytona: Daytona, name: str) -> tuple[SandboxState | None, str]:

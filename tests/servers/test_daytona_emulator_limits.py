@@ -24,7 +24,7 @@ from daytona.common.errors import (
 )
 
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.daytona_driving import wait_until
+from tests.servers.daytona_driving import until_state, wait_until
 
 DAY_S = 24 * 3600
 
@@ -113,7 +113,8 @@ def test_an_evicted_spot_sandbox_can_be_read_by_its_id_for_a_day(
     wait_until(lambda: emulator.sandbox(sandbox.id)["state"] == "destroyed")
     assert emulator.sandbox(sandbox.id)["pids"] == []
     found = daytona.get(sandbox.id)
-    assert (found.state, found.spot_evicted_at is not None) == ("destroyed", True)
+    until_state(found, "destroyed")
+    assert found.spot_evicted_at is not None
     with pytest.raises(DaytonaSpotEvictedError):
         found.wait_for_sandbox_start()
     with pytest.raises(DaytonaNotFoundError):
@@ -133,7 +134,7 @@ def test_who_finds_no_gpu_waits_and_is_destroyed_when_its_time_is_over(
 
     def second() -> None:
         try:
-            Daytona().create(gpu("second", queue_timeout=5), timeout=20)
+            Daytona().create(gpu("second", queue_timeout=5), timeout=120)
         except DaytonaError as error:
             outcome.append(error)
 
@@ -154,7 +155,7 @@ def test_who_waits_for_a_gpu_gets_the_next_that_is_free(emulator: DaytonaEmulato
     first = daytona.create(gpu("holder"))
     threading.Timer(0.3, first.delete).start()
     second = daytona.create(gpu("next"))
-    assert second.state == "started"
+    assert emulator.sandbox("next")["state"] == "started"
     second.delete(wait=True)
     emulator.set(gpus_per_type=1000)
 

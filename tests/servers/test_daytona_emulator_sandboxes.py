@@ -30,7 +30,7 @@ from daytona.common.errors import (
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.daytona.settings import API_KEY_WITHOUT_ACCESS
 from tests.living import alive
-from tests.servers.daytona_driving import wait_until
+from tests.servers.daytona_driving import until_state, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,8 @@ def test_a_created_sandbox_is_a_live_box_until_it_is_deleted(
     emulator: DaytonaEmulator,
 ) -> None:
     sandbox = daytona.create(named("lives", labels={"run": "7"}, env_vars={"A": "b"}))
-    assert (sandbox.state, sandbox.name, sandbox.labels["run"]) == ("started", "lives", "7")
+    assert emulator.sandbox("lives")["state"] == "started"
+    assert (sandbox.name, sandbox.labels["run"]) == ("lives", "7")
     assert (sandbox.cpu, sandbox.memory, sandbox.disk) == (1, 1, 3)
     (pid, *_others) = emulator.sandbox("lives")["pids"]
     assert alive(pid)
@@ -82,7 +83,8 @@ def test_files_survive_a_stop_and_processes_do_not(
     sandbox.process.exec("echo kept > note; (sleep 1000 &) >/dev/null 2>&1")
     before = emulator.sandbox("stops")["pids"]
     sandbox.stop()
-    assert (sandbox.state, emulator.sandbox("stops")["pids"]) == ("stopped", [])
+    stopped = emulator.sandbox("stops")
+    assert (stopped["state"], stopped["pids"]) == ("stopped", [])
     assert not any(alive(pid) for pid in before)
     sandbox.start()
     assert sandbox.process.exec("cat note").result == "kept\n"
@@ -94,7 +96,7 @@ def test_an_archived_sandbox_comes_back_with_its_files(daytona: Daytona) -> None
     sandbox.process.exec("echo kept > note")
     sandbox.stop()
     sandbox.archive()
-    wait_until(lambda: sandbox.refresh_data() or sandbox.state == "archived")
+    until_state(sandbox, "archived")
     sandbox.start()
     assert sandbox.process.exec("cat note").result == "kept\n"
     sandbox.delete(wait=True)
@@ -112,7 +114,7 @@ def test_pausing_freezes_what_runs(daytona: Daytona, emulator: DaytonaEmulator) 
     ticks = Path(emulator.sandbox("pauses")["directory"]) / "root/home/daytona/ticks"
     wait_until(ticks.exists)
     sandbox.pause()
-    wait_until(lambda: sandbox.state == "paused")
+    until_state(sandbox, "paused")
     pids = emulator.sandbox("pauses")["pids"][1:]
     wait_until(lambda: all(_frozen(pid) for pid in pids))
     sandbox.start()
@@ -184,10 +186,13 @@ def test_volumes_are_mounted_shared_and_kept_while_they_are_used(
     daytona: Daytona,
     emulator: DaytonaEmulator,
 ) -> None:
-    emulator.set(durations_s={"volume.creating": 0.3})
+    emulator.set(durations_s={"volume.creating": 3600.0})
     volume = daytona.volume.get("shared", create=True)
     with pytest.raises(DaytonaBadRequestError, match="not in a ready state"):
         daytona.create(named("early", volumes=[VolumeMount(volume_id="shared", mount_path="/d")]))
+    wait_until(lambda: daytona.volume.get("shared").state == "creating")
+    emulator.set(durations_s={"volume.creating": 0.05})
+    emulator.advance(3600.0)
     wait_until(lambda: daytona.volume.get("shared").state == "ready")
     mount = VolumeMount(volume_id=volume.id, mount_path="/home/daytona/memory")
     part = VolumeMount(volume_id="shared", mount_path="/part", subpath="sub")
@@ -238,11 +243,14 @@ def test_secrets_are_in_the_sandbox_as_placeholders_only(daytona: Daytona) -> No
     assert daytona.secret.list().total == 0
 
 
-def test_a_fork_has_its_own_copy_of_the_files(daytona: Daytona) -> None:
+def test_a_fork_has_its_own_copy_of_the_files(
+    daytona: Daytona,
+    emulator: DaytonaEmulator,
+) -> None:
     parent = daytona.create(named("parent"))
     parent.process.exec("echo one > note")
     child = parent.fork(name="child")
-    assert (child.name, child.state) == ("child", "started")
+    assert (child.name, emulator.sandbox(child.id)["state"]) == ("child", "started")
     child.process.exec("echo two > note")
     assert parent.process.exec("cat note").result == "one\n"
     child.delete(wait=True)
@@ -253,7 +261,7 @@ def test_a_snapshot_of_a_sandbox_begins_others_with_its_files(daytona: Daytona) 
     sandbox = daytona.create(named("original"))
     sandbox.process.exec("echo precious > /home/daytona/note")
     sandbox.create_snapshot("taken-from-it")
-    wait_until(lambda: sandbox.state == "started")
+    until_state(sandbox, "started")
     assert daytona.snapshot.get("taken-from-it").source_sandbox_id == sandbox.id
     sandbox.delete(wait=True)
     copy = daytona.create(named("copy", snapshot="taken-from-it"))
@@ -362,7 +370,7 @@ def test_polling_clients_work_without_events(server: DaytonaEmulator) -> None:
         warnings.simplefilter("ignore")
         polling = Daytona(DaytonaConfig(use_deprecated_polling=True))
     sandbox = polling.create(named("polled"))
-    wait_until(lambda: sandbox.state == "started")
+    until_state(sandbox, "started")
     sandbox.delete(wait=True)
 
 
