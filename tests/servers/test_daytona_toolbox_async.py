@@ -25,6 +25,7 @@ from daytona.common.errors import (
     DaytonaTimeoutError,
 )
 
+from tests.emulators.daytona.toolbox import contexts
 from tests.servers.daytona_toolbox_world import PATIENCE_S, Place, place
 
 SANDBOXES = 50
@@ -124,7 +125,11 @@ def test_a_terminal_shows_what_is_typed_and_how_it_ended(emulator: Place) -> Non
     drive(emulator, work)
 
 
-def test_the_interpreter_keeps_its_variables(emulator: Place) -> None:
+def test_the_interpreter_keeps_its_variables(
+    emulator: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contexts, "INTERRUPT_GRACE_S", PATIENCE_S)  # the machine may be busy
+
     async def work(_client: AsyncDaytona, sandbox: AsyncSandbox) -> None:
         interpreter = sandbox.code_interpreter
         context = await interpreter.create_context()

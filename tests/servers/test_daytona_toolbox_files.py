@@ -19,7 +19,7 @@ from daytona.common.errors import (
     DaytonaFileNotFoundError,
 )
 
-from tests.servers.daytona_toolbox_world import Place, place
+from tests.servers.daytona_toolbox_world import PATIENCE_S, Place, place
 
 MEGABYTES = bytes(range(256)) * 4096 * 3
 NAMES = (
@@ -290,7 +290,7 @@ def test_a_signed_url_takes_a_form_or_a_plain_body(sandbox: Sandbox, home: Path)
 def _read(url: str, data: bytes | None = None, kind: str = "text/plain") -> tuple[int, bytes]:
     request = urllib.request.Request(url, data=data, headers={"Content-Type": kind})
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

@@ -18,6 +18,7 @@ from daytona.common.errors import (
 )
 from daytona.handle.pty_handle import PtyHandle
 
+from tests.emulators.daytona.toolbox import contexts
 from tests.servers.daytona_toolbox_world import PATIENCE_S, Place, place, until
 
 
@@ -168,7 +169,7 @@ def test_a_context_is_listed_until_it_is_deleted_and_its_process_with_it(
         interpreter.create_context(cwd="/nowhere")
 
 
-def test_output_and_errors_arrive_while_the_code_runs(sandbox: Sandbox) -> None:
+def test_output_and_errors_arrive_while_the_code_runs(emulator: Place, sandbox: Sandbox) -> None:
     seen: list[str] = []
     first = threading.Event()
 
@@ -176,8 +177,8 @@ def test_output_and_errors_arrive_while_the_code_runs(sandbox: Sandbox) -> None:
         seen.append(getattr(message, "output", ""))
         first.set()
 
-    code = "import time, sys\nprint('early')\nsys.stderr.write('problem')\ntime.sleep(0.6)"
-    code += "\nprint('late')"
+    code = "import os, time, sys\nprint('early')\nsys.stderr.write('problem')\n"
+    code += "while not os.path.exists('/tmp/seen-early'): time.sleep(0.02)\nprint('late')"
     results: list[object] = []
     thread = threading.Thread(
         target=lambda: results.append(
@@ -187,6 +188,7 @@ def test_output_and_errors_arrive_while_the_code_runs(sandbox: Sandbox) -> None:
     thread.start()
     assert first.wait(PATIENCE_S)
     assert "late" not in "".join(seen), "all came at the end"
+    emulator.host(sandbox, "/tmp/seen-early").touch()
     thread.join(PATIENCE_S)
     (result,) = results
     assert (getattr(result, "stdout", ""), getattr(result, "stderr", "")) == (
@@ -212,7 +214,10 @@ def test_environment_and_child_processes_are_those_of_one_run(sandbox: Sandbox) 
     assert sorted(run(code).stdout.split()) == ["None", "child"]
 
 
-def test_code_that_takes_too_long_is_interrupted_and_its_context_goes_on(sandbox: Sandbox) -> None:
+def test_code_that_takes_too_long_is_interrupted_and_its_context_goes_on(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contexts, "INTERRUPT_GRACE_S", PATIENCE_S)  # the machine may be busy
     run = sandbox.code_interpreter.run_code
     run("kept = 7")
     with pytest.raises(DaytonaTimeoutError, match="Execution timed out"):

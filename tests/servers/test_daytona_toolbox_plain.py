@@ -199,15 +199,17 @@ def test_the_environment_can_lose_variables_by_their_values(ask: Ask, sandbox: S
 def test_a_client_that_leaves_does_not_end_its_command(
     ask: Ask, emulator: Place, sandbox: Sandbox
 ) -> None:
-    file = emulator.host(sandbox, "finished")
+    file, told = (emulator.host(sandbox, name) for name in ("finished", "told"))
+    command = "until [ -e told ]; do sleep 0.02; done; touch finished"
     with pytest.raises(OSError):
         urllib.request.urlopen(
             urllib.request.Request(
                 f"{sandbox.toolbox_proxy_url}/{sandbox.id}/process/execute",
-                data=json.dumps({"command": "sleep 1; touch finished"}).encode(),
+                data=json.dumps({"command": command}).encode(),
                 headers={"Authorization": f"Bearer {emulator.config().api_key}"},
             ),
             timeout=0.2,
         )
     assert not file.exists()
+    told.touch()
     until(file.exists, "the end of the command")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import struct
@@ -73,10 +74,8 @@ def test_metrics_are_those_of_the_resources_that_were_asked_for(sandbox: Sandbox
 
 
 def test_ports_are_known_while_something_listens(sandbox: Sandbox) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        wanted = next(free for free in range(3000, 10_000) if free != port and _free(free))
-    with socket.create_server(("127.0.0.1", wanted)):
+    with _listener() as listener:
+        wanted = listener.getsockname()[1]
         assert wanted in _toolbox(sandbox, "/port")["ports"]
         assert _toolbox(sandbox, f"/port/{wanted}/in-use") == {"isInUse": True}
     assert _toolbox(sandbox, f"/port/{wanted}/in-use") == {"isInUse": False}
@@ -240,9 +239,12 @@ def _state(client: Daytona, name: str) -> str:
     return str(getattr(client.volume.get(name).state, "value", ""))
 
 
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+def _listener() -> socket.socket:
+    """At the first port that is free, of those that Daytona looks at."""
+    for port in range(3000, 10_000):
+        with contextlib.suppress(OSError):
+            return socket.create_server(("127.0.0.1", port))
+    raise AssertionError("every port is taken")
 
 
 def _toolbox(sandbox: Sandbox, path: str) -> dict[str, object]:

@@ -9,6 +9,7 @@ Standard library only; started with `python3 -c <this text>`.
 import io
 import json
 import os
+import signal
 import sys
 import traceback
 
@@ -34,8 +35,15 @@ def tell(**message):
     WIRE.flush()
 
 
+def heed_interrupts(now):
+    """Code that is slow to begin is interrupted once it has begun: before, that would end us."""
+    change = signal.SIG_UNBLOCK if now else signal.SIG_BLOCK
+    signal.pthread_sigmask(change, {signal.SIGINT})
+
+
 def run(code, namespace):
     try:
+        heed_interrupts(True)
         exec(compile(code, "<code>", "exec"), namespace)
     except SystemExit as end:
         if end.code not in (None, 0):
@@ -48,6 +56,7 @@ def run(code, namespace):
 
 def main():
     sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
+    heed_interrupts(False)
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
     wishes = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -56,6 +65,7 @@ def main():
         before = dict(os.environ)
         os.environ.update(wish["envs"])
         run(wish["code"], namespace)
+        heed_interrupts(False)
         os.environ.clear()
         os.environ.update(before)
         tell(type="done")
