@@ -74,11 +74,13 @@ def test_a_command_that_is_interrupted_leaves_no_helper(
         from fleetctl.wiring import volume_files
 
         await declared(world)
-        emulator.set(durations_s={"starting": 3.0})
+        emulator.set(durations_s={"starting": 30.0})
         looking = asyncio.create_task(volume_files(built_in("daytona"), home).entries("data", ""))
         while not await asyncio.to_thread(lambda: emulator.state()["present"]):
             await asyncio.sleep(0.02)
         looking.cancel()
+        # What starts cannot be ended before it has started.
+        await asyncio.to_thread(emulator.advance, 30.0)
         with pytest.raises(asyncio.CancelledError):
             await looking
         assert emulator.state()["present"] == []

@@ -26,6 +26,7 @@ from tests.servers.daytona_fleet import DURATIONS_S
 from tests.servers.modal_driving import eventually as soon
 
 SLOW_S = 3.0
+HANGS_S = 60.0  # a start that is to be met on its way
 END_S = 120.0  # against a hang alone
 PROGRAM = """\
 import os, sys, threading
@@ -47,7 +48,9 @@ sys.stdin.readline()
 @dataclass(frozen=True, slots=True)
 class Cloud:
     """made: every sandbox there ever was; held: those that are paid for now; slow: starts take a
-    while; lose_answer: that of the next create, whose effect has happened.
+    while; hang: they go on for so long that they are on their way whatever comes between; go_on:
+    lets them end, once what has started is asked to go; lose_answer: that of the next create, whose
+    effect has happened.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Cloud:
     made: Callable[[], list[Any]]
     held: Callable[[], list[Any]]
     slow: Callable[[], object]
+    hang: Callable[[], object]
+    go_on: Callable[[], object]
     lose_answer: Callable[[], object]
     hide: Callable[[], object]
     put_right: Callable[[], None]
@@ -71,6 +76,8 @@ def modal_cloud() -> Iterator[Cloud]:
             made=lambda: emulator.state()["sandboxes"],
             held=emulator.live,
             slow=partial(create, delay_s=SLOW_S, count=1),
+            hang=partial(create, delay_s=HANGS_S, count=1),
+            go_on=lambda: None,  # what starts there can be ended
             lose_answer=partial(create, status="INTERNAL", count=50),  # the SDK asks again
             hide=partial(look_up, status="NOT_FOUND", count=1),
             put_right=partial(emulator.do, "clear_faults"),
@@ -85,6 +92,14 @@ def daytona_cloud() -> Iterator[Cloud]:
             emulator.remove_faults()
             emulator.set(durations_s=DURATIONS_S)
 
+        def hang() -> None:
+            emulator.forget_requests()
+            emulator.set(durations_s={"starting": HANGS_S})
+
+        def go_on() -> None:
+            soon(lambda: emulator.count("deleteSandbox") > 0)
+            emulator.advance(HANGS_S)
+
         create = partial(emulator.fault, operation="createSandbox", when="after", count=1)
         look_up = partial(emulator.fault, operation="getSandbox", count=1)
         yield Cloud(
@@ -93,6 +108,8 @@ def daytona_cloud() -> Iterator[Cloud]:
             made=lambda: emulator.state()["sandboxes"],
             held=lambda: emulator.state()["present"],
             slow=partial(emulator.set, durations_s={"starting": SLOW_S}),
+            hang=hang,
+            go_on=go_on,
             lose_answer=partial(create, status=504),
             hide=partial(look_up, status=404),
             put_right=put_right,
@@ -136,7 +153,7 @@ def test_a_create_whose_answer_is_lost_while_it_starts_leaves_nothing(cloud: Clo
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_and_another_may_follow(cloud: Cloud) -> None:
-    cloud.slow()
+    cloud.hang()
 
     async def tale() -> None:
         interpreter = Interpreter(provider=cloud.name)
@@ -147,6 +164,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_and_another_may_follow(cloud: 
 
         await eventually(starts, "its sandbox was made")
         start.cancel()
+        await asyncio.to_thread(cloud.go_on)
         with pytest.raises(asyncio.CancelledError):
             await start
         assert cloud.held() == []
@@ -161,6 +179,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_and_another_may_follow(cloud: 
 def test_ctrl_c_during_a_start_leaves_nothing(cloud: Cloud) -> None:
     with begun(cloud, "main") as program:
         program.send_signal(signal.SIGINT)
+        cloud.go_on()
         said, _ = program.communicate(timeout=END_S)
     assert "KeyboardInterrupt" in said
     assert cloud.held() == []
@@ -169,6 +188,7 @@ def test_ctrl_c_during_a_start_leaves_nothing(cloud: Cloud) -> None:
 def test_who_catches_ctrl_c_has_nothing_left_by_then(cloud: Cloud) -> None:
     with begun(cloud, "caught") as program:
         program.send_signal(signal.SIGINT)
+        cloud.go_on()
         said, _ = program.communicate(timeout=END_S)
     assert "caught" in said
     assert cloud.held() == []
@@ -176,14 +196,18 @@ def test_who_catches_ctrl_c_has_nothing_left_by_then(cloud: Cloud) -> None:
 
 def test_a_program_that_exits_during_a_start_leaves_nothing(cloud: Cloud) -> None:
     with begun(cloud, "thread") as program:
-        program.communicate("\n", timeout=END_S)
+        assert program.stdin is not None
+        program.stdin.write("\n")
+        program.stdin.flush()
+        cloud.go_on()
+        program.communicate(timeout=END_S)
     assert cloud.held() == []
 
 
 @contextmanager
 def begun(cloud: Cloud, where: str) -> Iterator[subprocess.Popen[str]]:
     """A program whose interpreter is starting: its sandbox is made, and not ready."""
-    cloud.slow()
+    cloud.hang()
     before = len(cloud.made())
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, cloud.name, where],
