@@ -14,7 +14,7 @@ import pytest
 from fleetctl import DaytonaInterpreter
 from fleetctl.errors import Unavailable
 from fleetctl.providers.daytona import session
-from fleetctl.providers.daytona.session_sandbox import START_SLACK_S
+from fleetctl.providers.daytona.session_sandbox import CALL_S, START_SLACK_S
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.modal_driving import eventually
 
@@ -93,13 +93,14 @@ def test_a_sandbox_in_the_midst_of_a_change_is_deleted_once_that_is_over(
 def test_a_shutdown_that_does_not_come_through_is_told_and_may_be_asked_for_again(
     emulator: DaytonaEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "CALL_S", 1.0)
     interpreter = DaytonaInterpreter(timeout=600)
     interpreter.start()
+    monkeypatch.setattr(session, "CALL_S", 1.0)
     busy = emulator.fault(operation="deleteSandbox", status=409)
     with pytest.raises(Unavailable, match="cannot be ended"):
         interpreter.shutdown()
     assert its_sandbox(emulator)["state"] == "started"
     emulator.remove_faults(busy)
+    monkeypatch.setattr(session, "CALL_S", CALL_S)
     interpreter.shutdown()
     assert emulator.state()["present"] == []

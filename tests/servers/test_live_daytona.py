@@ -34,7 +34,7 @@ def run(env: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]
 
 def test_it_runs_the_suite_measures_what_is_guessed_and_leaves_nothing() -> None:
     with DaytonaEmulator() as emulator:
-        emulator.scale(20.0)  # a TTL is a minute at least
+        emulator.scale(8.0)  # a TTL is a minute at least
         done = run(emulator.env, "-k", SOME)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "2 passed" in done.stdout
