@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,14 +17,14 @@ import pytest
 
 from tests.emulators.boxes import Box, Nursery, nursery_here
 
-TEN_S = 10
+HANG_S = 120  # turns a hang into a failure
 
 
 def run(body: Coroutine[Any, Any, None]) -> None:
     async def whole() -> None:
         nursery = await nursery_here()
         try:
-            await asyncio.wait_for(body, TEN_S * 3)
+            await asyncio.wait_for(body, HANG_S)
         finally:
             nursery.stop()
 
@@ -37,6 +38,11 @@ async def output(box: Box, *argv: str, **options: Any) -> tuple[int, str]:
     code = await process.wait()
     with os.fdopen(told, "rb") as stream:
         return code, stream.read().decode()
+
+
+def new_mark() -> str:
+    """Seconds to sleep that are in no other command line of this machine."""
+    return str(10**15 + secrets.randbelow(10**15))
 
 
 def pids_with(mark: str) -> list[int]:
@@ -149,7 +155,7 @@ def test_a_terminal_has_a_size_and_a_name(tmp_path):
 
 @pytest.mark.parametrize("plain", [False, True], ids=["isolated", "plain"])
 def test_killing_a_box_ends_everything_that_came_from_it(tmp_path, plain):
-    mark = f"7{os.getpid()}"
+    mark = new_mark()
 
     async def body() -> None:
         nursery = await Nursery.started(plain=plain)
@@ -170,7 +176,7 @@ def test_killing_a_box_ends_everything_that_came_from_it(tmp_path, plain):
 
 
 def test_all_boxes_die_when_the_process_that_made_them_is_killed(tmp_path):
-    mark = f"8{os.getpid()}"
+    mark = new_mark()
     program = f"""
 import asyncio, sys
 from pathlib import Path
@@ -192,7 +198,7 @@ asyncio.run(main())
     maker.kill()
     maker.wait()
     maker.stdout.close()
-    deadline = time.monotonic() + TEN_S
+    deadline = time.monotonic() + HANG_S
     while pids_with(mark) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert pids_with(mark) == []

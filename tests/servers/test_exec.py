@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import secrets
 import signal
 import struct
 import sys
@@ -98,14 +99,15 @@ def test_what_has_ended_is_refused_and_what_is_not_clear_is_asked(home: Path) ->
 def test_a_command_ends_with_its_task(home: Path) -> None:
     async def tale(world: VerbWorld) -> None:
         await begun(world)
-        waits = "echo $$; exec sleep 601"
+        seconds = unlike_others()
+        waits = f"echo $$; exec sleep {seconds}"
         asked = asyncio.ensure_future(world.fleetctl("exec", "job/job", "--", "sh", "-c", waits))
-        await eventually(lambda: sleeping(601), "the command ran")
+        await eventually(lambda: sleeping(seconds), "the command ran")
         ref = world.refs["run-0"]
         await world.provider.stop(ref, grace_s=0.0)
         code, _, said = await asked
         assert code in (1, 137), said
-        assert not await sleeping(601)
+        await eventually(lambda: awake(seconds), "the command ended")
 
     play(home, "local", tale)
 
@@ -113,14 +115,15 @@ def test_a_command_ends_with_its_task(home: Path) -> None:
 def test_a_command_ends_with_who_asked_and_the_task_goes_on(home: Path) -> None:
     async def tale(world: VerbWorld) -> None:
         await begun(world)
-        words = ["exec", "job/job", "--", "sleep", "602"]
+        seconds = unlike_others()
+        words = ["exec", "job/job", "--", "sleep", str(seconds)]
         asking = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fleetctl.cli.main", *words
         )
-        await eventually(lambda: sleeping(602), "the command ran")
+        await eventually(lambda: sleeping(seconds), "the command ran")
         asking.send_signal(signal.SIGINT)
         assert await asking.wait() == 130
-        await eventually(lambda: awake(602), "the command ended")
+        await eventually(lambda: awake(seconds), "the command ended")
         await world.alive(world.refs["run-0"])
 
     play(home, "local", tale)
@@ -197,8 +200,9 @@ def typed(words: list[str], keys: bytes) -> tuple[int, str]:
     """The command on a terminal of 33 by 99, with these keys pressed; its exit code and screen."""
     pid, screen = pty.fork()
     if pid == 0:
+        # Here, before anything asks for it.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
         os.execv(sys.executable, [sys.executable, "-m", "fleetctl.cli.main", *words])
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
     os.write(screen, keys)
     shown = b""
     with suppress(OSError):  # how a terminal ends
@@ -206,6 +210,11 @@ def typed(words: list[str], keys: bytes) -> tuple[int, str]:
             shown += data
     os.close(screen)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+
+
+def unlike_others() -> int:
+    """Seconds that no other process of this machine sleeps, not even this test's twin elsewhere."""
+    return 10**15 + secrets.randbelow(10**15)
 
 
 async def sleeping(seconds: int) -> bool:
