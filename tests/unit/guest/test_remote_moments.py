@@ -16,7 +16,7 @@ from uuid import uuid4
 from fleetctl.guest.assemble import quick_table, recompile_source, remote_source
 from fleetctl.guest.orders import order_argument
 from fleetctl.guest.remote.attach import MOMENT_LOG_BYTES_MAX
-from tests.unit.guest.remote_world import FOR_EVER_S, Attached, Box
+from tests.unit.guest.remote_world import FOR_EVER_S, Attached, Box, wait_for
 
 
 def goes_on(box: Box) -> str:
@@ -36,8 +36,9 @@ def for_a_moment(box: Box, run: str, text: str, for_s: str) -> Attached:
 
 def test_who_follows_for_a_moment_leaves_in_peace_and_the_run_goes_on(python_box: Box) -> None:
     run = f"run-{uuid4().hex}"
+    # What is told within the moment is for the machine to say, and may be nothing.
     first = for_a_moment(python_box, run, goes_on(python_box), "0.3").rest()
-    assert (first.code, first.kinds[0]) == (0, "started")
+    assert first.code == 0
     assert "ended" not in first.kinds
     let_go(python_box)
     rest = python_box.attach(run=run, journal=len(first.journal), log=len(first.log)).rest()
@@ -73,6 +74,8 @@ def test_the_guest_in_shell_begins_a_run_and_leaves_at_once(posix_box: Box) -> N
 def test_whoever_comes_to_the_supervisor_is_told_to_look(python_box: Box) -> None:
     run = f"run-{uuid4().hex}"
     for_a_moment(python_box, run, goes_on(python_box), "0.1").rest()
+    # It listens before it begins the run, which may be after the moment.
+    wait_for((python_box.directory / "runs" / f"{run}.jsonl").exists)
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(FOR_EVER_S)
         line.connect(str(python_box.directory / "sock"))
