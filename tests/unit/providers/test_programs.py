@@ -23,7 +23,7 @@ async def told(directory: Path) -> list[int]:
 
 
 def all_gone(pids: list[int]) -> bool:
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while any(map(alive, pids)) and time.monotonic() < until_s:
         time.sleep(0.01)
     return not any(map(alive, pids))
@@ -49,7 +49,8 @@ def test_output_goes_to_a_log_when_one_is_given(tmp_path: Path) -> None:
 def test_a_program_that_is_late_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     async def late() -> list[int]:
         with pytest.raises(TimeoutError):
-            await ask(["sh", "-c", PAIR], deadline_s=1.0, cwd=tmp_path)
+            # Late, but not before it has told the numbers, however busy the machine is.
+            await ask(["sh", "-c", PAIR], deadline_s=10.0, cwd=tmp_path)
         return await told(tmp_path)
 
     assert all_gone(asyncio.run(late()))
