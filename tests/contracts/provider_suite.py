@@ -17,7 +17,7 @@ from fleetctl.errors import Refused
 from fleetctl.providers.base import RunRef
 from specs.template import Template
 from tests.contracts.provider_outputs import ProviderOutputs
-from tests.contracts.provider_worlds import World, command, python, script, story
+from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
 WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
@@ -233,8 +233,12 @@ class ProviderSuite(ProviderOutputs):
     async def test_notify_names_a_run_that_changed(self, world: World) -> None:
         ref = await world.start(python("report(loss=1)"))
         await world.ended(ref)
-        await asyncio.sleep(0.2)
-        assert ref.run in world.told
+
+        async def told() -> bool:
+            return ref.run in world.told
+
+        # The word travels beside what an observation reads.
+        await eventually(told, f"{ref.run} was named")
 
     # Refusing
 
