@@ -22,6 +22,10 @@ def visible(shown: str) -> str:
     return _CONTROLS.sub("", shown)
 
 
+def _set_size(screen: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+
+
 class Terminal:
     def __init__(
         self,
@@ -38,9 +42,9 @@ class Terminal:
     def __enter__(self) -> Terminal:
         self._pid, self._screen = pty.fork()
         if self._pid == 0:
+            _set_size(0, *self._size)  # here: the program must find it, whoever runs first
             os.chdir(self._directory)
             os.execvpe(self._argv[0], self._argv, self._environ)
-        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("4H", *self._size, 0, 0))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -49,7 +53,7 @@ class Terminal:
             os.waitpid(self._pid, 0)
 
     def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+        _set_size(self._screen, rows, columns)
 
     def types(self, text: str, *, until: str) -> str:
         """What is shown until `until` is among it."""

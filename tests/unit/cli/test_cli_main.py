@@ -12,6 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.cli.version import VERSION
 from fleetctl.errors import Conflict, FleetctlError, NotFound, Refused, UsageError
+from fleetctl.home import STATE_DB
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite import SqliteStore, open_store
 
@@ -64,6 +66,14 @@ def process(home: Path, *words: str, **options: object) -> subprocess.Popen[str]
         text=True,
         **options,
     )
+
+
+def open_files(pid: int) -> set[str]:
+    found = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed again
+            found.add(str(one.readlink()))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -157,7 +167,11 @@ def test_an_interrupted_query_did_not_take_too_long(tmp_path: Path) -> None:
     endless = "with recursive t(x) as (select 1 union all select x + 1 from t) "
     sql = f"select 1 union all select max(x) from ({endless} select x from t)"
     running = process(tmp_path, "query", sql, "-o", "csv", "--timeout", "1h")
-    time.sleep(1.0)  # until it counts; earlier it ends with 130 as well
+    # Before it has its store, an interrupt may be Python's own affair.
+    while str((tmp_path / STATE_DB).resolve()) not in open_files(running.pid):
+        assert running.poll() is None
+        time.sleep(0.01)
+    time.sleep(1.0)  # until it counts; from here on it ends with 130 in any case
     running.send_signal(signal.SIGINT)
     _, told = running.communicate()
     assert (running.returncode, told) == (130, "")
