@@ -38,6 +38,7 @@ def empty(house: Fleet) -> Iterator[Fleet]:
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """The README begins with nothing, so its screens do too; an emulated Modal stands by."""
     with ModalEmulator() as emulator:
-        tour = Fleet(tmp_path_factory.mktemp("tour") / "home", emulator.env)
+        patience = {"FLEETCTL_MODAL_CONNECT_S": "60"}  # the machine may be busy
+        tour = Fleet(tmp_path_factory.mktemp("tour") / "home", {**emulator.env, **patience})
         yield tour
         tour.close()

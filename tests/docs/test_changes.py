@@ -43,6 +43,10 @@ def waits_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def running(status: dict[str, Any]) -> int:
+    return int(status.get("active", 0) - status.get("starting", 0))
+
+
 def names(fleet: Fleet) -> list[str]:
     return fleet.ok("get", "jobs", "-o", "name").split()
 
@@ -51,7 +55,7 @@ def test_running_work_is_replaced_only_with_consent(fleet: Fleet, tmp_path: Path
     path = tmp_path / "long.yaml"
     path.write_text(job("long", SLEEP, completions=2, parallelism=2))
     fleet.ok("apply", "-f", str(path))
-    waits_for(lambda: fleet.json("get", "job/long")["status"].get("starting") == 0)
+    waits_for(lambda: running(fleet.json("get", "job/long")["status"]) == 2)
     before = fleet.ok("get", "attempts", "job/long", "-o", "name")
     path.write_text(job("long", SLEEP + "  # other", completions=2, parallelism=2))
     refused = fleet.run("apply", "-f", str(path))

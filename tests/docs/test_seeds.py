@@ -21,6 +21,8 @@ SEEDS = Path(__file__).parent / "seeds"
 SOME_REPOSITORY = "https://github.com/your-org/your-repo"
 VOLUME = "rlm-volume-dspy"
 HANG_S = 300
+# Nothing here is about a service that is late, and the machine may be busy.
+PATIENCE = {"FLEETCTL_MODAL_CONNECT_S": "120", "FLEETCTL_DAYTONA_CONNECT_S": "120"}
 
 FACTORIALS = (3628800, 39916800, 479001600, 6227020800, 87178291200)
 GOLDEN = {
@@ -47,7 +49,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def run(program: str, place: Place, url: str) -> list[str]:
     """What the program prints, line by line; parallel parts may end in any order."""
     text = (SEEDS / program).read_text(encoding="utf-8").replace(SOME_REPOSITORY, url)
-    told = {**os.environ, **place.variables, "FLEETCTL_PROVIDER": place.name}
+    told = {**os.environ, **place.variables, **PATIENCE, "FLEETCTL_PROVIDER": place.name}
     done = subprocess.run(
         [sys.executable, "-c", text], env=told, capture_output=True, text=True, timeout=HANG_S
     )
@@ -78,7 +80,7 @@ def test_the_recursive_seed_block_runs_with_a_function_of_the_host(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (SEEDS / "daytona_recursive.py").read_text(encoding="utf-8")
-    for name, value in place.variables.items():
+    for name, value in {**place.variables, **PATIENCE}.items():
         monkeypatch.setenv(name, value)
     with DaytonaInterpreter(provider=place.name) as interpreter:
         assert "rlm_query_batched` comes with a later release" in str(interpreter.execute(code))
