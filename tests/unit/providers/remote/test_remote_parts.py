@@ -86,8 +86,8 @@ def test_a_bucket_that_is_held_lets_nobody_through_and_a_cancelled_wait_gives_it
     async def play() -> None:
         loop = asyncio.get_running_loop()
         bucket = Bucket(1.0, 2)
-        bucket.hold(0.05)
         began_s = loop.time()
+        bucket.hold(0.05)
         await bucket.take()
         assert loop.time() - began_s >= 0.049
         await bucket.take()
