@@ -22,8 +22,10 @@ from fleetctl.stores.filesystem import refuse_shared_filesystem
 # Enough to record the end of some thousand runs; a guess that costs nobody anything.
 BALLAST_BYTES = 1 << 20
 BALLAST_RETRY_S = 60.0
-# Whoever asks if there is a holder shares the lock for some microseconds; that is no holder.
-LOCK_TRIES = 5
+LOCK_TRIES = 5  # a holder may just be leaving
+# Whoever asks if there is a holder shares the lock for some microseconds, or for seconds where the
+# machine lets that process stand still; that is no holder.
+ASKED_TRIES = 1000
 LOCK_RETRY_S = 0.01
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -99,13 +101,24 @@ def lock(home: Path) -> Lock:
 
 
 def _locked(fd: int) -> bool:
-    for _ in range(LOCK_TRIES):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    held = 0
+    for _ in range(ASKED_TRIES):
+        if _try_lock(fd, fcntl.LOCK_EX):
             return True
-        except BlockingIOError:
-            time.sleep(LOCK_RETRY_S)
+        if _try_lock(fd, fcntl.LOCK_SH):
+            fcntl.flock(fd, fcntl.LOCK_UN)  # nobody writes: somebody asks
+        elif (held := held + 1) == LOCK_TRIES:
+            return False
+        time.sleep(LOCK_RETRY_S)
     return False
+
+
+def _try_lock(fd: int, sort: int) -> bool:
+    try:
+        fcntl.flock(fd, sort | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sign(fd: int, home: Path) -> None:

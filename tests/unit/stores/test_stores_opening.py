@@ -270,10 +270,18 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_store(home: Path) -> 
 def test_someone_who_only_asks_for_the_holder_does_not_keep_a_writer_out(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    slept: list[float] = []
+
+    def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+        if len(slept) == 500:  # five seconds, in which who asks stood still
+            asking.close()
+
     with open(home / places.LOCK, "rb") as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
-        monkeypatch.setattr(statedir.time, "sleep", lambda _: asking.close())
+        monkeypatch.setattr(statedir.time, "sleep", sleep)
         open_store(home, FixedClock()).close()
+    assert len(slept) == 500
 
 
 def test_the_lock_file_names_its_holder_until_that_lets_go_in_good_order(home: Path) -> None:
