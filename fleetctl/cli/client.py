@@ -23,11 +23,15 @@ SOCKET_PATH_BYTES_MAX = 103
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 # Validating and storing the largest manifest takes seconds; beyond this the controller hangs.
 REPLY_WAIT_S = 120.0
-PING_WAIT_S = 2.0
+PING_WAIT_S = 10.0  # a very busy machine lets a controller stand still for seconds
 
 
 class NotRunning(Exception):
     """Nobody listens on the socket."""
+
+
+class Unanswered(FleetctlError):
+    """A controller listens and has not answered: it is very busy, hangs or has just ended."""
 
 
 class Refusal(FleetctlError):
@@ -44,7 +48,7 @@ def ask(
 ) -> dict[str, object]:
     """Send one request; the reply, also one that says no.
 
-    Raises NotRunning when nobody listens, FleetctlError when one listens but does not answer.
+    Raises NotRunning when nobody listens, Unanswered when one listens but does not answer.
     """
     line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
     try:
@@ -52,14 +56,14 @@ def ask(
             connection.sendall(line)
             answer = _read_line(connection)
     except TimeoutError:
-        raise FleetctlError(
+        raise Unanswered(
             f"the controller did not answer within {wait_s:g} s",
             hint=f"its log is `{home / LOG}`",
         ) from None
     except (BrokenPipeError, ConnectionResetError):
         answer = b""  # it ended while we spoke; said below
     if not answer.endswith(b"\n"):
-        raise FleetctlError(
+        raise Unanswered(
             "the controller ended before it answered; the request may or may not have been stored",
             hint="run the same command again: it changes nothing that is done already",
         )
@@ -95,7 +99,7 @@ def results_of(reply: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def ping(home: Path) -> dict[str, object] | None:
-    """What the controller says of itself, or None when none listens."""
+    """What the controller says of itself, or None when none listens. Raises Unanswered."""
     try:
         return ask(home, {"verb": "ping"}, wait_s=PING_WAIT_S)
     except NotRunning:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.cli.client import NotRunning, Unanswered, ask, ping, raise_refusal
 from fleetctl.cli.pace import Deadline
 from fleetctl.errors import FleetctlError
 from fleetctl.home import LOCK, LOG
@@ -91,10 +91,10 @@ def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, o
     spawned = 0
     deadline = Deadline(READY_WAIT_S)
     while not deadline.passed:
-        found = ping(home)
+        found = _said(home)
         if found and found.get("ready"):
             return found
-        on_its_way = found or (child is not None and child.poll() is None)
+        on_its_way = found is not None or (child is not None and child.poll() is None)
         if not on_its_way and holder(home) is None:
             if spawned == SPAWNS_MAX:
                 break
@@ -104,6 +104,14 @@ def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, o
         "the controller did not become ready" + _tail(home),
         hint=f"the whole log is `{home / LOG}`; `fleetctl up` runs it in the foreground",
     )
+
+
+def _said(home: Path) -> dict[str, object] | None:
+    """What a controller says of itself; nothing while it is too busy or ends, None without one."""
+    try:
+        return ping(home)
+    except Unanswered:
+        return {}
 
 
 def _spawn(home: Path, *, idle_exit_s: float | None) -> subprocess.Popen[bytes]:

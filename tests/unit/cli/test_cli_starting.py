@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from fleetctl.cli import starting
+from fleetctl.cli import client, starting
 from fleetctl.clock import SystemClock
 from fleetctl.errors import FleetctlError
 from fleetctl.home import LOCK, LOG
@@ -42,6 +43,30 @@ def test_one_that_is_on_its_way_is_waited_for(tmp_path: Path) -> None:
     with controller(tmp_path, lambda _: answers.pop(0)) as asked:
         assert starting.start(tmp_path)["ready"]
     assert len(asked) == 2
+    assert not (tmp_path / LOG).exists()
+
+
+def test_one_that_ends_while_it_is_asked_is_no_error(tmp_path: Path) -> None:
+    answers = [b"", b"", b'{"ok":true,"pid":7,"ready":true}\n']
+    with controller(tmp_path, lambda _: answers.pop(0)):
+        assert starting.start(tmp_path)["pid"] == 7
+    assert not (tmp_path / LOG).exists()
+
+
+def test_one_that_is_too_busy_to_answer_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = threading.Event()
+
+    def respond(_line: bytes) -> bytes:
+        busy.wait(0.5)
+        busy.set()
+        return b'{"ok":true,"pid":7,"ready":true}\n'
+
+    monkeypatch.setattr(client, "PING_WAIT_S", 0.1)
+    with controller(tmp_path, respond) as asked:
+        assert starting.start(tmp_path)["pid"] == 7
+    assert len(asked) > 1
     assert not (tmp_path / LOG).exists()
 
 
