@@ -22,7 +22,6 @@ QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
 SETTINGS = {
     "FLEETCTL_DAYTONA_QUICK_S": "0.3",
     "FLEETCTL_DAYTONA_CREATES_PER_S": "100",
-    "FLEETCTL_DAYTONA_CONNECT_S": "60",  # the machine may be busy
 }
 
 

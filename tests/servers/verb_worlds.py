@@ -31,7 +31,6 @@ PROVIDERS = ("local", "modal", "daytona")
 DAYTONA_SETTINGS = {
     "FLEETCTL_DAYTONA_QUICK_S": "0.3",
     "FLEETCTL_DAYTONA_CREATES_PER_S": "100",
-    "FLEETCTL_DAYTONA_CONNECT_S": "60",  # the machine may be busy
 }
 
 
