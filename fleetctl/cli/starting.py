@@ -27,6 +27,7 @@ READY_POLL_S = 0.02
 SPAWNS_MAX = 2
 # With nothing live for so long, a controller that started by itself ends by itself.
 IDLE_EXIT_S = 600
+TAIL_BYTES = 16 * 1024
 LOG_BYTES_MAX = 5 * 1024 * 1024
 LOG_TAIL_LINES = 12
 
@@ -88,7 +89,7 @@ def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, o
     none comes up.
     """
     child: subprocess.Popen[bytes] | None = None
-    spawned = 0
+    spawned, log_at = 0, 0
     deadline = Deadline(READY_WAIT_S)
     while not deadline.passed:
         found = _said(home)
@@ -98,10 +99,11 @@ def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, o
         if not on_its_way and holder(home) is None:
             if spawned == SPAWNS_MAX:
                 break
-            child, spawned = _spawn(home, idle_exit_s=idle_exit_s), spawned + 1
+            child, log_at = _spawn(home, idle_exit_s=idle_exit_s)
+            spawned += 1
         deadline.sleep(READY_POLL_S)
     raise FleetctlError(
-        "the controller did not become ready" + _tail(home),
+        "the controller did not become ready" + _tail(home, log_at),
         hint=f"the whole log is `{home / LOG}`; `fleetctl up` runs it in the foreground",
     )
 
@@ -114,7 +116,8 @@ def _said(home: Path) -> dict[str, object] | None:
         return {}
 
 
-def _spawn(home: Path, *, idle_exit_s: float | None) -> subprocess.Popen[bytes]:
+def _spawn(home: Path, *, idle_exit_s: float | None) -> tuple[subprocess.Popen[bytes], int]:
+    """A controller, and the offset in the log at which its own words begin."""
     import subprocess
 
     with _open_log(home) as log:
@@ -122,7 +125,8 @@ def _spawn(home: Path, *, idle_exit_s: float | None) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-P", "-m", "fleetctl.cli.main", "up"]
         if idle_exit_s is not None:
             words += ["--idle-exit", f"{idle_exit_s:.3f}"]
-        return subprocess.Popen(
+        log_at = log.seek(0, os.SEEK_END)
+        child = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -131,6 +135,7 @@ def _spawn(home: Path, *, idle_exit_s: float | None) -> subprocess.Popen[bytes]:
             env={**os.environ, "FLEETCTL_HOME": str(home)},
             start_new_session=True,
         )
+    return child, log_at
 
 
 def _open_log(home: Path) -> IO[bytes]:
@@ -149,12 +154,13 @@ def _open_log(home: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "ab")
 
 
-def _tail(home: Path) -> str:
+def _tail(home: Path, log_at: int) -> str:
+    """What the log says from an offset on. Another try before it may have said the same."""
     from fleetctl.cli.text import safe_lines
 
     try:
         with open(home / LOG, "rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 16384))
+            log.seek(max(log_at, log.seek(0, os.SEEK_END) - TAIL_BYTES))
             text = log.read().decode("utf-8", "replace")
     except OSError:
         return ""
