@@ -35,7 +35,7 @@ def stop_keepers(home: Path) -> None:
             try:
                 os.kill(_pid_of(directory), signal.SIGTERM)
                 break
-            except (ConnectionRefusedError, ProcessLookupError):
+            except (FileNotFoundError, ConnectionRefusedError, ProcessLookupError):
                 time.sleep(0.01)  # it is coming up, or leaving
 
 

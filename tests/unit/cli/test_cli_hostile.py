@@ -10,11 +10,13 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.golden.cli.cli_world import build
+from tests.unit.cli.ending import end
 
 # What we ourselves may send: colours, the clearing of a line, and line ends.
 OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K)|\r|\n")
@@ -47,13 +49,14 @@ ON_SCREEN = (
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("hostile") / "home"
     build(place)
     names = place.parent / "names"
     names.mkdir()
     (names / f"{WORD.replace('/', '')}.yaml").write_text("kind: [\n")
-    return place
+    yield place
+    end(place)
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.golden.cli.cli_world import build
+from tests.unit.cli.ending import end
 
 FLEETCTL = f"{sys.executable} -m fleetctl.cli.main"
 # Room for the log of a controller, and for nothing of a store.
@@ -19,10 +21,11 @@ TINY = "ulimit -f 1; "
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("streams") / "home"
     build(place)
-    return place
+    yield place
+    end(place)
 
 
 def shell(
