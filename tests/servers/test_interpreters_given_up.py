@@ -29,7 +29,8 @@ SLOW_S = 3.0
 HANGS_S = 60.0  # a start that is to be met on its way
 END_S = 120.0  # against a hang alone
 PROGRAM = """\
-import os, sys, threading
+import os, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
 from fleetctl import Interpreter
 interpreter = Interpreter(provider=sys.argv[1])
 if sys.argv[2] == "main":
@@ -42,7 +43,10 @@ if sys.argv[2] == "caught":
         os._exit(0)  # without what is done at exit
 threading.Thread(target=interpreter.start, daemon=True).start()
 sys.stdin.readline()
+if sys.argv[2] == "busy":  # Python's exit begins, and waits for a thread that works
+    ThreadPoolExecutor().submit(time.sleep, float(sys.argv[3]))
 """
+BUSY_S = 3.0  # the SDK looks once a second how far a start is
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +198,9 @@ def test_who_catches_ctrl_c_has_nothing_left_by_then(cloud: Cloud) -> None:
     assert cloud.held() == []
 
 
-def test_a_program_that_exits_during_a_start_leaves_nothing(cloud: Cloud) -> None:
-    with begun(cloud, "thread") as program:
+@pytest.mark.parametrize("where", ["thread", "busy"])
+def test_a_program_that_exits_during_a_start_leaves_nothing(cloud: Cloud, where: str) -> None:
+    with begun(cloud, where) as program:
         assert program.stdin is not None
         program.stdin.write("\n")
         program.stdin.flush()
@@ -210,7 +215,7 @@ def begun(cloud: Cloud, where: str) -> Iterator[subprocess.Popen[str]]:
     cloud.hang()
     before = len(cloud.made())
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, cloud.name, where],
+        [sys.executable, "-c", PROGRAM, cloud.name, where, str(BUSY_S)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -20,7 +20,8 @@ import pytest
 
 import fleetctl
 from controllers.model import Resource
-from fleetctl.cli.client import Refusal, ask, raise_refusal
+from fleetctl.cli import starting
+from fleetctl.cli.client import Refusal, Unanswered, ask, raise_refusal
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.kinds import kind_of
 from fleetctl.engine.changes import PRUNED, Change
@@ -79,6 +80,11 @@ def flaws(message: str) -> Iterator[str]:
 def _no_answer(place: Path) -> None:
     with controller(place, lambda _: b""):
         ask(place, {"verb": "ping"})
+
+
+def _no_place_for_a_home(place: Path) -> None:
+    (place / "file").write_text("in the way")
+    starting.start(place / "file" / "home")
 
 
 def _a_bad_manifest(place: Path) -> None:
@@ -171,7 +177,8 @@ def _a_driver_that_cannot(_place: Path) -> None:
 
 
 SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
-    FleetctlError: _no_answer,
+    FleetctlError: _no_place_for_a_home,
+    Unanswered: _no_answer,
     UsageError: lambda _: void(kind_of("bachjob")),
     ManifestErrors: _a_bad_manifest,
     NotFound: _no_file,

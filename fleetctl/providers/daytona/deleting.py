@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
@@ -62,31 +63,44 @@ async def end(
             async with asking(f"sandbox `{sandbox.id}` cannot be ended", deadline_s=deadline_s):
                 await delete(sandbox)
             return
-        except FleetctlError:
+        except Exception:
             if not _exits():
                 raise
     _end_while_exiting(client, sandbox.id)
 
 
 async def discard(client: daytona.AsyncDaytona, id_or_name: str, *, late_s: float = 0.0) -> None:
-    """End what nobody will use, as far as that can be: its TTL is the net. Goes on when its caller
-    is cancelled.
+    """End what nobody will use, as far as that can be: its TTL is the net. A cancelled caller waits
+    as well: nobody else would.
 
     late_s: how long to look out for one that is not there yet.
     """
-    await asyncio.shield(_discarded(client, id_or_name, late_s))
+    work = asyncio.ensure_future(_discarded(client, id_or_name, late_s))
+    given_up: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            given_up = error
+    if given_up is not None:
+        raise given_up
+    work.result()
 
 
 async def _discarded(client: daytona.AsyncDaytona, id_or_name: str, late_s: float) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     while True:
-        pause_s = BUSY_S
+        exits, pause_s = _exits(), BUSY_S
         try:
             if await _found_and_ended(client, id_or_name) or loop.time() - began_s >= late_s:
                 return
-        except FleetctlError as error:
-            if isinstance(error, Refused) or _exits() or loop.time() - began_s >= DISCARD_S:
+        except Exception as error:
+            if not exits and _exits():
+                continue  # there is another way for that
+            if not isinstance(error, FleetctlError):
+                raise
+            if isinstance(error, Refused) or exits or loop.time() - began_s >= DISCARD_S:
                 extra = {"sandbox": id_or_name, "error": str(error)}
                 log.warning("sandbox not ended", extra=extra)
                 return
@@ -119,7 +133,17 @@ def _end_while_exiting(client: daytona.AsyncDaytona, id_or_name: str) -> bool:
 
 
 def _exits() -> bool:
-    """Whether this process is on its way out: no thread can be started any more, and the SDK looks
-    for proxies in one at each request.
+    """Whether this process is on its way out: no work can be given to threads any more, and the SDK
+    looks for proxies in one at each request.
     """
-    return not threading.main_thread().is_alive()
+    if not threading.main_thread().is_alive():
+        return True
+    # Before the main thread counts as ended, Python refuses new work and waits for what threads do.
+    pool = ThreadPoolExecutor(max_workers=1)
+    try:
+        pool.submit(int)
+    except RuntimeError:
+        return True
+    finally:
+        pool.shutdown(wait=False)
+    return False
