@@ -51,7 +51,7 @@ lint: setup
 # Collected once before: workers that begin at once would each compile every test.
 unit: setup
 	$(BIN)/pytest --collect-only -qq > /dev/null || true
-	$(BIN)/pytest -n 8 --dist loadgroup
+	$(BIN)/pytest -n 6 --dist loadgroup
 
 # The linters take half a minute of one core, beside the tests; each must be well.
 test: setup

@@ -72,7 +72,11 @@ class ProviderSuite(ProviderOutputs):
     async def test_two_controllers_that_race_begin_a_run_once(self, world: World) -> None:
         order = world.order(python("print('once', flush=True)"))
         both = (world.again(), world.again())
-        await asyncio.gather(*(world.begin(order, one) for one in both))
+        begun = await asyncio.gather(
+            *(world.begin(order, one) for one in both), return_exceptions=True
+        )
+        # One may come to the other's sandbox when its work is over and it is gone: it cannot know.
+        assert {type(one) for one in begun} in ({RunRef}, {RunRef, TimeoutError}), begun
         ref = RunRef(order.run, order.run, "", 0, order.uid)
         await world.ended(ref)
         assert await world.log(ref) == b"once\n"
