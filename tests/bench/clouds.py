@@ -183,8 +183,8 @@ def against_the_seeds_loop(at: Metered) -> list[Figure]:
     for number in range(ROUNDS):
         manifest = job(cloud, f"sleep-{number}", many, at_once, SLEEPING)
         ours.append(at.spend(f"sleep-{number}", manifest, many))
-        manifest = job(cloud, f"reuse-{number}", many, at_once, SLEEPING, extra=REUSE)
-        reusing.append(at.spend(f"reuse-{number}", manifest, many))
+        manifest = job(cloud, f"in-turns-{number}", many, at_once, SLEEPING, extra=REUSE)
+        reusing.append(at.spend(f"in-turns-{number}", manifest, many))
         seeds.append(seeds_loop_s(cloud, many, at_once))
     seeds_s = [wall_s for wall_s, _ in seeds]
     return [
