@@ -25,6 +25,7 @@ follow() {
         printf '%s' "$lines"
         # The journal was read first, so the log holds all that was written before its end.
         say_log
+        [ -z "$ended" ] || say_rest_of_log
         printf '%s' "$last"
         [ -z "$lines$last" ] || said=yes
         if [ -n "$ended" ]; then
@@ -113,6 +114,20 @@ say_log() {
     pass_on && return
     pause 0.02
     say_log
+}
+
+# After the end nothing tells what could not be read at that moment, such as when no process could be
+# made for it.
+say_rest_of_log() {
+    tries=0
+    while [ -s "$log" ] && [ $tries -lt 100 ]; do
+        bytes=$(wc -c <"$log")
+        content_of "runs/$run.base" && [ -n "$bytes" ] || bytes=
+        [ -z "$bytes" ] || [ "$log_at" -lt $((content + bytes)) ] || return 0
+        pause 0.05
+        tries=$((tries + 1)) part=
+        say_log
+    done
 }
 
 # The offset at which the old part of the log begins; that of the log itself when there is none.
