@@ -92,3 +92,15 @@ def test_an_order_is_no_place_for_commands_of_others() -> None:
 def test_the_guest_is_one_text_without_comments() -> None:
     assert posix_source() == posix_source()
     assert not [line for line in posix_source().splitlines()[1:] if line.startswith("#")]
+
+
+def test_output_that_cannot_be_read_at_first_is_read_again(posix_box: Box, tmp_path: Path) -> None:
+    order = posix_box.order(argv=["sh", "-c", "echo once"], linger_s=0.0)
+    assert posix_box.told(order).log == b"once\n"
+    real, failed = shutil.which("dd"), tmp_path / "failed"
+    program = tmp_path / "shell" / "dd"
+    program.write_text(f'#!/bin/sh\n[ -e {failed} ] && exec {real} "$@"\n: >{failed}\nexit 1\n')
+    program.chmod(0o755)
+    again = posix_box.told(order)
+    assert failed.exists()
+    assert (again.log, again.kinds[-1]) == (b"once\n", "eof")
