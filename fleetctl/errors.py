@@ -48,6 +48,8 @@ class Unavailable(FleetctlError):
 
     retry_after_s: seconds until the next try makes sense; 0.0 leaves it to the caller's backoff.
     reason: one CamelCase word for a status, such as `NoCapacity` or `RateLimited`.
+    account: the answer tells of the account (key, permission, suspension, quota), so every start
+    that would use it waits too; False for the service, its network, or words nobody knows.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class Unavailable(FleetctlError):
         retry_after_s: float = 0.0,
         reason: str = "Unavailable",
         hint: str = "",
+        account: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
         self.reason = reason
+        self.account = account
 
 
 class StoreError(FleetctlError):
