@@ -90,9 +90,8 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         if args.out is not None:
             save(args.out, stored, documents, proposal.changes, order)
     _show(found, args, screen)
-    for manifest in proposal.manifests:
-        for warning in manifest.warnings:
-            screen.warn(safe(warning))
+    for warning in proposal.warnings:
+        screen.warn(safe(warning))
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
     return found.changes

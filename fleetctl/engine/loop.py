@@ -25,6 +25,7 @@ from fleetctl.engine.reading import Reading
 from fleetctl.engine.records import Records
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
+from fleetctl.engine.sources import Sources
 from fleetctl.engine.sweeper import sweep_forever
 from fleetctl.engine.track import Track
 from fleetctl.engine.turn import Turns
@@ -51,11 +52,13 @@ class Engine:
         settings: Settings = Settings(),  # noqa: B008 - frozen
         secrets: Secrets | None = None,
         accounts: Accounts | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.store = store
         self.providers = dict(providers)
         self.built_in = frozenset(providers)  # those that nobody has to declare
         self.accounts = accounts
+        self.sources = sources
         self._helpers: list[asyncio.Future[None]] = []
         self.clock = clock
         self.settings = settings

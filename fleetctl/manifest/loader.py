@@ -59,7 +59,9 @@ _METADATA_WRITTEN_BY_US = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checked wish. line: where its document begins. warnings: sentences for a person."""
+    """A checked wish. line: where its document begins. warnings: sentences for a person. origin:
+    absolute, of `source.path`. read: other files that it was made from, absolute.
+    """
 
     kind: str
     name: str
@@ -68,6 +70,8 @@ class Manifest:
     path: str
     line: int
     warnings: tuple[str, ...] = ()
+    origin: str = ""
+    read: tuple[str, ...] = ()
 
     @property
     def namespace(self) -> str:
@@ -162,6 +166,8 @@ def _check(root: Root, document: Document, namespace: Chosen) -> _Checked:
             path=document.path,
             line=root.position[0],
             warnings=tuple(_warnings(spec, f"{document.path}:{root.position[0]}")),
+            origin=included.origin,
+            read=tuple(included.read),
         )
     return checked
 

@@ -188,14 +188,15 @@ _UPGRADES = {
         "CREATE TABLE ledger (day INTEGER NOT NULL, namespace TEXT NOT NULL, labels TEXT NOT NULL,"
         " usd REAL NOT NULL, unpriced_s REAL NOT NULL, PRIMARY KEY (day, namespace, labels))"
         " WITHOUT ROWID",
-    )
+    ),
+    2: ("ALTER TABLE runs ADD COLUMN content INTEGER",),
 }
-_NEW_TABLES = {1: ("cache", "creates")}
+_NEW_TABLES = {1: ("cache", "creates"), 2: ()}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:
     """Bring an older state.db up to this version, all or nothing."""
-    made = {version: _making(tables) for version, tables in _NEW_TABLES.items()}
+    made = {version: _making(tables) if tables else () for version, tables in _NEW_TABLES.items()}
     _upgrade(state, {version: (*_UPGRADES[version], *made[version]) for version in _UPGRADES})
 
 

@@ -62,6 +62,7 @@ CREATE TABLE runs (
     usd_per_s REAL,                -- NULL = the price is not known
     placed INTEGER,                -- words: why it is at this provider; NULL = there was no choice
     put_aside INTEGER NOT NULL DEFAULT 0,  -- 1 = another attempt was asked for; never 0 again
+    content INTEGER,               -- words: what the unit stood for; NULL = not known
     usd REAL,                      -- of budgets: the worst case while live, the charge once over
     params_hash TEXT NOT NULL,
     params TEXT NOT NULL           -- last: the one that can be long

@@ -11,7 +11,8 @@ from functools import lru_cache
 from controllers.model import LIVE_STATES, Resource, RunState
 from controllers.plan import TERMINAL_PHASES
 from specs.batchjob import BatchJobSpec
-from specs.hashing import params_hash, template_hash
+from specs.content import template_hash
+from specs.hashing import params_hash
 from specs.kinds import parse_spec
 from specs.namespaces import asset_name
 from tests.simulation.scene import Scene

@@ -389,7 +389,7 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 
 def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> None:
     state = home / places.STATE_DB
-    for column in ("usd_per_s", "placed", "usd", "put_aside"):
+    for column in ("usd_per_s", "placed", "usd", "put_aside", "content"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
     alter(state, "DROP INDEX resources_living")
     alter(state, "ALTER TABLE resources DROP COLUMN namespace")
@@ -415,6 +415,16 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
         assert len(list(reader.runs("u1"))) == 200
         assert {row.namespace for row in reader.resources()} == {"default"}
         assert [event.reason for event in reader.events("u1")] == ["Started"]
+
+
+def test_a_store_without_contents_takes_what_is_done_for_what_is_wished(home: Path) -> None:
+    state = home / places.STATE_DB
+    alter(state, "ALTER TABLE runs DROP COLUMN content")
+    for file in (state, home / places.EVENTS_DB):
+        alter(file, "PRAGMA user_version = 2")
+    store = open_store(home, FixedClock())
+    assert {run.content for run, _ in store.runs.of("u1")} == {""}
+    store.close()
 
 
 def test_a_file_in_place_of_the_state_directory_is_no_empty_store(tmp_path: Path) -> None:
