@@ -18,6 +18,7 @@ from controllers.retry import Limits
 from controllers.sandboxes import Sandboxes
 from controllers.settling import Unfinished
 from controllers.waiting import Waiting
+from controllers.working import Working
 
 
 class History:
@@ -52,7 +53,9 @@ class History:
         "unfinished",
         "unpriced",
         "unpriced_s",
+        "unwanted",
         "waiting",
+        "working",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -60,6 +63,7 @@ class History:
         self.succeeded = IntervalSet()
         self.failed = IntervalSet()
         self.taken = IntervalSet()  # every index that is not fresh
+        self.unwanted = IntervalSet()  # of attempts that the present spec has no unit for
         self.live: dict[str, Run] = {}
         self.live_by_index: dict[int, str] = {}
         self.unfinished: dict[int, Unfinished] = {}
@@ -77,6 +81,7 @@ class History:
         self.spent_usd = 0.0  # by all ended runs, wanted or not
         self.unpriced = 0  # ended runs that cost something unknown
         self.unpriced_s = 0.0  # how long these lasted
+        self.working = Working()  # when any attempt ran, wanted or not
         self.charged_usd = 0.0  # what all ended runs count for in budgets
         self.first_result_at_s: float | None = None
         self.failed_job: Run | None = None  # a failure whose rule says FailJob
@@ -177,6 +182,7 @@ class History:
         return unit.attempts + 1 if unit else 1
 
     def _forget_unit(self, run: Run) -> None:
+        self.unwanted.add(run.index)
         self.taken.discard(run.index)
         self.started -= 1
         del self.unfinished[run.index]

@@ -244,6 +244,14 @@ def is_label(text: str) -> bool:
     return bool(text) and all(char.isalnum() or char in "-_./" for char in text)
 
 
+def label_keys(text: str) -> list[str]:
+    """`team,stage`, names of labels. Raises ArgumentTypeError."""
+    keys = [part.strip() for part in text.split(",")]
+    if not all(map(is_label, keys)):
+        raise argparse.ArgumentTypeError(f"`{text}` does not name labels; write them as team,stage")
+    return keys
+
+
 def _term(part: str) -> Term:
     if found := _SET.fullmatch(part):
         values = tuple(value.strip() for value in found["values"].split(","))
