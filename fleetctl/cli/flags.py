@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         flag = word.split("=")[0]
         if not flag.startswith("-"):
             raise UsageError(
-                f"`{word}` is one word too many for `fleetctl {self.verb}`",
+                f"unexpected argument `{word}` of `fleetctl {self.verb}`",
                 hint=f"`fleetctl {self.verb} --help` shows what can be said",
             )
         known = [name for action in self._actions for name in action.option_strings]
@@ -362,6 +362,12 @@ def _format(*formats: str) -> Callable[[str], str]:
         return whole(text)
 
     return check
+
+
+def add_recursive(parser: Parser) -> None:
+    parser.add_argument(
+        "-R", "--recursive", action="store_true", help="of directories also those below"
+    )
 
 
 def add_timeout(parser: Parser, *, default_s: float | None, meaning: str) -> None:
