@@ -18,6 +18,7 @@ from controllers.retry import Limits
 from controllers.sandboxes import Sandboxes
 from controllers.settling import Outdated, Unfinished
 from controllers.waiting import Waiting
+from controllers.working import Working
 
 
 class History:
@@ -54,7 +55,9 @@ class History:
         "unfinished",
         "unpriced",
         "unpriced_s",
+        "unwanted",
         "waiting",
+        "working",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -62,6 +65,7 @@ class History:
         self.succeeded = IntervalSet()
         self.failed = IntervalSet()
         self.taken = IntervalSet()  # every index that is not fresh
+        self.unwanted = IntervalSet()  # of attempts that the present spec has no unit for
         self.live: dict[str, Run] = {}
         self.live_by_index: dict[int, str] = {}
         self.unfinished: dict[int, Unfinished] = {}
@@ -83,6 +87,7 @@ class History:
         self.spent_usd = 0.0  # by all ended runs, wanted or not
         self.unpriced = 0  # ended runs that cost something unknown
         self.unpriced_s = 0.0  # how long these lasted
+        self.working = Working()  # when any attempt ran, wanted or not
         self.charged_usd = 0.0  # what all ended runs count for in budgets
         self.first_result_at_s: float | None = None
         self.failed_job: Run | None = None  # a failure whose rule says FailJob
@@ -188,6 +193,7 @@ class History:
         return unit.attempts + 1 if unit else 1
 
     def _forget_unit(self, run: Run) -> None:
+        self.unwanted.add(run.index)
         self.taken.discard(run.index)
         self.outdated.pop(run.index, None)
         self.started -= 1

@@ -58,6 +58,7 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
     last = rows[-1].run
     index, live = last.index, last.state in LIVE_STATES
     if not rows[-1].wanted:
+        history.unwanted.add(index)
         if not live:
             return
         rows = rows[-1:]

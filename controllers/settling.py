@@ -95,6 +95,7 @@ def requeue(history: History, index: int, unit: Unfinished, at_s: float) -> None
 
 def spend(history: History, run: Run) -> None:
     """An ended run counts, wanted or not."""
+    history.working.add(run)
     cost_usd = run.cost_usd
     if cost_usd is None:
         history.unpriced += 1

@@ -50,7 +50,7 @@ def proposed(
     place: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
 ) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
-    manifests = load(documents, namespace_of(order))
+    manifests = load(documents, namespace_of(order), may_be_empty=bool(order.get("prune")))
     accounts = Accounts(place, store_id=stored.store_id, notify=_nobody)
     for resource in stored.resources.list():
         if resource.kind == PROVIDER and resource.deleted_at_s is None:

@@ -55,7 +55,10 @@ class Receiver:
     async def apply(self, request: Request) -> Reply:
         documents = [document_of(item) for item in list_in(request, "documents")]
         environment = request.get("env")
-        manifests = await asyncio.to_thread(load, documents, namespace_of(request))
+        pruned = bool(request.get("prune"))  # by an empty directory, too
+        manifests = await asyncio.to_thread(
+            load, documents, namespace_of(request), may_be_empty=pruned
+        )
         self._check_providers(manifests)
         wanted = tuple(name for manifest in manifests for name in _variables(manifest.spec))
         if wanted and "env" not in request and not request.get("dryRun"):
