@@ -206,7 +206,9 @@ def _tells_that_nothing_is_made(fact: CallReplied) -> bool:
     """A provider without room, or that does not know us, has made nothing; `Queued` and its like
     may have begun to.
     """
-    return isinstance(fact, StartWaits) and (fact.account or fact.reason in _NOTHING_MADE)
+    if not isinstance(fact, StartWaits) or fact.perhaps_made:
+        return False
+    return fact.account or fact.reason in _NOTHING_MADE
 
 
 def _short(wait: Wait, call: Call, now_s: float) -> Wait:

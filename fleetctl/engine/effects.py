@@ -206,7 +206,16 @@ class Effects:
             delay_s = max(error.retry_after_s, self.backoff_s(known.tries))
             retry_at_s = engine.clock.now_s() + delay_s
             said = _with_hint(error)
-            tell(StartWaits(run.name, error.reason, said, retry_at_s, account=error.account))
+            tell(
+                StartWaits(
+                    run.name,
+                    error.reason,
+                    said,
+                    retry_at_s,
+                    account=error.account,
+                    perhaps_made=error.perhaps_made,
+                )
+            )
 
     async def _start_call(self, run: Run, order: RunOrder) -> str | NoAnswer:
         async def start() -> str | NoAnswer:

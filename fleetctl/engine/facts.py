@@ -46,6 +46,7 @@ class StartWaits:
     message: str
     retry_at_s: float
     account: bool = False  # it tells of the account, whatever was asked for
+    perhaps_made: bool = False  # a sandbox may be there all the same
 
 
 @dataclass(frozen=True, slots=True)
