@@ -140,7 +140,7 @@ class Effects:
         call = track.calls.setdefault(run.name, Call())
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
             return
-        call.busy = "start"
+        call.busy, call.asked_at_s = "start", now_s
         if call.nothing_made:
             call.held_from_s = now_s  # the first that may make its sandbox
         cancelled = StartUnknown(run.name, "the start was cancelled")
@@ -205,7 +205,17 @@ class Effects:
             known.tries += 1
             delay_s = max(error.retry_after_s, self.backoff_s(known.tries))
             retry_at_s = engine.clock.now_s() + delay_s
-            tell(StartWaits(run.name, error.reason, _with_hint(error), retry_at_s))
+            said = _with_hint(error)
+            tell(
+                StartWaits(
+                    run.name,
+                    error.reason,
+                    said,
+                    retry_at_s,
+                    account=error.account,
+                    perhaps_made=error.perhaps_made,
+                )
+            )
 
     async def _start_call(self, run: Run, order: RunOrder) -> str | NoAnswer:
         async def start() -> str | NoAnswer:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, assert_never
 from controllers.cache import comparable
 from controllers.model import Run, RunState
 from controllers.plan import (
-    SPILLED_OVER,
     CloseSandbox,
     Drop,
     EnsureFunction,
@@ -134,7 +133,7 @@ class Intents:
         assert track.history is not None
         run = track.history.live[stop.run]
         call = track.calls.get(run.name)
-        if stop.reason == SPILLED_OVER and call is not None and _is_nowhere(run, call):
+        if call is not None and _is_nowhere(run, call):
             ended = replace(run, state=RunState.STOPPED, reason=stop.reason, ended_at_s=now_s)
             self._engine.records.end(track, ended, None)
             self._engine.queue.add(track.resource.uid)

@@ -81,9 +81,11 @@ class Records:
         )
         track.waits.pop(run.name, None)
         track.held.pop(run.name, None)
+        track.missing.pop(run.name, None)
         track.calls.pop(run.name, None)
         if not run.sandbox_open:
             self._engine.owner_of.pop(run.name, None)
+            self._engine.freed(run.provider)
         self._changed[run.name] = run
         self._results[run.name] = result
         self._remember(track, run, result, latest)
@@ -108,6 +110,7 @@ class Records:
         track.history.sandboxes.closed(sandbox)
         track.calls.pop(last.name, None)
         self._let_go(track, last, self._engine.clock.now_s())
+        self._engine.freed(last.provider)
 
     def measured(self, track: Track, run: Run, fresh: Sequence[Metric]) -> None:
         """What a live run measured since it was seen last."""

@@ -52,6 +52,11 @@ class Track:
     shortages: dict[str, Shortage] = field(default_factory=dict)  # provider -> what was learned
     # (template hash, provider) -> why the provider does not take that template
     refusals: dict[tuple[str, str], str] = field(default_factory=dict)
+    # The same of what was refused once -> when it may be believed, if it is refused again.
+    doubts: dict[tuple[str, str], float] = field(default_factory=dict)
+    missing: dict[str, float] = field(
+        default_factory=dict
+    )  # run -> when its provider was asked that said for the first time that it is gone
     spilled_to: set[str] = field(default_factory=set)  # providers that an event has told of
     passes_failed: int = 0
     cached: dict[int, Key] = field(default_factory=dict)  # units with a known result
@@ -89,7 +94,7 @@ class Track:
         """Let go of what only a pass needs; it is read back when there is need of one."""
         self.spec, self.controller, self.history = None, None, None
         self.asset_actions = []
-        for memory in (self.waits, self.held, self.calls, self.latest, self.cached):
+        for memory in (self.waits, self.held, self.calls, self.latest, self.cached, self.missing):
             memory.clear()
         self.begun_with.clear()
         self.contents.clear()
@@ -99,6 +104,7 @@ class Track:
         """What was learned of providers is learned anew."""
         self.shortages.clear()
         self.refusals.clear()
+        self.doubts.clear()
         self.spilled_to.clear()
 
     @property
@@ -115,6 +121,7 @@ class Call:
     busy: str = ""  # `start` or `stop` while a call is under way
     tries: int = 0
     retry_at_s: float = 0.0
+    asked_at_s: float = 0.0  # when the last start began
     appeared_at_s: float = 0.0  # end of the last call after which the run could still appear
     short_since_s: float | None = None  # since when its start is told that there is no room
     # Every answer so far says that no sandbox was made; a restart knows of no answer.
