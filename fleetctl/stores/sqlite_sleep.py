@@ -14,6 +14,7 @@ class SqliteSleep:
 
     def put(self, uid: str, *, until_s: float | None, expected_version: int) -> bool:
         writing, sql = self._session.writing(), self._session.sql
+        self._session.rids.pop(uid, None)  # what sleeps is not looked up by its runs
         done = writing.execute(sql["sleep"], (until_s, uid, expected_version))
         return done.rowcount == 1
 
