@@ -81,6 +81,10 @@ class ResourceStore(Protocol):
         """The one with this uid, also while it is being deleted; None once it is dropped."""
         ...
 
+    def living(self, kind: str) -> Sequence[Resource]:
+        """Those of a kind that are not being deleted, oldest first. Reads no others."""
+        ...
+
     def list(self) -> Sequence[Resource]:
         """All, also those being deleted, oldest first."""
         ...

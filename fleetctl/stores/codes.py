@@ -18,4 +18,4 @@ STATES = (
     "Stopped",
     "Refused",
 )
-LAST_LIVE_STATE = 2  # states up to this one hold a sandbox; the index runs_live says the same
+LAST_LIVE_STATE = 2  # states up to this one hold a sandbox; the index runs_held says the same

@@ -198,6 +198,8 @@ _UPGRADES = {
         " AND NOT EXISTS (SELECT 1 FROM specs WHERE specs.rid = resources.rid"
         " AND instr(spec, '\"ttlSecondsAfterFinished\"'))",
         "CREATE INDEX resources_awake ON resources (wake_at_s) WHERE wake_at_s IS NOT NULL",
+        "DROP INDEX runs_live",
+        "CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open",
     ),
 }
 _NEW_TABLES = {1: ("cache", "creates")}

@@ -29,6 +29,13 @@ SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
 FROM resources JOIN specs USING (rid)
 WHERE uid = ?;
 
+-- name: living_resources
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE kind = ? AND deleted_at_s IS NULL
+ORDER BY resources.rid;
+
 -- name: list_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
     created_at_s, deleted_at_s, namespace
@@ -63,7 +70,8 @@ UPDATE resources SET status = ?, version = version + 1, wake_at_s = 0 WHERE uid 
 UPDATE resources SET wake_at_s = ? WHERE uid = ? AND version = ?;
 
 -- name: awake
-SELECT uid FROM resources WHERE wake_at_s <= ? ORDER BY rid;
+-- The index holds no sleeper; left to choose, SQLite walks over all rows to have them in order.
+SELECT uid FROM resources INDEXED BY resources_awake WHERE wake_at_s <= ? ORDER BY rid;
 
 -- name: next_wake
 SELECT min(wake_at_s) FROM resources WHERE wake_at_s > ?;

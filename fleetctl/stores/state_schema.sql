@@ -71,7 +71,7 @@ CREATE TABLE runs (
     params TEXT NOT NULL           -- last: the one that can be long
 );
 CREATE UNIQUE INDEX runs_attempt ON runs (rid, idx, attempt);
-CREATE INDEX runs_live ON runs (rid) WHERE state <= 2;
+CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open;
 
 -- What ended runs are charged: outlives them and their objects, for budgets over a period.
 CREATE TABLE ledger (

@@ -34,7 +34,9 @@ def build(home: Path, count: int, *, runs: int = RUNS_EACH, local: bool = False)
                 status="", labels={"team": "rlm"}, annotations={}, created_at_s=now_s,
             )  # fmt: skip
             stored = store.resources.put(row, expected_version=None)
-            store.resources.put_status(row.uid, status, expected_version=stored.version)
+            version = store.resources.put_status(row.uid, status, expected_version=stored.version)
+            assert version is not None
+            store.sleep.put(row.uid, until_s=None, expected_version=version)
             _record_runs(store, uid, runs, now_s)
             store.events.record(
                 [

@@ -395,6 +395,8 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     alter(state, "DROP INDEX resources_living")
     alter(state, "DROP INDEX resources_awake")
     alter(state, "ALTER TABLE resources DROP COLUMN wake_at_s")
+    alter(state, "DROP INDEX runs_held")
+    alter(state, "CREATE INDEX runs_live ON runs (rid) WHERE state <= 2")
     alter(state, "ALTER TABLE resources DROP COLUMN namespace")
     alter(
         state,
@@ -442,6 +444,8 @@ def test_what_was_over_before_an_upgrade_sleeps_after_it(tmp_path: Path) -> None
     state = home / places.STATE_DB
     alter(state, "DROP INDEX resources_awake")
     alter(state, "ALTER TABLE resources DROP COLUMN wake_at_s")
+    alter(state, "DROP INDEX runs_held")
+    alter(state, "CREATE INDEX runs_live ON runs (rid) WHERE state <= 2")
     alter(state, "PRAGMA user_version = 4")
     store = open_store(home, FixedClock())
     assert store.sleep.awake(1e9) == ["something is due", "changed", "running", "unseen"]
