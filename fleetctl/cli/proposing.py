@@ -52,9 +52,8 @@ def proposed(
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
     manifests = load(documents, namespace_of(order), may_be_empty=bool(order.get("prune")))
     accounts = Accounts(place, store_id=stored.store_id, notify=_nobody)
-    for resource in stored.resources.list():
-        if resource.kind == PROVIDER and resource.deleted_at_s is None:
-            accounts.open(resource.name, json.loads(resource.spec))
+    for resource in stored.resources.living(PROVIDER):
+        accounts.open(resource.name, json.loads(resource.spec))
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     sources = Sources(place)

@@ -29,6 +29,7 @@ from fleetctl.engine.reading import Reading
 from fleetctl.engine.records import Records
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
+from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.sources import Sources
 from fleetctl.engine.sweeper import sweep_forever
 from fleetctl.engine.track import Track
@@ -83,6 +84,7 @@ class Engine:
         self._stopping = False
         self.started_at_s = clock.now_s()
         self._scan_at_s = self.started_at_s + settings.resync_s
+        self.sleepers = Sleepers(self)
         self.turns = Turns(self)
         self.watcher = Watcher(self)
         self.effects = Effects(self, secrets or _no_secrets)
@@ -252,9 +254,11 @@ class Engine:
             await asyncio.sleep(0)
             return
         if now_s >= self._scan_at_s:
-            self._scan(now_s)
-        due_at_s = self.queue.next_due_at_s()
-        until_s = self._scan_at_s if due_at_s is None else min(due_at_s, self._scan_at_s)
+            # The slow full scan under the events; it comes in its time, however many come.
+            self._scan_at_s = now_s + self.settings.resync_s
+            self.sleepers.look(now_s)
+        dues_s = (self._scan_at_s, self.queue.next_due_at_s(), self.sleepers.look_at_s)
+        until_s = min(at_s for at_s in dues_s if at_s is not None)
         # While the store refuses, the facts wait; they must not keep the loop turning.
         until_s = max(until_s, self.turns.again_at_s)
         loop = asyncio.get_running_loop()
@@ -276,13 +280,6 @@ class Engine:
         wait_s = self.turns.made_at_s + gap_s - self.clock.now_s()
         if 0 < wait_s <= gap_s:  # a clock that was set back delays nothing
             await asyncio.sleep(wait_s)
-
-    def _scan(self, now_s: float) -> None:
-        """The slow full scan under the events; it comes in its time, however many come."""
-        self._scan_at_s = now_s + self.settings.resync_s
-        for uid, track in self.tracks.items():
-            if not track.dormant:
-                self.queue.add(uid)
 
     # -- questions ---------------------------------------------------------------------------------
 

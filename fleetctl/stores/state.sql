@@ -23,6 +23,19 @@ SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
 FROM resources JOIN specs USING (rid)
 WHERE kind = ? AND name = ? AND namespace = ? AND deleted_at_s IS NULL;
 
+-- name: resource_of
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE uid = ?;
+
+-- name: living_resources
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE kind = ? AND deleted_at_s IS NULL
+ORDER BY resources.rid;
+
 -- name: list_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
     created_at_s, deleted_at_s, namespace
@@ -43,7 +56,7 @@ SELECT rid, version, status, created_at_s, deleted_at_s FROM resources WHERE uid
 
 -- name: replace_resource
 UPDATE resources SET generation = ?, version = ?, change = ?, deleted_at_s = ?, labels = ?,
-    annotations = ?
+    annotations = ?, wake_at_s = 0
 WHERE rid = ?;
 
 -- name: replace_spec
@@ -51,7 +64,17 @@ WHERE rid = ?;
 UPDATE specs SET spec = ?1 WHERE rid = ?2 AND spec <> ?1;
 
 -- name: put_status
-UPDATE resources SET status = ?, version = version + 1 WHERE uid = ? AND version = ?;
+UPDATE resources SET status = ?, version = version + 1, wake_at_s = 0 WHERE uid = ? AND version = ?;
+
+-- name: sleep
+UPDATE resources SET wake_at_s = ? WHERE uid = ? AND version = ?;
+
+-- name: awake
+-- The index holds no sleeper; left to choose, SQLite walks over all rows to have them in order.
+SELECT uid FROM resources INDEXED BY resources_awake WHERE wake_at_s <= ? ORDER BY rid;
+
+-- name: next_wake
+SELECT min(wake_at_s) FROM resources WHERE wake_at_s > ?;
 
 -- name: changed_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
