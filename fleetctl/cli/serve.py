@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.forecasts import Forecast
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.orders import Order
+    from fleetctl.engine.settings import Settings
     from fleetctl.manifest import Manifest
     from fleetctl.providers.base import Backend
     from fleetctl.stores.base import Store
@@ -50,20 +51,24 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
     event loop that cannot be had.
     """
     from fleetctl.cli.eventloop import loop_factory
+    from fleetctl.cli.retention import engine_settings
     from fleetctl.wiring import open_store
 
     _log_to_stderr()
-    runner = asyncio.Runner(loop_factory=loop_factory())
+    runner, settings = asyncio.Runner(loop_factory=loop_factory()), engine_settings()
     store = open_store(home, SystemClock())
     try:
         with runner:
-            runner.run(_serve(home, store, idle_exit_s=idle_exit_s, foreground=foreground))
+            work = _serve(home, store, settings, idle_exit_s=idle_exit_s, foreground=foreground)
+            runner.run(work)
     finally:
         store.close()
     return 0
 
 
-async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foreground: bool) -> None:
+async def _serve(
+    home: Path, store: Store, settings: Settings, *, idle_exit_s: float | None, foreground: bool
+) -> None:
     from fleetctl.engine.adopting import Adopter
     from fleetctl.engine.api import Api
     from fleetctl.engine.loop import Engine
@@ -82,6 +87,7 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
         store=store,
         providers=accounts.backends,
         clock=SystemClock(),
+        settings=settings,
         secrets=secrets.resolve,
         accounts=accounts,
     )

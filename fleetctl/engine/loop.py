@@ -16,6 +16,7 @@ from fleetctl.engine.budgets import Budgets
 from fleetctl.engine.charges import Charges
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.facts import Fact, can_wait
+from fleetctl.engine.forgetting import forget_forever
 from fleetctl.engine.guard import reported
 from fleetctl.engine.market import Market
 from fleetctl.engine.passes import Passes
@@ -171,6 +172,7 @@ class Engine:
         """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
         self.turns.load()
         self._help(partial(sweep_forever, self))
+        self._help(partial(forget_forever, self))
         for name in self.providers:
             self._help(partial(self.watcher.run, name))
         try:

@@ -400,6 +400,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     alter(state, "DROP TABLE ledger")
     alter(state, "DROP TABLE cache")
     alter(state, "DROP TABLE creates")
+    alter(state, "DROP TABLE gone")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 1")
     with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:
@@ -414,6 +415,19 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     with Reader(home) as reader:
         assert len(list(reader.runs("u1"))) == 200
         assert {row.namespace for row in reader.resources()} == {"default"}
+        assert [event.reason for event in reader.events("u1")] == ["Started"]
+
+
+def test_a_store_of_schema_3_gets_room_for_what_is_gone(home: Path) -> None:
+    alter(home / places.STATE_DB, "DROP TABLE gone")
+    for file in (places.STATE_DB, places.EVENTS_DB):
+        alter(home / file, "PRAGMA user_version = 3")
+    store = open_store(home, FixedClock())
+    with store.transaction():
+        store.resources.delete("u1")
+    store.close()
+    with Reader(home) as reader:
+        assert [name for _, name, _ in reader.gone("BatchJob", "chunks")] == ["chunks"]
         assert [event.reason for event in reader.events("u1")] == ["Started"]
 
 
