@@ -73,7 +73,7 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
             store.resources.put(change.after, expected_version=version)
         store.events.record(
             [
-                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), _said(it))
+                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
                 for it in changes
                 if it.outcome != UNCHANGED
             ]
@@ -129,7 +129,3 @@ def _forget_refusals(store: Store, refused: Resource) -> None:
             # Of no template any more, it says nothing of the present wish; what it said stays.
             passed = replace(run, template_hash="")
             store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
-
-
-def _said(change: Change) -> str:
-    return f"{change.key} {change.outcome}"

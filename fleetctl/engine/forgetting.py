@@ -22,12 +22,12 @@ STEP_PAUSE_S = 0.05
 
 async def forget_forever(engine: Engine) -> None:
     while True:
-        while _step(engine):
+        while forget_some(engine):
             await asyncio.sleep(STEP_PAUSE_S)
         await asyncio.sleep(engine.settings.forget_every_s)
 
 
-def _step(engine: Engine) -> bool:
+def forget_some(engine: Engine) -> bool:
     """Whether there is more to take. A store that refuses is asked again in the next round."""
     settings, store = engine.settings, engine.store
     until_s = engine.clock.now_s() - settings.keep_deleted_s
