@@ -90,7 +90,7 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
             store.resources.put(change.after, expected_version=version)
         store.events.record(
             [
-                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), _said(it))
+                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
                 for it in changes
                 if it.outcome != UNCHANGED
             ]
@@ -212,7 +212,3 @@ def _put_aside(store: Store, uid: str) -> None:
     ends = {run.index: run for run, _ in store.runs.of(uid) if run.state not in LIVE_STATES}
     for run in ends.values():
         store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))
-
-
-def _said(change: Change) -> str:
-    return f"{change.key} {change.outcome}"

@@ -18,6 +18,7 @@ from fleetctl.engine.charges import Charges
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.facts import Fact, can_wait
+from fleetctl.engine.forgetting import forget_forever
 from fleetctl.engine.guard import reported
 from fleetctl.engine.market import Market
 from fleetctl.engine.observe.reach import watch_reach
@@ -209,6 +210,7 @@ class Engine:
         """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
         self.turns.load()
         self._help(partial(sweep_forever, self))
+        self._help(partial(forget_forever, self))
         for name in self.providers:
             self._watch(name)
         try:

@@ -410,6 +410,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     alter(state, "DROP TABLE ledger")
     alter(state, "DROP TABLE cache")
     alter(state, "DROP TABLE creates")
+    alter(state, "DROP TABLE gone")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 1")
     with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:
@@ -431,6 +432,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
 def test_a_store_without_contents_takes_what_is_done_for_what_is_wished(home: Path) -> None:
     state = home / places.STATE_DB
     before_sleep(state)
+    alter(state, "DROP TABLE gone")
     alter(state, "ALTER TABLE runs DROP COLUMN content")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 2")
@@ -463,6 +465,20 @@ def test_what_was_over_before_an_upgrade_sleeps_after_it(tmp_path: Path) -> None
     store = open_store(home, FixedClock())
     assert store.sleep.awake(1e9) == ["something is due", "changed", "running", "unseen"]
     store.close()
+
+
+def test_a_store_of_schema_3_gets_room_for_what_is_gone(home: Path) -> None:
+    before_sleep(home / places.STATE_DB)
+    alter(home / places.STATE_DB, "DROP TABLE gone")
+    for file in (places.STATE_DB, places.EVENTS_DB):
+        alter(home / file, "PRAGMA user_version = 3")
+    store = open_store(home, FixedClock())
+    with store.transaction():
+        store.resources.delete("u1")
+    store.close()
+    with Reader(home) as reader:
+        assert [name for _, name, _ in reader.gone("BatchJob", "chunks")] == ["chunks"]
+        assert [event.reason for event in reader.events("u1")] == ["Started"]
 
 
 def test_a_file_in_place_of_the_state_directory_is_no_empty_store(tmp_path: Path) -> None:
