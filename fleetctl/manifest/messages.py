@@ -29,7 +29,8 @@ FIELDS_LISTED_MAX = 12
 class Finding:
     """Something wrong, before it has a line. Its text is `subject` followed by `said`.
 
-    path: an existing place in the document. at_key: the key is wrong, not its value.
+    path: an existing place in the document. at_key: the key is wrong, not its value. row: of a text
+    in lines of its own, which of them, from 1.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class Finding:
     said: str
     hint: str = ""
     at_key: bool = False
+    row: int = 0
 
 
 def findings(
