@@ -13,24 +13,23 @@ from pydantic import BaseModel, ValidationError
 
 from fleetctl.manifest.checks import doubtful_in, wrong_in
 from fleetctl.manifest.documents import Document
+from fleetctl.manifest.envelope import envelope, no_manifest
 from fleetctl.manifest.includes import Included, include
 from fleetctl.manifest.limits import overlong
-from fleetctl.manifest.messages import Finding, findings, suggestion
+from fleetctl.manifest.lists import read_manifests
+from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.namespaces import Chosen, misplaced, settled, too_long
-from fleetctl.manifest.positions import located, places, problems_at
+from fleetctl.manifest.positions import located
 from fleetctl.manifest.problems import (
-    PROBLEMS_SHOWN_MAX,
     ManifestErrors,
     Path,
     Problem,
     path_text,
-    value_text,
 )
-from fleetctl.manifest.strict_yaml import DOCUMENTS_MAX, Root, read
-from fleetctl.manifest.unsupported import not_yet
-from fleetctl.manifest.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
+from fleetctl.manifest.strict_yaml import DOCUMENTS_MAX, Root
+from fleetctl.manifest.unsupported import not_yet, not_yet_of_a_sweep
 from specs.common import Metadata
-from specs.kinds import API_VERSION, KINDS
+from specs.kinds import KINDS
 from specs.namespaces import object_key
 from specs.scalars import Spec
 
@@ -38,10 +37,6 @@ M = TypeVar("M", bound=BaseModel)
 
 DEFAULT = Chosen()
 
-ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
-
-# `get -o yaml` shows these; editing its output and applying it again must work.
-_WRITTEN_BY_US = ("status",)
 _METADATA_WRITTEN_BY_US = frozenset(
     {
         "uid",
@@ -61,6 +56,7 @@ class Written:
 
     document: Document
     number: int
+    prefix: Path
     moved: Mapping[Path, Document]
 
 
@@ -83,7 +79,10 @@ class Manifest:
             return [
                 Problem(self.path, 0, 0, path_text(it.subject) + it.said, it.hint) for it in found
             ]
-        return problems_at(self.source.document, self.source.number, found, self.source.moved)
+        here = self.source
+        wanted = [(here.prefix, it.path) for it in found]
+        roots = read_manifests(here.document.path, here.document.text, wanted=wanted).roots
+        return list(located(found, roots[here.number], here.document, here.moved))
 
     @property
     def namespace(self) -> str:
@@ -119,7 +118,7 @@ def load(documents: Sequence[Document], namespace: Chosen = DEFAULT) -> list[Man
 
 def faults(document: Document) -> list[Finding]:
     """What is wrong with the manifests of one text, by path; without the problems of its YAML."""
-    roots = read(document.path, document.text).roots
+    roots = read_manifests(document.path, document.text).roots
     return [
         finding
         for number, root in enumerate(roots)
@@ -144,14 +143,14 @@ class _Checked:
 def _load_document(document: Document, namespace: Chosen) -> tuple[list[Manifest], list[Problem]]:
     if document.refused:
         return [], [Problem(document.path, 0, 0, document.refused, document.hint)]
-    reading = read(document.path, document.text)
+    reading = read_manifests(document.path, document.text)
     checked = [
         _check(root, document, namespace, number) for number, root in enumerate(reading.roots)
     ]
     problems = list(reading.problems)
-    told = [finding for it in checked for finding in (*it.findings, *it.doubts)]
+    told = [(it.root.prefix, one.path) for it in checked for one in (*it.findings, *it.doubts)]
     if told:
-        marked = read(document.path, document.text, wanted=places(told)).roots
+        marked = read_manifests(document.path, document.text, wanted=told).roots
         for it, root in zip(checked, marked, strict=True):
             problems.extend(located(it.findings, root, document, it.included.moved))
             if it.manifest is not None and it.doubts:
@@ -165,16 +164,14 @@ def _load_document(document: Document, namespace: Chosen) -> tuple[list[Manifest
 
 def _check(root: Root, document: Document, namespace: Chosen, number: int) -> _Checked:
     data = root.value
-    if not isinstance(data, dict):
-        said = f" is {value_text(data)}; it must be a mapping of {listed(ENVELOPE)}"
-        return _Checked(root, Included(), [Finding((), (), said)])
-    if "kind" not in data and "method" in data and "parameters" in data:
-        said = " is a W&B sweep configuration, not a manifest"
-        return _Checked(root, Included(), [Finding((), (), said, _WRAP_HINT)])
+    if (other := no_manifest(data, document.path)) is not None:
+        return _Checked(root, Included(), [other])
     included = include(data, document)
-    found = [*_envelope(data), *included.findings]
+    found = [*envelope(data), *included.findings]
     metadata = _model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
     spec = _spec(data, found)
+    if spec is None:
+        found.extend(not_yet_of_a_sweep(data))
     if metadata is not None and spec is not None:
         kind = KINDS[data["kind"]]
         found.extend(misplaced(metadata, kind, namespace))
@@ -190,42 +187,10 @@ def _check(root: Root, document: Document, namespace: Chosen, number: int) -> _C
             spec=spec,
             path=document.path,
             line=root.position[0],
-            source=Written(document, number, included.moved),
+            source=Written(document, number, root.prefix, included.moved),
         )
         checked.doubts = list(doubtful_in(spec))
     return checked
-
-
-_WRAP_HINT = "write a Sweep whose spec says `searchFrom: {file: ...}` and name this file there"
-
-
-def _envelope(data: dict[str, Any]) -> Iterator[Finding]:
-    unknown = [key for key in data if key not in ENVELOPE and key not in _WRITTEN_BY_US]
-    for key in unknown[:PROBLEMS_SHOWN_MAX]:
-        hint = suggestion(key, list(ENVELOPE))
-        yield Finding((key,), (key,), " is no known field", hint, at_key=True)
-    version = data.get("apiVersion")
-    if version != API_VERSION:
-        yield _wrong(data, "apiVersion", f"it must be `{API_VERSION}`")
-    kind = data.get("kind")
-    if not isinstance(kind, str) or kind in KINDS:
-        if kind not in KINDS:
-            yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}")
-    elif kind in NOT_YET_KINDS:
-        yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not carried out yet")
-    else:
-        yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", _kind_hint(kind))
-
-
-def _kind_hint(kind: str) -> str:
-    hint = SYNONYMOUS_KINDS.get(kind.lower())
-    return f"did you mean `{hint}`?" if hint else suggestion(kind, list(KINDS))
-
-
-def _wrong(data: dict[str, Any], key: str, right: str, hint: str = "") -> Finding:
-    if key not in data:
-        return Finding((), (key,), f" is missing; {right}", hint)
-    return Finding((key,), (key,), f" is {value_text(data[key])}; {right}", hint)
 
 
 def _own_metadata(metadata: Any) -> Any:

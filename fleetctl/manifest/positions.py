@@ -18,7 +18,7 @@ from fleetctl.manifest.strict_yaml import Root, read
 from fleetctl.manifest.yaml_errors import Position
 
 
-def places(found: Iterable[Finding]) -> frozenset[Path]:
+def _places(found: Iterable[Finding]) -> frozenset[Path]:
     """The paths of the findings and everything above them."""
     return frozenset(it.path[:depth] for it in found for depth in range(1, len(it.path) + 1))
 
@@ -31,17 +31,9 @@ def located(
     for prefix, other in moved.items():
         there = [_without(prefix, it) for it in here if it.path[: len(prefix)] == prefix]
         here = [it for it in here if it.path[: len(prefix)] != prefix]
-        (root,) = read(other.path, other.text, wanted=places(there)).roots
+        (root,) = read(other.path, other.text, wanted=_places(there)).roots
         yield from (_problem(it, root, other) for it in there)
     yield from (_problem(it, marked, document) for it in here)
-
-
-def problems_at(
-    document: Document, number: int, found: Sequence[Finding], moved: Mapping[Path, Document]
-) -> list[Problem]:
-    """The same for what is found later. number: which of the text's documents it is, from 0."""
-    root = read(document.path, document.text, wanted=places(found)).roots[number]
-    return list(located(found, root, document, moved))
 
 
 def _without(prefix: Path, finding: Finding) -> Finding:

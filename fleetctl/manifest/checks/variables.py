@@ -27,7 +27,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         yield from _of_a_secret(spec)
         return
     here = _may_run_here(spec)
-    given = {_variable(name): name for _, name in works.parameters(spec)}
+    given = {variable(name): name for _, name in works.parameters(spec)}
     for at, variables in works.environments(spec):
         for name in variables:
             path: Path = (*at, name)
@@ -54,7 +54,7 @@ def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
             yield Finding(path, path[:2], said, "name it otherwise", at_key=True)
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
     """As the guests name the variable of a parameter."""
     return "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
 
