@@ -68,6 +68,7 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
     from fleetctl.engine.api import Api
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.secrets import SecretValues
+    from fleetctl.engine.sources import Sources
     from fleetctl.wiring import Accounts
 
     secrets = SecretValues(store, os.environ)
@@ -84,6 +85,7 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
         clock=SystemClock(),
         secrets=secrets.resolve,
         accounts=accounts,
+        sources=Sources(home),
     )
     providers = engine.providers
     engines.append(engine)

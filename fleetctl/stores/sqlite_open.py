@@ -188,7 +188,20 @@ _UPGRADES = {
         "CREATE TABLE ledger (day INTEGER NOT NULL, namespace TEXT NOT NULL, labels TEXT NOT NULL,"
         " usd REAL NOT NULL, unpriced_s REAL NOT NULL, PRIMARY KEY (day, namespace, labels))"
         " WITHOUT ROWID",
-    )
+    ),
+    2: ("ALTER TABLE runs ADD COLUMN content INTEGER",),
+    # What has something due once it is over is looked at once, and says when.
+    4: (
+        "ALTER TABLE resources ADD COLUMN wake_at_s REAL DEFAULT 0",
+        "UPDATE resources SET wake_at_s = NULL WHERE deleted_at_s IS NULL"
+        " AND json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')"
+        " AND json_extract(nullif(status, ''), '$.observedGeneration') = generation"
+        " AND NOT EXISTS (SELECT 1 FROM specs WHERE specs.rid = resources.rid"
+        " AND instr(spec, '\"ttlSecondsAfterFinished\"'))",
+        "CREATE INDEX resources_awake ON resources (wake_at_s) WHERE wake_at_s IS NOT NULL",
+        "DROP INDEX runs_live",
+        "CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open",
+    ),
 }
 _NEW_TABLES = {1: ("cache", "creates")}
 
@@ -196,7 +209,8 @@ _NEW_TABLES = {1: ("cache", "creates")}
 def upgrade_state(state: sqlite3.Connection) -> None:
     """Bring an older state.db up to this version, all or nothing."""
     made = {version: _making(tables) for version, tables in _NEW_TABLES.items()}
-    _upgrade(state, {version: (*_UPGRADES[version], *made[version]) for version in _UPGRADES})
+    steps = {version: (*_UPGRADES[version], *made.get(version, ())) for version in _UPGRADES}
+    _upgrade(state, steps)
 
 
 def _making(tables: tuple[str, ...]) -> tuple[str, ...]:
