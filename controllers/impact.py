@@ -26,6 +26,9 @@ class Again:
     usd: float | None = 0.0
 
 
+NOT_AGAIN = Again()
+
+
 @dataclass(frozen=True, slots=True)
 class Impact:
     """Units of one object under its new spec. None: nobody can know yet.
@@ -50,7 +53,7 @@ class Impact:
     history: History  # that it was asked about
     cached: int = 0
     outdated: int = 0
-    again: Again = Again()
+    again: Again = NOT_AGAIN
 
     @property
     def destroyed(self) -> tuple[Run, ...]:
@@ -96,7 +99,7 @@ def impact(
         history=history,
         cached=known,
         outdated=len(history.outdated) + len(history.kept_outdated),
-        again=Again() if over else _again(history, cached),
+        again=NOT_AGAIN if over else _again(history, cached),
     )
 
 

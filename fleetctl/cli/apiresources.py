@@ -20,6 +20,7 @@ _RUNNING = (
     "port-forward",
     "results",
     "resume",
+    "rerun",
     "retry",
     "scale",
     "suspend",

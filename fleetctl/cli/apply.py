@@ -90,6 +90,13 @@ def _add_consequences(made: Parser) -> None:
         help="what a changed template does to running tasks, instead of spec.rollout",
     )  # fmt: skip
     made.add_argument(
+        "--keep-finished", action="store_true",
+        help="finished tasks whose program, image or source changed count as they are",
+    )  # fmt: skip
+    made.add_argument(
+        "--rerun", action="store_true", help="run all again, whatever is known or finished"
+    )
+    made.add_argument(
         "--applyset", default="", metavar="NAME",
         help="make the objects part of this set, for --prune",
     )  # fmt: skip
@@ -213,6 +220,8 @@ def order_of(args: Namespace) -> dict[str, object]:
     said = {
         "yes": args.yes,
         "rollout": args.rollout,
+        "keepFinished": args.keep_finished,
+        "rerun": args.rerun,
         "applyset": args.applyset,
         "prune": args.prune,
         "maxPrune": args.max_prune,

@@ -137,6 +137,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if old := seen.count("outdated"):
+        yield _label("Outdated", _outdated(seen, old))
     if cached := _cached(seen):
         yield _label("Cache", safe(cached))
     if attempts := attempts_line(seen):
@@ -157,6 +159,13 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Took", spent.removeprefix(" in "))
     if seen.count("succeeded"):
         yield _label("Results", f"fleetctl results {safe(seen.key)}")
+
+
+def _outdated(seen: View, old: int) -> str:
+    unit = plural(old, f"finished {seen.kind.unit}")
+    what = f"{unit} of another program, image or source"
+    kept = seen.over and not seen.count("active")
+    return f"{what}; {'kept as asked' if kept else 'run again'}"
 
 
 def _cached(seen: View) -> str:

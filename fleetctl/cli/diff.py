@@ -87,6 +87,9 @@ def difference(change: Change) -> Iterator[str]:
         before, after, f"live/{name}", f"file/{name}", lineterm="", n=CONTEXT_LINES
     )
     line_of_live = 0
+    for moved in change.fields:
+        if moved.said and change.before is not None:
+            yield f"# {name}: {moved.path} {safe(moved.said)}"
     for line in made:
         if line.startswith("@@"):
             line_of_live = int(line[4:].partition(",")[0].partition(" ")[0])
@@ -97,13 +100,13 @@ def difference(change: Change) -> Iterator[str]:
 
 def _text(resource: Resource) -> list[str]:
     """The canonical YAML of what a person may change. Secrets are references here, never values."""
-    from fleetctl.engine.notes import ESTIMATE
+    from fleetctl.engine.notes import NOTES
     from fleetctl.manifest.emit import to_yaml
 
     shown: dict[str, object] = {}
     if resource.labels:
         shown["labels"] = dict(sorted(resource.labels.items()))
-    notes = {key: text for key, text in resource.annotations.items() if key != ESTIMATE}
+    notes = {key: text for key, text in resource.annotations.items() if key not in NOTES}
     if notes:
         shown["annotations"] = dict(sorted(notes.items()))
     shown["spec"] = json.loads(resource.spec)

@@ -30,7 +30,7 @@ NAMESPACED = frozenset(
     (
         "apply", "plan", "diff", "validate", "get", "describe", "logs", "results", "exec",
         "port-forward", "ls", "cp", "rm", "wait", "events", "delete", "suspend", "resume", "retry",
-        "set", "scale", "plot", "cost", "top",
+        "rerun", "set", "scale", "plot", "cost", "top",
     )
 )  # fmt: skip
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"

@@ -53,6 +53,7 @@ VERBS = {
     "suspend": Verb("suspend", "stop work and start none until resumed"),
     "resume": Verb("suspend", "let suspended work go on"),
     "retry": Verb("retry", "let tasks that ended run again"),
+    "rerun": Verb("retry", "run all tasks again on purpose, whatever is known"),
     "set": Verb("setting", "change fields of a stored object, checked as an apply would"),
     "scale": Verb("setting", "let more or fewer tasks run at the same time"),
     "up": Verb("control", "run the controller"),
@@ -86,7 +87,7 @@ SAID_ELSEWHERE = {
     "show": "fleetctl describe KIND/NAME",
     "log": "fleetctl logs KIND/NAME",
     "start": "`fleetctl resume KIND/NAME`; the controller starts with `fleetctl up`",
-    "restart": "fleetctl retry KIND/NAME --all",
+    "restart": "fleetctl rerun KIND/NAME",
     "config": "the state is in $FLEETCTL_HOME; `fleetctl status` tells where that is",
 }
 

@@ -72,6 +72,10 @@ class Receiver:
         warnings = [text for manifest in manifests for text in manifest.warnings]
         warnings += [it.warning for it in order.looked.values() if it.warning]
         reply: Reply = {"ok": True, "results": results, "warnings": warnings}
+        if request.get("tellRead"):
+            reply["read"] = sorted(
+                {path for it in manifests for path in (*it.read, it.origin)} - {""}
+            )
         return {**reply, "forecasts": said} if said else reply
 
     async def set(self, request: Request) -> Reply:
