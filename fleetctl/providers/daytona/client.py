@@ -72,8 +72,8 @@ class Connection:
         account, connect_s = self._account(), self._given_connect_s
         if connect_s is None:
             connect_s = settings.from_environment().connect_s
-        known = credentials.of_account(account)
         await import_sdk()
+        known = credentials.of_account(account)
         import daytona
 
         server = known.url
@@ -92,7 +92,7 @@ class Connection:
         except BaseException as error:
             await client.close()  # type: ignore[no-untyped-call]
             if isinstance(error, FleetctlError):
-                raise _at_connecting(error, account, server) from error
+                raise _at_connecting(error, account, server, what) from error
             raise
         self._connected_as = account
         return client
@@ -116,7 +116,9 @@ class Connection:
         raise Refused(str(error), hint=error.hint)
 
 
-def _at_connecting(error: FleetctlError, account: Account, server: str) -> FleetctlError:
+def _at_connecting(
+    error: FleetctlError, account: Account, server: str, what: str
+) -> FleetctlError:
     """What the first question was answered: of an account that was reached, or of a server that was
     not.
     """
@@ -126,9 +128,7 @@ def _at_connecting(error: FleetctlError, account: Account, server: str) -> Fleet
         silent = error.reason == "Unavailable"
         error.reason = "Unreachable" if silent else error.reason
         return error
-    said = str(error).rpartition(": ")[2]
-    if error.reason == "KeyRefused":
-        said = "Daytona does not accept the key"
+    said = str(error).removeprefix(f"{what}: ")
     hint = account.hint(KEY_HINT) if error.hint == KEY_HINT else error.hint
     return Unavailable(
         f"{account.label}{said} (at `{server}`)",
