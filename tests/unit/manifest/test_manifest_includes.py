@@ -87,7 +87,7 @@ def test_a_wandb_file_that_is_broken_hides_nothing_else(here: Path) -> None:
     found = problems(here, "Sweep", "searchFrom: {file: sweep.yaml}\nparallelism: -1")
     assert [it.split(": ")[0] for it in found] == [
         "manifests/job.yaml:6:16",
-        "manifests/sweep.yaml:2:1",
+        "manifests/sweep.yaml:1:9",
     ]
 
 
