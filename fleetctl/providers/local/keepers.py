@@ -17,7 +17,7 @@ from typing import Any
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import Notify
 from fleetctl.providers.local import leftovers, places
-from fleetctl.providers.local.link import Cannot, KeeperGone, Link, connect, greet
+from fleetctl.providers.local.link import Cannot, KeeperGone, Link, NeverReady, connect, greet
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.zygotes import Zygotes
 from fleetctl.providers.rundir.places import make_private
@@ -145,18 +145,18 @@ class Keepers:
                 f"processes of an earlier keeper of {config['resource']} do not end",
                 retry_after_s=5.0,
             )
-        problem = ""
+        problem: Cannot = NeverReady()
         for attempt in (config, {**config, "preimport": []}):
             try:
                 link = await self._launch(name, python, attempt)
             except Cannot as error:
                 # A library that crashes on import may do so in the task, where it can be seen.
-                problem = str(error)
+                problem = error
                 continue
             if link is not None:
                 self._links[name] = link
             return link
-        if config["tier"] == "namespaces":
+        if config["tier"] == "namespaces" and not isinstance(problem, NeverReady):
             raise Refused(
                 f"isolation tier `namespaces` cannot be had on this machine: {problem}",
                 hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
@@ -178,8 +178,8 @@ class Keepers:
                 await link.greeted()
         except TimeoutError as error:
             link.close()
-            raise Cannot(f"it was not ready within {READY_S:.0f} s") from error
+            raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
         except KeeperGone as error:
             logs = f"{directory / 'keeper.log'} and {self._zygotes.log}"
-            raise Cannot(f"it ended at once (see {logs})") from error
+            raise NeverReady(f"it ended at once (see {logs})") from error
         return link if link.token else None
