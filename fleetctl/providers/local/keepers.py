@@ -180,6 +180,5 @@ class Keepers:
             link.close()
             raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
         except KeeperGone as error:
-            logs = f"{directory / 'keeper.log'} and {self._zygotes.log}"
-            raise NeverReady(f"it ended at once (see {logs})") from error
+            raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error
         return link if link.token else None

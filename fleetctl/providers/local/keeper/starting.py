@@ -30,14 +30,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are 
 LOCK_WAIT_S = 0.3  # the keeper before us may still be leaving
 CONFIG_WAIT_S = 30.0  # for a client that is busy; it sends the config with the socket
 PREIMPORT_S = 55  # below what the controller waits for a keeper
-LOG_BYTES_MAX = 1024 * 1024  # of a keeper's own log, which then begins anew
 
 
 def main(connection: socket.socket, guest: ModuleType) -> None:
     told = _first_line(connection)
     directory: str = told["directory"]
     config: dict[str, Any] = told["config"]
-    _write_log_in(directory)
     lock = _take_lock(directory, connection)
     token = f"{os.path.basename(directory)}/{os.urandom(8).hex()}"
     runs = os.open(config["runs_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -88,15 +86,6 @@ def _first_line(connection: socket.socket) -> dict[str, Any]:
         received += data
     told: dict[str, Any] = json.loads(received)
     return told
-
-
-def _write_log_in(directory: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    log = os.open(os.path.join(directory, "keeper.log"), flags, 0o600)
-    if os.fstat(log).st_size > LOG_BYTES_MAX:
-        os.ftruncate(log, 0)
-    os.dup2(log, 2)
-    os.close(log)
 
 
 def _take_lock(directory: str, connection: socket.socket) -> int:
