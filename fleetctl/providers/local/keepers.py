@@ -145,31 +145,31 @@ class Keepers:
                 f"processes of an earlier keeper of {config['resource']} do not end",
                 retry_after_s=5.0,
             )
-        problem: Cannot = NeverReady()
-        for attempt in (config, {**config, "preimport": []}):
+        born = config["tier"] != "process"
+        while True:
             try:
-                link = await self._launch(name, python, attempt)
+                link = await self._launch(name, python, config, in_namespaces=born)
+                break
             except Cannot as error:
-                # A library that crashes on import may do so in the task, where it can be seen.
                 problem = error
-                continue
-            if link is not None:
-                self._links[name] = link
-            return link
-        if config["tier"] == "namespaces" and not isinstance(problem, NeverReady):
-            raise Refused(
-                f"isolation tier `namespaces` cannot be had on this machine: {problem}",
-                hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
-            )
-        raise Unavailable(
-            f"the keeper of {config['resource']} did not start: {problem}", retry_after_s=5.0
-        )
+            if isinstance(problem, NeverReady) and config["preimport"]:
+                # A library that crashes on import may do so in the task, where it can be seen.
+                config = {**config, "preimport": []}
+            elif born:
+                born = False  # what cannot be had in namespaces, it finds another way for, or says
+            else:
+                raise _not_started(config, problem)
+        if link is not None:
+            self._links[name] = link
+        return link
 
-    async def _launch(self, name: str, python: str, config: dict[str, Any]) -> Link | None:
+    async def _launch(
+        self, name: str, python: str, config: dict[str, Any], *, in_namespaces: bool
+    ) -> Link | None:
         """Raises Cannot with what went wrong, and Unavailable."""
         directory = self._layout.keeper(name)
         link = await greet(
-            self._zygotes.fork(python),
+            self._zygotes.fork(python, in_namespaces=in_namespaces),
             (name, self._notify, self._lost),
             {"directory": str(directory), "config": config},
         )
@@ -182,3 +182,13 @@ class Keepers:
         except KeeperGone as error:
             raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error
         return link if link.token else None
+
+
+def _not_started(config: dict[str, Any], problem: Cannot) -> Refused | Unavailable:
+    if config["tier"] == "namespaces" and not isinstance(problem, NeverReady):
+        return Refused(
+            f"isolation tier `namespaces` cannot be had on this machine: {problem}",
+            hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
+        )
+    said = f"the keeper of {config['resource']} did not start: {problem}"
+    return Unavailable(said, retry_after_s=5.0)

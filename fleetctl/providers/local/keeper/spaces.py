@@ -52,11 +52,9 @@ def enter(config: dict[str, Any], directory: str) -> Unshared:
 
 
 def settle(config: dict[str, Any], directory: str) -> Unshared:
-    """As `enter`, for a process that was born in its namespaces. Raises OSError when its tree cannot
-    be built: it can go back nowhere.
+    """As `enter`, for a process that was born in its namespaces. Raises OSError when its tree
+    cannot be built: there is no way back.
     """
-    user = config["user"]
-    _map(*user)
     _build(config, directory)
     return Unshared(NAMESPACES)
 
@@ -154,7 +152,7 @@ def _become_init(config: dict[str, Any], directory: str, tell: int) -> None:
             | syscalls.CLONE_NEWPID
             | syscalls.CLONE_NEWIPC
         )
-        _map(uid, gid)
+        be_the_same(uid, gid)
         if os.fork() != 0:
             os._exit(0)
         _build(config, directory)
@@ -164,8 +162,8 @@ def _become_init(config: dict[str, Any], directory: str, tell: int) -> None:
     os.write(tell, b"ok")
 
 
-def _map(uid: int, gid: int) -> None:
-    """Be in the new user namespace who we are outside."""
+def be_the_same(uid: int, gid: int) -> None:
+    """Be in the new user namespace who we are outside; before this no file can be made."""
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{uid} {uid} 1")
     _write("/proc/self/gid_map", f"{gid} {gid} 1")

@@ -32,7 +32,8 @@ CONFIG_WAIT_S = 30.0  # for a client that is busy; it sends the config with the 
 PREIMPORT_S = 55  # below what the controller waits for a keeper
 
 
-def main(connection: socket.socket, guest: ModuleType) -> None:
+def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -> None:
+    """in_namespaces: whether this process was born in its own."""
     told = _first_line(connection)
     directory: str = told["directory"]
     config: dict[str, Any] = told["config"]
@@ -43,7 +44,7 @@ def main(connection: socket.socket, guest: ModuleType) -> None:
     begun = Begun(os.path.join(directory, "begun"), config["boot"])
     listener, leave = _listen(directory)
     try:
-        note = _isolate(config, directory, runs)
+        note = _isolate(config, directory, runs, in_namespaces)
     except OSError as error:
         _give_up(connection, str(error))
     config["identity"] = {"keeper": token, "boot": config["boot"]}
@@ -140,16 +141,17 @@ def _listen(directory: str) -> tuple[socket.socket, Callable[[], None]]:
     return listener, leave
 
 
-def _isolate(config: dict[str, Any], directory: str, runs: int) -> str:
+def _isolate(config: dict[str, Any], directory: str, runs: int, born: bool) -> str:
     """Build the tier; its name for people. Returns in the process that goes on."""
     places = [] if sys.platform != "linux" else [os.dup(runs), os.open(directory, os.O_RDONLY)]
-    state = spaces.enter(config, directory)
+    state = (spaces.settle if born else spaces.enter)(config, directory)
     config["namespaces"] = state.tier == spaces.NAMESPACES
     config["remarks"] = [] if config["namespaces"] else spaces.without_mounts(config)
     _name_volumes(config)
     if not config["namespaces"]:
         return spaces.process_note(state.problem, config["remarks"])
-    os.setsid()
+    if not born:
+        os.setsid()
     places += spaces.open_places(config)
     if config["per_run_mounts"]:
         config["places"] = places
