@@ -9,6 +9,7 @@ import ast
 import sys
 import warnings as python_warnings
 from collections.abc import Iterator
+from functools import lru_cache
 
 from specs.scalars import Spec
 from specs.template import Template
@@ -37,6 +38,7 @@ def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
                 yield f"spec.stages[{number}].python", stage.python
 
 
+@lru_cache(maxsize=16)  # many manifests of one file have the same program
 def _fault(code: str) -> SyntaxError | None:
     try:
         with python_warnings.catch_warnings():
