@@ -106,7 +106,10 @@ class ResourceStore(Protocol):
         ...
 
     def delete(self, uid: str) -> None:
-        """Drop the row and all that hangs on it: runs, results, metrics, events. Idempotent."""
+        """It is gone: nothing here knows of it or of its runs any more. Idempotent.
+
+        What it leaves behind stays for people's questions, until GoneStore.forget takes it.
+        """
         ...
 
     def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
@@ -221,6 +224,16 @@ class CacheStore(Protocol):
     def get(self, template_key: str, unit_key: str) -> Remembered | None: ...
 
 
+class GoneStore(Protocol):
+    """What objects left behind that are gone: how they stood, runs, results, metrics, events."""
+
+    def forget(self, *, until_s: float, bytes_max: int, objects_max: int) -> bool:
+        """Take a small step towards having nothing of objects that went by then, and no more than
+        so much: the oldest goes first. False = there is nothing to take.
+        """
+        ...
+
+
 class EventStore(Protocol):
     def record(self, events: Sequence[EventRow]) -> None:
         """Append, collapsing repeats; keeps the newest EVENTS_PER_OBJECT_MAX. Not durable against
@@ -273,6 +286,9 @@ class Store(Protocol):
 
     @property
     def events(self) -> EventStore: ...
+
+    @property
+    def gone(self) -> GoneStore: ...
 
     def close(self) -> None:
         """Let go of the lock. Idempotent."""

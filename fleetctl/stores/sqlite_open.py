@@ -189,6 +189,7 @@ _UPGRADES = {
         " usd REAL NOT NULL, unpriced_s REAL NOT NULL, PRIMARY KEY (day, namespace, labels))"
         " WITHOUT ROWID",
     ),
+    2: ("ALTER TABLE runs ADD COLUMN content INTEGER",),
     # What has something due once it is over is looked at once, and says when.
     4: (
         "ALTER TABLE resources ADD COLUMN wake_at_s REAL DEFAULT 0",
@@ -202,18 +203,20 @@ _UPGRADES = {
         "CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open",
     ),
 }
-_NEW_TABLES = {1: ("cache", "creates")}
+_NEW_TABLES = {1: ("cache", "creates"), 3: ("gone",)}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:
     """Bring an older state.db up to this version, all or nothing."""
     made = {version: _making(tables) for version, tables in _NEW_TABLES.items()}
-    steps = {version: (*_UPGRADES[version], *made.get(version, ())) for version in _UPGRADES}
-    _upgrade(state, steps)
+    versions = {*_UPGRADES, *_NEW_TABLES}
+    _upgrade(state, {it: (*_UPGRADES.get(it, ()), *made.get(it, ())) for it in versions})
 
 
 def _making(tables: tuple[str, ...]) -> tuple[str, ...]:
     """The statements of the schema that make these tables and their indexes."""
+    if not tables:
+        return ()
     wanted = re.compile(rf"(TABLE|INDEX \w+ ON) ({'|'.join(tables)})\b")
     return tuple(one for one in queries.statements("state_schema.sql") if wanted.search(one))
 

@@ -38,6 +38,26 @@ CREATE TABLE specs (
     spec TEXT NOT NULL
 );
 
+-- Objects that are gone, with their runs, results and metrics, which stay under the same rid until
+-- retention takes them. What decides about work never reads this table; people's questions do.
+CREATE TABLE gone (
+    rid INTEGER PRIMARY KEY,       -- as it was in resources, which never gives it again
+    uid TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    created_at_s REAL NOT NULL,
+    gone_at_s REAL NOT NULL,       -- when nothing of it was left at any provider
+    labels TEXT NOT NULL,          -- JSON object
+    status TEXT NOT NULL,          -- JSON object, the last one
+    bytes INTEGER NOT NULL,        -- about what it keeps here
+    -- A name means the newest object that has it; an older one is shown as `NAME (deleted TIME)`.
+    shown TEXT NOT NULL
+);
+CREATE INDEX gone_name ON gone (kind, namespace, name);
+CREATE INDEX gone_time ON gone (gone_at_s);
+
 -- Texts that many runs share: provider names, template hashes and why a run is where it is.
 CREATE TABLE words (
     word_id INTEGER PRIMARY KEY,
@@ -66,6 +86,7 @@ CREATE TABLE runs (
     usd_per_s REAL,                -- NULL = the price is not known
     placed INTEGER,                -- words: why it is at this provider; NULL = there was no choice
     put_aside INTEGER NOT NULL DEFAULT 0,  -- 1 = another attempt was asked for; never 0 again
+    content INTEGER,               -- words: what the unit stood for; NULL = not known
     usd REAL,                      -- of budgets: the worst case while live, the charge once over
     params_hash TEXT NOT NULL,
     params TEXT NOT NULL           -- last: the one that can be long

@@ -175,6 +175,47 @@ def test_delete_drops_all_that_hangs_on_the_resource_and_nothing_else(store: Sql
     assert len(store.runs.metrics_of("fl-u2-0-1")) == 1
 
 
+def kept(world: World) -> dict[str, int]:
+    """How many rows each table has that outlives an object."""
+    state = world.store._session.state
+    return {
+        table: state.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("gone", "runs", "results", "metrics")
+    }
+
+
+def test_retention_takes_what_is_old_and_the_oldest_of_too_much(world: World) -> None:
+    store = world.store
+    for uid in ("u1", "u2", "u3"):
+        put(store, job(uid=uid, name=uid))
+        begin(store, run(uid=uid))
+        with store.transaction():
+            store.runs.advance(run(uid=uid), result="{}", metrics=[Metric(0, 0, "loss", 1.0, 7.0)])
+    with store.transaction():
+        store.resources.delete("u1")
+        store.resources.delete("u2")
+    assert kept(world) == {"gone": 2, "runs": 3, "results": 3, "metrics": 3}
+
+    def forget(until_s: float, bytes_max: int, objects_max: int) -> None:
+        more = True
+        while more:
+            with store.transaction():
+                more = store.gone.forget(
+                    until_s=until_s, bytes_max=bytes_max, objects_max=objects_max
+                )
+
+    forget(999.0, 10_000, 2)
+    assert kept(world)["gone"] == 2
+    forget(999.0, 10_000, 1)
+    assert kept(world) == {"gone": 1, "runs": 2, "results": 2, "metrics": 2}
+    forget(999.0, 10, 1)
+    assert kept(world) == {"gone": 0, "runs": 1, "results": 1, "metrics": 1}
+    with store.transaction():
+        store.resources.delete("u3")
+    forget(1_000.0, 10_000, 9)
+    assert kept(world) == {"gone": 0, "runs": 0, "results": 0, "metrics": 0}
+
+
 def test_nothing_of_a_dropped_resource_comes_back_with_the_next_one(store: SqliteStore) -> None:
     put(store, job())
     begin(store, run(0))
