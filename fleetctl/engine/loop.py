@@ -33,7 +33,7 @@ from fleetctl.engine.settings import Settings
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.sources import Sources
 from fleetctl.engine.sweeper import sweep_forever
-from fleetctl.engine.track import Tracks
+from fleetctl.engine.track import Track, Tracks
 from fleetctl.engine.turn import Turns
 from fleetctl.engine.watching import Watcher
 from fleetctl.errors import Unavailable
