@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, said_namespace
+from fleetctl.cli.flags import Parser, add_allow_missing, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -47,31 +47,45 @@ def parser(verb: str) -> Parser:
         "--prune", action="store_true", help="also what apply would delete from the set"
     )
     made.add_argument("--max-prune", default="100%", metavar="N|P%", help="as apply has it")
+    add_allow_missing(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     try:
-        lines = _lines(args)
+        lines, refused = _lines(args)
     except FleetctlError as error:
         screen.error(str(error), hint=error.hint)
         return max(ERROR, error.exit_code)
     for line in lines:
         screen.data(line)
+    if refused is not None:
+        screen.error(str(refused))
+        return ERROR
     return DIFFERS if lines else SAME
 
 
-def _lines(args: Namespace) -> list[str]:
+def _lines(args: Namespace) -> tuple[list[str], FleetctlError | None]:
+    """The differences, and why an apply of them would be refused."""
+    from fleetctl.cli.foreseeing import foreseen
     from fleetctl.cli.proposing import proposed
+    from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.readonly import open_readonly
 
     documents = documents_of(args.files)
-    order = {"applyset": args.applyset, "prune": args.prune, "maxPrune": args.max_prune}
-    order |= said_namespace(args)
+    order: dict[str, object] = {
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+    }
+    order |= {"allowMissing": args.allow_missing, **said_namespace(args)}
     place = home()
     with open_readonly(place) as stored:
         found = proposed(place, stored, documents, order)
-    return [line for change in found.changes for line in difference(change)]
+        providers = found.accounts.backends
+        wrong, _ = foreseen(stored, found.manifests, found.changes, providers, order)
+    lines = [line for change in found.changes for line in difference(change)]
+    return lines, ManifestErrors(wrong) if wrong else None
 
 
 def difference(change: Change) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetctl.cli.apply import CLIENT, SAID_OF_DRY_RUNS, show
+from fleetctl.cli.foreseeing import refuse
 from fleetctl.cli.proposing import proposed
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
@@ -19,8 +20,9 @@ def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: 
     """The words that apply would say, and what it would ask. Nothing runs for it."""
     place = home()
     with open_readonly(place) as stored:
-        manifests, changes, _ = proposed(place, stored, documents, order)
-    warnings = [text for manifest in manifests for text in manifest.warnings]
+        manifests, changes, accounts = proposed(place, stored, documents, order)
+        doubts = refuse(stored, manifests, changes, accounts.backends, order)
+    warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
     show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:
         check(changes, (), SystemClock().now_s())

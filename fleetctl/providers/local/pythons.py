@@ -20,11 +20,7 @@ OLDEST = (3, 9)  # what the guest and the keeper are written for
 
 async def find(version: str) -> str:
     """The path of an interpreter of that version. Raises Refused when there is none to be had."""
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        raise Refused(
-            f"image.python is `{version}`; provider `local` runs 3.9 and later",
-            hint="ask for a newer version, or place the job on another provider",
-        )
+    check(version)
     for candidate in _candidates(version):
         if (path := await _ask(candidate, version)) is not None:
             return path
@@ -34,6 +30,15 @@ async def find(version: str) -> str:
         f"Python `{version}` is not on this machine, and uv cannot get it",
         hint=f"install it, for example with `uv python install {version}`, or change image.python",
     )
+
+
+def check(version: str) -> None:
+    """Raises Refused for one that no task can run under."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise Refused(
+            f"image.python is `{version}`; provider `local` runs 3.9 and later",
+            hint="ask for a newer version, or place the job on another provider",
+        )
 
 
 def find_uv() -> str:
