@@ -95,7 +95,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
         if args.out is not None and not wrong:
             save(args.out, stored, documents, proposal.changes, order)
-    _show(found, args, screen)
+    _show(found, args, screen, saved="" if wrong else args.out or "")
     for warning in (*(it for one in proposal.manifests for it in one.warnings), *doubts):
         screen.warn(safe(warning))
     if wrong:
@@ -105,7 +105,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
     return found.changes
 
 
-def _show(found: Report, args: Namespace, screen: Screen) -> None:
+def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:
     if args.output == "json":
         from fleetctl.cli.plandocument import document
 
@@ -117,4 +117,4 @@ def _show(found: Report, args: Namespace, screen: Screen) -> None:
     else:
         from fleetctl.cli.planscreen import show
 
-        show(found, screen, saved=args.out or "")
+        show(found, screen, saved=saved)
