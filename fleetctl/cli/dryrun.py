@@ -20,9 +20,10 @@ def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: 
     """The words that apply would say, and what it would ask. Nothing runs for it."""
     place = home()
     with open_readonly(place) as stored:
-        manifests, changes, accounts = proposed(place, stored, documents, order)
-        doubts = refuse(stored, manifests, changes, accounts.backends, order)
-    warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
+        found = proposed(place, stored, documents, order)
+        changes = found.changes
+        doubts = refuse(stored, found.manifests, changes, found.accounts.backends, order)
+    warnings = [*found.warnings, *doubts]
     show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:
         check(changes, (), SystemClock().now_s())

@@ -65,14 +65,13 @@ def foreseen(
 ) -> tuple[list[Problem], list[str]]:
     """What refuses the whole, and what is warned about."""
     said = {}
-    for resource in stored.resources.list():
-        if resource.kind == PROVIDER and resource.deleted_at_s is None:
-            try:
-                spec = parse_spec(PROVIDER, resource.spec)
-            except ValueError:
-                continue  # the controller cannot read it either, and says so in its status
-            assert isinstance(spec, ProviderSpec)
-            said[resource.name] = spec
+    for resource in stored.resources.living(PROVIDER):
+        try:
+            spec = parse_spec(PROVIDER, resource.spec)
+        except ValueError:
+            continue  # the controller cannot read it either, and says so in its status
+        assert isinstance(spec, ProviderSpec)
+        said[resource.name] = spec
     world = world_of(stored, changes, providers, said, os.environ.get, starts_here=False)
     return judged(asyncio.run(predicted(manifests, changes, world)), allowed(order))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, add_allow_missing, said_namespace
+from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.home import home
@@ -14,7 +14,7 @@ from fleetctl.home import home
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...]",
+        usage="-f FILE|DIR|URL|- [-f ...] [-R]",
         summary=(
             "Check manifests and tell everything that is wrong with them, also what is known to\n"
             "be refused by what is stored and set up here. Stores nothing and asks no cloud."
@@ -28,9 +28,10 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
-        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
     add_allow_missing(made)
+    add_recursive(made)
     return made
 
 
@@ -40,8 +41,9 @@ def run(args: Namespace, screen: Screen) -> int:
 
     order: dict[str, object] = {"allowMissing": args.allow_missing, **said_namespace(args)}
     place = home()
+    documents = documents_of(args.files, recursive=args.recursive, tell=screen.hint)
     with open_readonly(place) as stored:
-        manifests, doubts = checked(place, stored, documents_of(args.files), order)
+        manifests, doubts = checked(place, stored, documents, order)
     for manifest in manifests:
         screen.data(f"{safe(manifest.key)} valid")
         for warning in manifest.warnings:

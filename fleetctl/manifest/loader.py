@@ -62,7 +62,9 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checked wish. line: where its document begins. warnings: sentences for a person."""
+    """A checked wish. line: where its document begins. warnings: sentences for a person. origin:
+    absolute, of `source.path`. read: other files that it was made from, absolute.
+    """
 
     kind: str
     name: str
@@ -71,6 +73,8 @@ class Manifest:
     path: str
     line: int
     warnings: tuple[str, ...] = ()
+    origin: str = ""
+    read: tuple[str, ...] = ()
     source: Written | None = field(default=None, compare=False, repr=False)
 
     def problems(self, found: Sequence[Finding]) -> list[Problem]:
@@ -93,8 +97,13 @@ class Manifest:
         return object_key(self.kind, self.name, self.namespace)
 
 
-def load(documents: Sequence[Document], namespace: Chosen = DEFAULT) -> list[Manifest]:
-    """All manifests, in order. Raises ManifestErrors with all that is wrong in any of them."""
+def load(
+    documents: Sequence[Document], namespace: Chosen = DEFAULT, *, may_be_empty: bool = False
+) -> list[Manifest]:
+    """All manifests, in order. Raises ManifestErrors with all that is wrong in any of them.
+
+    may_be_empty: no document at all is a wish, too: that nothing of a set shall be.
+    """
     manifests: list[Manifest] = []
     problems: list[Problem] = []
     for document in documents:
@@ -108,7 +117,7 @@ def load(documents: Sequence[Document], namespace: Chosen = DEFAULT) -> list[Man
                 documents[0].path, 0, 0, f"at most {DOCUMENTS_MAX:,} manifests are applied at once"
             )
         )
-    if not manifests and not problems:
+    if not manifests and not problems and (documents or not may_be_empty):
         path = documents[0].path if documents else "-"
         problems.append(Problem(path, 0, 0, "there is no manifest here"))
     if problems:
@@ -187,6 +196,8 @@ def _check(root: Root, document: Document, namespace: Chosen, number: int) -> _C
             spec=spec,
             path=document.path,
             line=root.position[0],
+            origin=included.origin,
+            read=tuple(included.read),
             source=Written(document, number, root.prefix, included.moved),
         )
         checked.doubts = list(doubtful_in(spec))
