@@ -15,7 +15,15 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, add_recursive, duration_s, money, one_of, said_namespace
+from fleetctl.cli.flags import (
+    Parser,
+    add_allow_missing,
+    add_recursive,
+    duration_s,
+    money,
+    one_of,
+    said_namespace,
+)
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.cli.view import mapping
@@ -62,6 +70,10 @@ def parser(verb: str) -> Parser:
     made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
     made.add_argument("--wait", action="store_true", help="follow the objects until they end")
     made.add_argument(
+        "--wait-for-capacity", action="store_true",
+        help="with --wait: also while no machine of the kind is there",
+    )  # fmt: skip
+    made.add_argument(
         "--watch", action="store_true", help="apply again whenever a file is saved, until Ctrl-C"
     )
     made.add_argument(
@@ -78,6 +90,7 @@ def parser(verb: str) -> Parser:
 
 def _add_consequences(made: Parser) -> None:
     """Flags on what an apply may do to what is there."""
+    add_allow_missing(made)
     made.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
     )
@@ -198,7 +211,7 @@ def _wish(args: Namespace, saved: str, screen: Screen) -> tuple[list[Document], 
 
     if not args.bound:
         order.pop("namespace", None)  # of the environment: the plan has its own
-    changed = sorted(order.keys() - {"yes", "dryRun"})
+    changed = sorted(order.keys() - {"yes", "dryRun", "waitForCapacity"})
     if changed:
         raise UsageError(
             "a saved plan is applied as it was made; its own flags say how",
@@ -226,6 +239,8 @@ def order_of(args: Namespace) -> dict[str, object]:
         "prune": args.prune,
         "maxPrune": args.max_prune,
         "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
+        "waitForCapacity": args.wait_for_capacity,
         "dryRun": args.dry_run == SERVER,
     }
     return {**{name: value for name, value in said.items() if value}, **said_namespace(args)}

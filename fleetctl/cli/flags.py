@@ -350,6 +350,13 @@ def add_output(parser: Parser, *formats: str) -> None:
     )
 
 
+def add_allow_missing(parser: Parser) -> None:
+    parser.add_argument(
+        "--allow-missing", action="store_true",
+        help="only warn of what may come later: credentials, secrets, functions, GPUs here",
+    )  # fmt: skip
+
+
 def _format(*formats: str) -> Callable[[str], str]:
     whole = one_of(*formats)
 

@@ -49,11 +49,7 @@ def ours() -> Base:
 
 async def find(version: str) -> Base:
     """An interpreter of that version. Raises Refused when there is none to be had."""
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        raise Refused(
-            f"image.python is `{version}`; provider `local` runs 3.9 and later",
-            hint="ask for a newer version, or place the job on another provider",
-        )
+    check(version)
     for candidate in _candidates(version):
         if (base := await _ask(candidate, version)) is not None:
             return base
@@ -64,6 +60,15 @@ async def find(version: str) -> Base:
         f"Python `{version}` is not on this machine, and uv cannot get it",
         hint=f"install it, for example with `uv python install {version}`, or change image.python",
     )
+
+
+def check(version: str) -> None:
+    """Raises Refused for one that no task can run under."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise Refused(
+            f"image.python is `{version}`; provider `local` runs 3.9 and later",
+            hint="ask for a newer version, or place the job on another provider",
+        )
 
 
 def find_uv() -> str:
