@@ -17,6 +17,7 @@ EVENTS_DB = "store/events.db"
 LOCK = "store/lock"
 BALLAST = "store/ballast"  # given up when the disk is full, so that stops can still be recorded
 STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed
+LAST_BACKUP = "last-backup.json"  # where the newest copy of the store is
 SOCKET = "controller.sock"
 LOG = "controller.log"
 CONTROLLER = "controller.json"
