@@ -5,7 +5,7 @@ The one module of cli that knows stores/reader.py. Prints nothing, writes nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -185,6 +185,29 @@ def must_find(wanted: Target, reading: Reading) -> View:
     if found is None:
         raise missing(wanted, reading)
     return found
+
+
+def must_find_all(targets: Sequence[Target], reading: Reading) -> list[View]:
+    """Raises NotFound that tells of every one that is not there."""
+    found = [reading.find(one) for one in targets]
+    lost = [one for one, seen in zip(targets, found, strict=True) if seen is None]
+    if lost:
+        raise all_missing(lost, reading)
+    return [seen for seen in found if seen is not None]
+
+
+def all_missing(lost: Sequence[Target], reading: Reading) -> NotFound:
+    """One error for all of them; each is told with its own hint."""
+    errors = [missing(one, reading) for one in lost]
+    if len(errors) == 1:
+        return errors[0]
+    hints = [error.hint if error.hint.startswith("did you") else "" for error in errors]
+    lines = [
+        f"{error} ({hint})" if hint else str(error)
+        for error, hint in zip(errors, hints, strict=True)
+    ]
+    rest = "" if all(hints) else "`fleetctl get all` lists what there is"
+    return NotFound("\nerror: ".join(lines), hint=rest)
 
 
 def missing(wanted: Target, reading: Reading) -> NotFound:

@@ -74,6 +74,7 @@ async def _serve(
     from fleetctl.engine.api import Api
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.secrets import SecretValues
+    from fleetctl.engine.sources import Sources
     from fleetctl.wiring import Accounts
 
     secrets = SecretValues(store, os.environ)
@@ -91,6 +92,7 @@ async def _serve(
         settings=settings,
         secrets=secrets.resolve,
         accounts=accounts,
+        sources=Sources(home),
     )
     providers = engine.providers
     engines.append(engine)

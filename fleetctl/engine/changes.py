@@ -38,6 +38,7 @@ class Change:
     impact: Impact | None = None
     note: str = ""
     asked_again: bool = False  # it was refused before, and is tried anew
+    rerun: bool = False  # all that ended runs again, whatever is known
 
     @property
     def key(self) -> str:
@@ -71,10 +72,16 @@ class Change:
             live = len(found.going_on) + len(found.replaced) + len(found.cancelled)
             return f"{live:,} stopped" if live else ""
         said = [f"{found.kept:,} kept"] if found.kept else []
+        if kept := len(found.history.kept_outdated):
+            said.append(f"{kept:,} of them outdated")
         said += [f"{found.cached:,} cached"] if found.cached else []
         if found.going_on:
             said.append(f"{len(found.going_on):,} running on")
-        fresh = None if found.to_run is None else found.to_run - len(found.replaced)
+        if found.again.units:
+            said.append(f"{found.again.units:,} to run again")
+        fresh = None
+        if found.to_run is not None:
+            fresh = found.to_run - len(found.replaced) - found.again.units
         if fresh:
             said.append(f"{fresh:,} to run")
         if found.replaced:

@@ -20,9 +20,12 @@ class Settings:
     # run has begun. It comes with the next turn, or so much later.
     news_wait_s: float = 0.25  # people hardly see it
     resync_s: float = 60.0  # the slow full scan under the watch
-    sweep_s: float = 60.0  # how often sandboxes without a record are looked for
+    # What has no record is ended within two minutes of its beginning: a list that lags, the grace,
+    # and the next sweep.
+    sweep_s: float = 30.0  # how often sandboxes without a record are looked for
     sweep_stops_max: int = 50  # a wrong sweep must not be able to stop everything at once
-    sweep_grace_s: float = 30.0  # beyond the provider's visibility bound and call deadline
+    sweep_grace_s: float = 30.0  # beyond the provider's visibility bound
+    second_look_s: float = 2.0  # until what a provider refused is asked for again
     retry_initial_s: float = 0.5  # after a call with an unknown outcome, or a refusing world
     retry_max_s: float = 60.0
     stop_again_s: float = 15.0  # an unconfirmed stop is asked for again after grace plus this

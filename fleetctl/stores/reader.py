@@ -129,8 +129,9 @@ class Reader:
         self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
     ) -> ResourceRow | None:
         """One, with its spec: the living one of that name, else one that is being deleted."""
-        for row in self._rows(places.STATE_DB, "resource", (kind, name, namespace)):
-            return _resource(row)
+        for query in ("resource", "resource_going"):
+            for row in self._rows(places.STATE_DB, query, (kind, name, namespace)):
+                return _resource(row)
         return None
 
     def names(

@@ -12,11 +12,19 @@ FROM resources JOIN specs USING (rid)
 WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR namespace = ?2) ORDER BY rid;
 
 -- name: resource
--- The living one, else the newest of those being deleted.
+-- The living one.
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
     status, spec, namespace
 FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ? AND namespace = ?
-ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
+    AND deleted_at_s IS NULL;
+
+-- name: resource_going
+-- The newest of those being deleted; looks at every object.
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
+    status, spec, namespace
+FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ? AND namespace = ?
+    AND deleted_at_s IS NOT NULL
+ORDER BY rid DESC LIMIT 1;
 
 -- name: standing
 -- Which indexes failed, and whether nothing more comes.
@@ -116,9 +124,9 @@ ORDER BY gone_at_s, rid;
 
 -- name: durations_of_template
 -- Seconds of the newest runs that succeeded with a template, whoever's they were.
-SELECT ended_at_s - started_at_s FROM runs
-WHERE template_hash = (SELECT word_id FROM words WHERE word = ?) AND state = 3
-    AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
+-- Of a template that never ran, no run is looked at.
+SELECT ended_at_s - started_at_s FROM words CROSS JOIN runs ON template_hash = word_id
+WHERE word = ? AND state = 3 AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
 ORDER BY run_id DESC LIMIT ?;
 
 -- name: durations_of_object

@@ -24,6 +24,7 @@ from fleetctl.stores.sqlite_ledger import SqliteLedger
 from fleetctl.stores.sqlite_resources import SqliteResources
 from fleetctl.stores.sqlite_runs import SqliteRuns
 from fleetctl.stores.sqlite_session import Files, Hook, Hooks, Session, superseded
+from fleetctl.stores.sqlite_sleep import SqliteSleep
 
 
 class SqliteStore:
@@ -35,6 +36,7 @@ class SqliteStore:
         self._session = session
         self._lock = lock
         self._resources = SqliteResources(session)
+        self._sleep = SqliteSleep(session)
         self._runs = SqliteRuns(session)
         self._ledger = SqliteLedger(session)
         self._creates = SqliteCreates(session)
@@ -54,6 +56,10 @@ class SqliteStore:
     @property
     def resources(self) -> SqliteResources:
         return self._resources
+
+    @property
+    def sleep(self) -> SqliteSleep:
+        return self._sleep
 
     @property
     def runs(self) -> SqliteRuns:

@@ -24,6 +24,13 @@ class SqliteResources:
         rows = self._session.read("get_resource", (kind, name, namespace))
         return _resource(rows[0]) if rows else None
 
+    def of(self, uid: str) -> Resource | None:
+        rows = self._session.read("resource_of", (uid,))
+        return _resource(rows[0]) if rows else None
+
+    def living(self, kind: str) -> Sequence[Resource]:
+        return [_resource(row) for row in self._session.read("living_resources", (kind,))]
+
     def list(self) -> Sequence[Resource]:
         return [_resource(row) for row in self._session.read("list_resources")]
 

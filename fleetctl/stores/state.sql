@@ -23,6 +23,19 @@ SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
 FROM resources JOIN specs USING (rid)
 WHERE kind = ? AND name = ? AND namespace = ? AND deleted_at_s IS NULL;
 
+-- name: resource_of
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE uid = ?;
+
+-- name: living_resources
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE kind = ? AND deleted_at_s IS NULL
+ORDER BY resources.rid;
+
 -- name: list_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
     created_at_s, deleted_at_s, namespace
@@ -43,7 +56,7 @@ SELECT rid, version, status, created_at_s, deleted_at_s FROM resources WHERE uid
 
 -- name: replace_resource
 UPDATE resources SET generation = ?, version = ?, change = ?, deleted_at_s = ?, labels = ?,
-    annotations = ?
+    annotations = ?, wake_at_s = 0
 WHERE rid = ?;
 
 -- name: replace_spec
@@ -51,7 +64,17 @@ WHERE rid = ?;
 UPDATE specs SET spec = ?1 WHERE rid = ?2 AND spec <> ?1;
 
 -- name: put_status
-UPDATE resources SET status = ?, version = version + 1 WHERE uid = ? AND version = ?;
+UPDATE resources SET status = ?, version = version + 1, wake_at_s = 0 WHERE uid = ? AND version = ?;
+
+-- name: sleep
+UPDATE resources SET wake_at_s = ? WHERE uid = ? AND version = ?;
+
+-- name: awake
+-- The index holds no sleeper; left to choose, SQLite walks over all rows to have them in order.
+SELECT uid FROM resources INDEXED BY resources_awake WHERE wake_at_s <= ? ORDER BY rid;
+
+-- name: next_wake
+SELECT min(wake_at_s) FROM resources WHERE wake_at_s > ?;
 
 -- name: changed_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
@@ -142,8 +165,8 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 -- name: insert_run
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
-    message, usd_per_s, placed, usd, put_aside, params_hash, params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    message, usd_per_s, placed, usd, put_aside, content, params_hash, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
@@ -151,7 +174,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
-    params_hash = ?, params = ?
+    content = ?, params_hash = ?, params = ?
 WHERE name = ? AND (1 << state) & ?
     AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
@@ -169,11 +192,12 @@ INSERT OR IGNORE INTO metrics (run_id, seq, step, name, value, at_s) VALUES (?, 
 -- them.
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
-    sandbox_open, usd_per_s, why.word, usd, put_aside, result
+    sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
     LEFT JOIN results USING (run_id)
 WHERE rid = ? AND (idx, attempt) > (?, ?)
 ORDER BY idx, attempt

@@ -23,11 +23,15 @@ CREATE TABLE resources (
     deleted_at_s REAL,             -- set = wanted gone
     labels TEXT NOT NULL,          -- JSON object
     annotations TEXT NOT NULL,     -- JSON object
-    status TEXT NOT NULL           -- JSON object, small; a spec can have megabytes and lives apart
+    status TEXT NOT NULL,          -- JSON object, small; a spec can have megabytes and lives apart
+    -- When the controller must look at it though nobody writes it: 0 = always, a later time = it is
+    -- over and something is due then, NULL = it is over for good.
+    wake_at_s REAL DEFAULT 0
 );
 -- A name is free again as soon as its resource is being deleted.
 CREATE UNIQUE INDEX resources_living ON resources (kind, namespace, name) WHERE deleted_at_s IS NULL;
 CREATE INDEX resources_change ON resources (change);
+CREATE INDEX resources_awake ON resources (wake_at_s) WHERE wake_at_s IS NOT NULL;
 
 CREATE TABLE specs (
     rid INTEGER PRIMARY KEY,
@@ -82,12 +86,13 @@ CREATE TABLE runs (
     usd_per_s REAL,                -- NULL = the price is not known
     placed INTEGER,                -- words: why it is at this provider; NULL = there was no choice
     put_aside INTEGER NOT NULL DEFAULT 0,  -- 1 = another attempt was asked for; never 0 again
+    content INTEGER,               -- words: what the unit stood for; NULL = not known
     usd REAL,                      -- of budgets: the worst case while live, the charge once over
     params_hash TEXT NOT NULL,
     params TEXT NOT NULL           -- last: the one that can be long
 );
 CREATE UNIQUE INDEX runs_attempt ON runs (rid, idx, attempt);
-CREATE INDEX runs_live ON runs (rid) WHERE state <= 2;
+CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open;
 
 -- What ended runs are charged: outlives them and their objects, for budgets over a period.
 CREATE TABLE ledger (

@@ -104,6 +104,39 @@ def test_a_status_for_an_older_version_is_not_written(store: SqliteStore) -> Non
     assert store.resources.get("BatchJob", "chunks") == first
 
 
+def test_a_resource_is_awake_until_it_is_put_to_sleep_and_every_write_wakes_it(
+    world: World,
+) -> None:
+    store = world.store
+    for name in ("u1", "u2", "u3"):
+        put(store, job(uid=name, name=name))
+    assert (list(store.sleep.awake(0.0)), store.sleep.next_at_s(0.0)) == (["u1", "u2", "u3"], None)
+    with store.transaction():
+        assert store.sleep.put("u1", until_s=None, expected_version=1)
+        assert store.sleep.put("u2", until_s=50.0, expected_version=1)
+        assert not store.sleep.put("u3", until_s=None, expected_version=9)
+        assert not store.sleep.put("gone", until_s=None, expected_version=1)
+    store = world.crash()
+    assert [row.version for row in store.resources.list()] == [1, 1, 1]
+    assert (list(store.sleep.awake(49.0)), store.sleep.next_at_s(49.0)) == (["u3"], 50.0)
+    assert (list(store.sleep.awake(50.0)), store.sleep.next_at_s(50.0)) == (["u2", "u3"], None)
+    with store.transaction():
+        store.resources.put(job(uid="u1", name="u1", labels={}), expected_version=1)
+        store.resources.put_status("u2", '{"x":1}', expected_version=1)
+    assert list(store.sleep.awake(0.0)) == ["u1", "u2", "u3"]
+
+
+def test_one_resource_is_found_by_its_uid_until_it_is_dropped(store: SqliteStore) -> None:
+    first = put(store, job())
+    assert store.resources.of("u1") == first
+    with store.transaction():
+        gone = store.resources.put(replace(first, deleted_at_s=9.0), expected_version=1)
+    assert store.resources.of("u1") == gone
+    with store.transaction():
+        store.resources.delete("u1")
+    assert store.resources.of("u1") is None
+
+
 def test_a_name_is_free_while_its_last_holder_is_being_deleted(store: SqliteStore) -> None:
     first = put(store, job())
     with store.transaction():
