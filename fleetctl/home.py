@@ -18,6 +18,7 @@ LOCK = "store/lock"
 BALLAST = "store/ballast"  # given up when the disk is full, so that stops can still be recorded
 STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed
 LAST_BACKUP = "last-backup.json"  # where the newest copy of the store is
+RESTORED = "restored.json"  # the store was put back, and nobody has asked the providers since
 SOCKET = "controller.sock"
 LOG = "controller.log"
 CONTROLLER = "controller.json"
