@@ -13,6 +13,7 @@ from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.starting import holder
 from fleetctl.cli.summary import best_line, failed_line, took
+from fleetctl.cli.system.standstill import standstill
 from fleetctl.cli.tasks import Task, in_order
 from fleetctl.cli.text import age, assignments, plural, safe, safe_lines, timestamp
 from fleetctl.cli.view import View, fix, mapping, why
@@ -71,6 +72,9 @@ def run(args: Namespace, screen: Screen) -> int:
     waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
     if waits and holder(place) is None:
         screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
+    elif waits and (still := standstill(place)) is not None:
+        screen.warn(still.why)
+        screen.hint(still.hint)
     return 0
 
 

@@ -58,6 +58,8 @@ VERBS = {
     "scale": Verb("setting", "let more or fewer tasks run at the same time"),
     "up": Verb("control", "run the controller"),
     "down": Verb("control", "stop the controller; work goes on"),
+    "backup": Verb("system.backup", "copy the state to one file, while work goes on"),
+    "restore": Verb("system.backup", "put back the state that `backup` wrote"),
     "status": Verb("control", "tell whether the controller runs, and how much there is"),
     "orphans": Verb("orphans", "find sandboxes that no object remembers, and end them"),
     "doctor": Verb("doctor", "tell what this machine can do, and what would mend the rest"),

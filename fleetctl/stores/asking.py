@@ -20,7 +20,7 @@ from fleetctl.errors import UsageError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.reader import connect_readonly, readonly_uri
-from fleetctl.stores.sqlite_errors import READ_FAILURES, explain
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain, primary_code
 
 VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "warm", "reuses", "objects")
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
@@ -31,6 +31,9 @@ STEPS_PER_LOOK = 10_000
 _WAIT_S = 5.0
 _READING = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
+}  # fmt: skip
+_OF_THE_STORE = {
+    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
 }  # fmt: skip
 _FUNCTIONS_OF_FILES = ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer")
 _SCHEMAS = (
@@ -62,6 +65,7 @@ class Asking:
         over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._over = over
+        self._home = home
         self._db = sqlite3.connect(":memory:", uri=True, timeout=_WAIT_S, isolation_level=None)
         self._db.execute("PRAGMA temp_store = MEMORY")  # first: it drops all views that there are
         try:
@@ -96,19 +100,20 @@ class Asking:
 
     def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
         """Raises UsageError for what is no query, at once or while its rows are read."""
-        with _Explained(self._hint(sql), self._over):
+        with self._explained(sql):
             cursor = self._db.execute(sql, tuple(parameters))
         if cursor.description is None:
             raise UsageError("the query asks for nothing", hint="it begins with SELECT or WITH")
-        return Answer(
-            tuple(column[0] for column in cursor.description), self._stream(cursor, self._hint(sql))
-        )
+        return Answer(tuple(column[0] for column in cursor.description), self._stream(cursor, sql))
+
+    def _explained(self, sql: str) -> _Explained:
+        return _Explained(self._hint(sql), self._over, self._home)
 
     def columns(self, view: str) -> tuple[str, ...]:
         return self.ask(f"SELECT * FROM {view} LIMIT 0").columns  # noqa: S608 - one of VIEWS
 
-    def _stream(self, cursor: sqlite3.Cursor, hint: Hint) -> Iterator[tuple[Any, ...]]:
-        with _Explained(hint, self._over):
+    def _stream(self, cursor: sqlite3.Cursor, sql: str) -> Iterator[tuple[Any, ...]]:
+        with self._explained(sql):
             # `yield from` would close the cursor of a connection that is closed already.
             for row in cursor:  # noqa: UP028
                 yield row
@@ -208,9 +213,12 @@ def _judge(
 
 
 class _Explained:
-    """SQLite's errors as ours: what a person can change about the query."""
+    """SQLite's errors as ours: what a person can change about the query, or that it is the store
+    and not the query.
+    """
 
-    def __init__(self, columns: Hint, over: Callable[[], bool]) -> None:
+    def __init__(self, columns: Hint, over: Callable[[], bool], home: Path) -> None:
+        self._home = home
         self._columns = columns
         self._over = over
 
@@ -230,6 +238,8 @@ class _Explained:
             ) from error
         if str(error) == "interrupted" and not self._over():
             raise KeyboardInterrupt  # Ctrl-C in the handler that looks at the time ends a query too
+        if isinstance(error, READ_FAILURES) and primary_code(error) in _OF_THE_STORE:
+            raise explain(error, self._home / places.STATE_DB) from error
         if isinstance(error, (sqlite3.Error, sqlite3.Warning)):
             raise _explained(error, self._columns) from error
 

@@ -19,6 +19,7 @@ from fleetctl import home as places
 from fleetctl.errors import StoreError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION, STATES
+from fleetctl.stores.damage import gone, is_missed
 from specs.namespaces import DEFAULT_NAMESPACE
 
 _WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
@@ -289,14 +290,23 @@ def connect_readonly(path: Path) -> sqlite3.Connection | None:
 
     Raises StoreError for a store that this version cannot read.
     """
+    home = path.parent.parent
     if not path.exists():
-        _must_be_no_file(path.parent.parent)
+        _must_be_no_file(home)
+        _must_not_be_missed(home, path)
         return None
     connection = _connect(path)
     if not _readable(connection, path):
         connection.close()
+        _must_not_be_missed(home, path)
         return None
     return connection
+
+
+def _must_not_be_missed(home: Path, path: Path) -> None:
+    """Raises StoreError: an empty list would hide that a store which was here is lost."""
+    if path == home / places.STATE_DB and (store_id := is_missed(home)):
+        raise gone(home, store_id)
 
 
 def _must_be_no_file(home: Path) -> None:
