@@ -15,7 +15,15 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, add_recursive, duration_s, money, one_of, said_namespace
+from fleetctl.cli.flags import (
+    Parser,
+    add_recursive,
+    duration_s,
+    money,
+    one_of,
+    rollout,
+    said_namespace,
+)
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.cli.view import mapping
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
     from fleetctl.manifest.documents import Document
 
 CLIENT, SERVER, NONE = "client", "server", "none"
-ROLLOUTS = {"replace": "Replace", "finishrunning": "FinishRunning"}
 SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
 
 
@@ -86,7 +93,7 @@ def _add_consequences(made: Parser) -> None:
         help="refuse (3) when it may cost more, or when nobody knows; see `fleetctl plan`",
     )  # fmt: skip
     made.add_argument(
-        "--rollout", type=_rollout, metavar="Replace|FinishRunning",
+        "--rollout", type=rollout, metavar="Replace|FinishRunning",
         help="what a changed template does to running tasks, instead of spec.rollout",
     )  # fmt: skip
     made.add_argument(
@@ -104,12 +111,6 @@ def _add_consequences(made: Parser) -> None:
     made.add_argument(
         "--take-over", action="store_true", help="with --applyset: also what is in another set"
     )
-
-
-def _rollout(text: str) -> str:
-    """Also as peers write it: `finish-running`."""
-    plain = text.lower().replace("-", "")
-    return ROLLOUTS.get(plain) or one_of(*ROLLOUTS.values())(text)
 
 
 def run(args: Namespace, screen: Screen) -> int:

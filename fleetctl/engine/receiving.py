@@ -27,7 +27,7 @@ from fleetctl.engine.orders import (
 )
 from fleetctl.engine.requests import Reply, Request, document_of, keys_in, list_in
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
-from fleetctl.engine.setting import manifest_with
+from fleetctl.engine.setting import edits_in, manifest_with
 from fleetctl.errors import UsageError
 from fleetctl.manifest import load
 from specs.provider import ProviderSpec
@@ -76,12 +76,12 @@ class Receiver:
     async def set(self, request: Request) -> Reply:
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
         store = self._engine.store
-        fields = [str(field) for field in list_in(request, "fields")]
-        draft = manifest_with(store, kind, name, fields, namespace=namespace)
+        edits = edits_in(request)
+        draft = manifest_with(store, kind, name, edits, namespace=namespace)
         self._check_providers([draft])
         order, forecasts = await self._prepared(request, [draft])
         # Read again: somebody else may have changed the object meanwhile.
-        manifest = manifest_with(store, kind, name, fields, namespace=namespace)
+        manifest = manifest_with(store, kind, name, edits, namespace=namespace)
         results = self._carry_out(request, [manifest], {}, order, forecasts)
         return {"ok": True, "results": results}
 
