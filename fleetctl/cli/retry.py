@@ -57,6 +57,8 @@ def run(args: Namespace, screen: Screen) -> int:
         message["indexes"] = [list(pair) for pair in args.index.ranges]
     for result in results_of(starting.demand(home(), message)):
         screen.data(_line(result))
+        if not result.get("units") and (why := _why_none(which, result)):
+            screen.talk(why)
     return 0
 
 
@@ -74,3 +76,13 @@ def _line(result: Mapping[str, object]) -> str:
     told = f"{plural(count, unit)} requeued" + (" (attempts kept)" if count else "")
     left = f"; {plural(live, unit)} running already" if isinstance(live, int) and live else ""
     return f"{safe(str(result.get('key')))}: {told}{left}"
+
+
+def _why_none(which: str, result: Mapping[str, object]) -> str:
+    """What becomes of tasks that were asked for and not requeued."""
+    unit, live = str(result.get("unit") or "task"), result.get("live")
+    if which == "failed":
+        return f"no {unit} has failed for good, and none was refused"
+    if which == "all":
+        return "" if live else f"no {unit} has run yet"
+    return "" if live else f"each of these {unit}s waits for its turn already"
