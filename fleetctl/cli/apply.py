@@ -144,6 +144,10 @@ def run(args: Namespace, screen: Screen) -> int:
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
     if args.dry_run == SERVER:
+        losses = reply.get("losses")
+        warn_of(
+            losses if isinstance(losses, list) else (), str(reply.get("hint") or ""), order, screen
+        )
         return 0
     if args.wait:
         from fleetctl.cli.follow import follow_to_end
@@ -275,6 +279,16 @@ def show(
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(safe(str(warning)))
+
+
+def warn_of(
+    losses: Sequence[object], hint: str, order: Mapping[str, object], screen: Screen
+) -> None:
+    """What a dry run would ask about, were it none."""
+    for loss in losses:
+        screen.warn(safe(str(loss)))
+    if losses and not order.get("yes"):
+        screen.hint(f"to apply it: {hint}")
 
 
 def _first_working(keys: Iterable[str]) -> str:

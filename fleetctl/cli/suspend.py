@@ -11,7 +11,7 @@ from fleetctl.cli.client import results_of
 from fleetctl.cli.consent import accepts
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.kinds import Target, target
-from fleetctl.cli.reading import must_find_all, open_reading
+from fleetctl.cli.reading import open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import plural, safe
 from fleetctl.cli.view import SUSPENDED
@@ -75,7 +75,7 @@ def _losses(targets: Sequence[Target]) -> dict[str, str]:
     found = {}
     now_s = SystemClock().now_s()
     with open_reading(home()) as reading:
-        for seen in must_find_all(targets, reading):
+        for seen in filter(None, map(reading.find, targets)):
             runs = [it for it in reading.live_attempts(seen) if it.started_at_s is not None]
             spent_s = sum(max(0.0, now_s - (it.started_at_s or now_s)) for it in runs)
             if runs and seen.phase != SUSPENDED:

@@ -71,6 +71,8 @@ class Receiver:
         said = {key: list(found.lines) for key, found in forecasts.items() if found.lines}
         warnings = [text for manifest in manifests for text in manifest.warnings]
         reply: Reply = {"ok": True, "results": results, "warnings": warnings}
+        if request.get("dryRun"):
+            reply |= self._would_lose(manifests, order)
         return {**reply, "forecasts": said} if said else reply
 
     async def set(self, request: Request) -> Reply:
@@ -130,6 +132,16 @@ class Receiver:
             if any(manifest.kind == kind for manifest in manifests):
                 engine.hurry(reason)
         return outcomes_of(changes)
+
+    def _would_lose(self, manifests: list[Manifest], order: Order) -> Reply:
+        """What the apply itself would ask about first."""
+        engine = self._engine
+        now_s = engine.clock.now_s()
+        try:
+            consent.check(applying.propose(engine.store, manifests, order, now_s), (), now_s)
+        except consent.NeedsConsent as error:
+            return {"losses": list(error.losses), "hint": error.hint}
+        return {}
 
     def _check_providers(self, manifests: list[Manifest]) -> None:
         """A placement whose providers nobody has declared would wait for ever: say so now."""

@@ -275,6 +275,17 @@ async def test_labels_alone_touch_no_work(tmp_path: Path) -> None:
         assert api.fleet.row("job").labels == {}
 
 
+async def test_a_dry_run_tells_what_would_be_lost_and_stores_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        fewer = JOB.replace("completions: 2", "completions: 1")
+        reply = await api.apply(fewer, dryRun=True)
+        assert reply["ok"] is True and "1 running task would be stopped" in reply["losses"][0]
+        assert "--yes" in reply["hint"]
+        assert api.fleet.row("job").generation == 1
+
+
 async def test_an_edit_of_what_was_changed_meanwhile_is_a_conflict(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         await api.apply(JOB)
