@@ -13,17 +13,19 @@ from specs.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 TASKS = ("tasks", "task", "t")
 NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
-_RUNS = "`batchjobs`, `sweeps` and `trainingruns`, and in them `tasks JOB`"
-# What people who come from Kubernetes and its like call things.
+# What people who come from Kubernetes and its like call things, as `get` lists them here.
 _SAID_ELSEWHERE = {
-    **dict.fromkeys(("pod", "pods", "po"), "`tasks job/NAME`"),
-    **dict.fromkeys(("node", "nodes", "cluster", "clusters", "backends"), "`providers`"),
-    **dict.fromkeys(("pvc", "pv", "persistentvolumeclaims", "storage", "buckets"), "`volumes`"),
-    **dict.fromkeys(("deployment", "deployments", "services", "apps"), "`functions`"),
-    **dict.fromkeys(("workload", "workloads", "runs", "experiments", "experiment"), _RUNS),
-    **dict.fromkeys(("trial", "trials"), "`tasks sweep/NAME`"),
-    **dict.fromkeys(("stage", "stages"), "`tasks tr/NAME`"),
-    **dict.fromkeys(("quota", "quotas"), "`budgets`, and the limits of `providers`"),
+    **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
+    **dict.fromkeys(("node", "nodes", "cluster", "clusters", "backends"), "providers"),
+    **dict.fromkeys(("pvc", "pv", "persistentvolumeclaims", "storage", "buckets"), "volumes"),
+    **dict.fromkeys(("deployment", "deployments", "services", "apps"), "functions"),
+    **dict.fromkeys(
+        ("workload", "workloads", "runs", "experiments", "experiment"),
+        "batchjobs,sweeps,trainingruns",
+    ),
+    **dict.fromkeys(("trial", "trials"), "tasks sweep/NAME"),
+    **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
+    **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
 }
 _NO_KINDS = ("all", *TASKS, *ATTEMPTS, *NAMESPACES)
 
@@ -53,7 +55,7 @@ def kind_of(word: str) -> Kind:
             hint=f"`fleetctl get {listed} job/NAME`; `fleetctl explain job.spec.tasks`",
         )
     said = _SAID_ELSEWHERE.get(lower)
-    hint = f"here these are {said}" if said else _nearest_kind(lower)
+    hint = f"here that is `fleetctl get {said}`" if said else _nearest_kind(lower)
     raise UsageError(f"there is no kind `{word}`", hint=hint)
 
 
