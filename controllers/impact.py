@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from controllers.advancing import unwanted
+from controllers.advancing import SCALED_DOWN, unwanted
 from controllers.history import History
 from controllers.kind import Controller
 from controllers.model import Run, RunState
@@ -94,7 +94,11 @@ def impact(
         cancelled=tuple(run for run in stopped if reasons[run.name] == "NoLongerWanted"),
         to_run=to_run,
         over=over,
-        spared=sum(1 for run in replaced if _template_alone(controller, run)),
+        spared=sum(
+            1
+            for run in replaced
+            if reasons[run.name] == SCALED_DOWN or _template_alone(controller, run)
+        ),
         controller=controller,
         history=history,
         cached=known,

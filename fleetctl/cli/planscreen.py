@@ -30,7 +30,8 @@ def show(found: Report, screen: Screen, *, saved: str) -> None:
     changing = [it for it in found.objects if it.verb is not Verb.KEEP]
     if changing:
         screen.data("")
-        screen.table((), _heads(changing))
+        for line in screen.table_lines((), list(_heads(changing))):
+            screen.data(screen.marked(line, sign=line.strip()[:1]))
     for it in changing:
         if it.work is not None and it.work.places:
             _placement(it, it.work, screen)

@@ -15,7 +15,14 @@ from fleetctl.cli.pace import Deadline
 from fleetctl.cli.tasks import Task, attempt, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
-from fleetctl.stores.reader import EventLine, LivePrices, MetricRow, Reader, ResourceRow, RunRow
+from fleetctl.stores.reader import (
+    EventLine,
+    LivePrices,
+    MetricRow,
+    Reader,
+    ResourceRow,
+    RunRow,
+)
 from specs.kinds import Kind
 from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
@@ -87,6 +94,11 @@ class Reading:
         """Every run, by index and attempt; streams."""
         rows = self._reader.runs(seen.resource.uid, index=index)
         return (attempt(run) for run in rows)
+
+    def live_attempts(self, seen: View) -> list[RunRow]:
+        """Those that hold a sandbox; costs what is live."""
+        states = ("Starting", "Running", "Stopping")
+        return list(self._reader.runs(seen.resource.uid, states=states))
 
     def failed_tasks(self, seen: View) -> Iterator[Task]:
         """The tasks that count as failed, by index. Costs what is taken, not what there is."""

@@ -81,6 +81,7 @@ class _Turns:
             reply = apply(home(), documents, order, self._screen, piped=True)
         except FleetctlError as error:
             if str(error) != self._told:
+                self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
                 self._screen.error(str(error), hint=error.hint)
                 self._screen.talk("nothing was applied; the old state stays")
             self._told = str(error)
@@ -96,6 +97,8 @@ class _Turns:
             else:
                 self.keys[key] = None
         news = [it for it in results if first or it.get("outcome") != "unchanged"]
+        if news:
+            self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
         show(news, reply if news else {}, self._screen)
         self._screen.flush()
 

@@ -86,6 +86,8 @@ def _ask(message: Mapping[str, object], screen: Screen) -> int:
                 " these run the copy that was taken then"
             )
             screen.hint("`fleetctl apply -f FILE` takes the source as it is now")
+        if not result.get("units") and (why := _why_none(str(message["which"]), result)):
+            screen.talk(why)
     return 0
 
 
@@ -103,3 +105,13 @@ def _line(result: Mapping[str, object]) -> str:
     told = f"{plural(count, unit)} requeued" + (" (attempts kept)" if count else "")
     left = f"; {plural(live, unit)} running already" if isinstance(live, int) and live else ""
     return f"{safe(str(result.get('key')))}: {told}{left}"
+
+
+def _why_none(which: str, result: Mapping[str, object]) -> str:
+    """What becomes of tasks that were asked for and not requeued."""
+    unit, live = str(result.get("unit") or "task"), result.get("live")
+    if which == "failed":
+        return f"no {unit} has failed for good, and none was refused"
+    if which == "all":
+        return "" if live else f"no {unit} has run yet"
+    return "" if live else f"each of these {unit}s waits for its turn already"
