@@ -114,7 +114,9 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
 
 def _complete(seen: Journal) -> bool:
     """Whether a piece holds all that its end needs."""
-    return seen.ending is not None and (seen.result is not None or not seen.ending.ok)
+    if seen.ending is None or seen.raw:
+        return False
+    return seen.result is not None or not seen.ending.ok
 
 
 def _ended_before(path: Path) -> bool:
