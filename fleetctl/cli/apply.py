@@ -15,12 +15,13 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, duration_s, money, one_of, said_namespace
+from fleetctl.cli.flags import Parser, add_recursive, duration_s, money, one_of, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.cli.view import mapping
 from fleetctl.errors import UsageError
 from fleetctl.home import home
+from fleetctl.manifest.documents import is_address
 from specs.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
+        usage="-f FILE|DIR|URL|- [-f ...] [-R] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
         "       [--prune --applyset NAME] [--yes] [--watch]",
         summary=(
             "Make the world look like these files. Applying them twice changes nothing.\n"
@@ -44,7 +45,8 @@ def parser(verb: str) -> Parser:
         examples=(
             "fleetctl apply -f sweep.yaml",
             "fleetctl apply -f jobs/ --wait --timeout 2h",
-            "fleetctl apply -f jobs/ --prune --applyset nightly",
+            "fleetctl apply -R -f fleet/ --prune --applyset nightly",
+            "fleetctl apply -f https://example.com/sweep.yaml",
             "fleetctl apply -f jobs/ --watch",
             "generate.py | fleetctl apply -f -",
         ),
@@ -53,8 +55,9 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
-        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
+    add_recursive(made)
     made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
     made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
     made.add_argument("--wait", action="store_true", help="follow the objects until they end")
@@ -127,7 +130,7 @@ def run(args: Namespace, screen: Screen) -> int:
         )
     if args.watch:
         return _watch(args, screen)
-    documents, order = _wish(args, saved)
+    documents, order = _wish(args, saved, screen)
     if args.dry_run == CLIENT:
         from fleetctl.cli.dryrun import dry_run
 
@@ -171,18 +174,19 @@ def _watch(args: Namespace, screen: Screen) -> int:
     for name, beside in given.items():
         if beside:
             raise UsageError(f"--watch and {name} do not go together")
-    if "-" in args.files:
-        raise UsageError("stdin cannot be watched", hint="name files or directories")
+    if "-" in args.files or any(map(is_address, args.files)):
+        what = "stdin" if "-" in args.files else "an address"
+        raise UsageError(f"{what} cannot be watched", hint="name files or directories")
     from fleetctl.cli.reapply import watch
 
-    return watch(args.files, order_of(args), screen)
+    return watch(args.files, order_of(args), screen, recursive=args.recursive)
 
 
-def _wish(args: Namespace, saved: str) -> tuple[list[Document], dict[str, object]]:
+def _wish(args: Namespace, saved: str, screen: Screen) -> tuple[list[Document], dict[str, object]]:
     """The manifests and how to apply them: from the command line, or from a plan."""
     order = order_of(args)
     if not saved:
-        return documents_of(args.files), order
+        return documents_meant(args, screen), order
     from fleetctl.cli.savedplan import load
 
     if not args.bound:
@@ -195,6 +199,13 @@ def _wish(args: Namespace, saved: str) -> tuple[list[Document], dict[str, object
         )
     plan = load(saved)
     return plan.documents, {**plan.order, **order}
+
+
+def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
+    """Of -f and -R; with --prune there need be none."""
+    return documents_of(
+        args.files, recursive=args.recursive, may_be_empty=args.prune, tell=screen.hint
+    )
 
 
 def order_of(args: Namespace) -> dict[str, object]:

@@ -8,8 +8,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, said_namespace
+from fleetctl.cli.apply import documents_meant
+from fleetctl.cli.flags import Parser, add_recursive, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -26,7 +26,7 @@ CONTEXT_LINES = 3
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...] [--prune --applyset NAME]",
+        usage="-f FILE|DIR|URL|- [-f ...] [-R] [--prune --applyset NAME]",
         summary=(
             "Show how what is stored differs from what these files say: a unified diff of spec,\n"
             "labels and annotations for each object. Needs no controller and changes nothing."
@@ -40,8 +40,9 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
-        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
+    add_recursive(made)
     made.add_argument("--applyset", default="", metavar="NAME", help="as apply has it")
     made.add_argument(
         "--prune", action="store_true", help="also what apply would delete from the set"
@@ -52,7 +53,7 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     try:
-        lines = _lines(args)
+        lines = _lines(args, screen)
     except FleetctlError as error:
         screen.error(str(error), hint=error.hint)
         return max(ERROR, error.exit_code)
@@ -61,11 +62,11 @@ def run(args: Namespace, screen: Screen) -> int:
     return DIFFERS if lines else SAME
 
 
-def _lines(args: Namespace) -> list[str]:
+def _lines(args: Namespace, screen: Screen) -> list[str]:
     from fleetctl.cli.proposing import proposed
     from fleetctl.stores.readonly import open_readonly
 
-    documents = documents_of(args.files)
+    documents = documents_meant(args, screen)
     order = {"applyset": args.applyset, "prune": args.prune, "maxPrune": args.max_prune}
     order |= said_namespace(args)
     place = home()

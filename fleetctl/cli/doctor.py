@@ -15,6 +15,7 @@ from fleetctl.cli.flags import Parser, add_output
 from fleetctl.cli.reading import open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.starting import holder
+from fleetctl.cli.system.patience import Unanswered
 from fleetctl.cli.text import plural, safe
 from fleetctl.cli.view import View, mapping
 from fleetctl.errors import StoreError
@@ -119,7 +120,11 @@ def _controller(place: Path) -> Finding:
     pid = holder(place)
     if pid is None:
         return Finding("controller", "process", True, "does not run; `apply` starts one")
-    told = ping(place)
+    try:
+        told = ping(place)
+    except Unanswered as error:
+        fix = "fleetctl down --force && fleetctl up --detach"
+        return Finding("controller", "process", False, str(error), fix)
     if told is None:
         said = f"process {pid} holds the store and does not listen; it may be starting or ending"
         return Finding("controller", "process", False, said, f"tail {place / LOG}")

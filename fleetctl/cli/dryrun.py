@@ -19,9 +19,9 @@ def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: 
     """The words that apply would say, and what it would ask. Nothing runs for it."""
     place = home()
     with open_readonly(place) as stored:
-        manifests, changes, _ = proposed(place, stored, documents, order)
-    warnings = [text for manifest in manifests for text in manifest.warnings]
-    show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
+        found = proposed(place, stored, documents, order)
+    changes = found.changes
+    show(outcomes_of(changes), {"warnings": found.warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:
         check(changes, (), SystemClock().now_s())
     except NeedsConsent as error:

@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         flag = word.split("=")[0]
         if not flag.startswith("-"):
             raise UsageError(
-                f"`{word}` is one word too many for `fleetctl {self.verb}`",
+                f"unexpected argument `{word}` of `fleetctl {self.verb}`",
                 hint=f"`fleetctl {self.verb} --help` shows what can be said",
             )
         known = [name for action in self._actions for name in action.option_strings]
@@ -244,6 +244,14 @@ def is_label(text: str) -> bool:
     return bool(text) and all(char.isalnum() or char in "-_./" for char in text)
 
 
+def label_keys(text: str) -> list[str]:
+    """`team,stage`, names of labels. Raises ArgumentTypeError."""
+    keys = [part.strip() for part in text.split(",")]
+    if not all(map(is_label, keys)):
+        raise argparse.ArgumentTypeError(f"`{text}` does not name labels; write them as team,stage")
+    return keys
+
+
 def _term(part: str) -> Term:
     if found := _SET.fullmatch(part):
         values = tuple(value.strip() for value in found["values"].split(","))
@@ -354,6 +362,12 @@ def _format(*formats: str) -> Callable[[str], str]:
         return whole(text)
 
     return check
+
+
+def add_recursive(parser: Parser) -> None:
+    parser.add_argument(
+        "-R", "--recursive", action="store_true", help="of directories also those below"
+    )
 
 
 def add_timeout(parser: Parser, *, default_s: float | None, meaning: str) -> None:

@@ -13,6 +13,7 @@ from specs.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 TASKS = ("tasks", "task", "t")
 NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
+_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *NAMESPACES)
 
 
 class Target(NamedTuple):
@@ -33,6 +34,16 @@ def kind_of(word: str) -> Kind:
     if kind is None:
         raise UsageError(f"there is no kind `{word}`", hint=_nearest_kind(word.lower()))
     return kind
+
+
+def kinds_of(words: str) -> list[Kind]:
+    """`jobs` or `jobs,sweeps`, each once. Raises UsageError."""
+    parts = [word.strip() for word in words.split(",")]
+    if len(parts) > 1 and (odd := next((it for it in parts if it in _NO_KINDS), None)):
+        raise UsageError(
+            f"`{odd}` cannot be listed together with kinds", hint=f"fleetctl get {odd}"
+        )
+    return list(dict.fromkeys(kind_of(word) for word in parts))
 
 
 def kind_named(name: str) -> Kind:

@@ -138,7 +138,10 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
         else:
             code = await _delete(chosen, args, screen, place)
         return max(code, int(not complete))
-    _show(found, args.output, screen)
+    if found or complete or args.output != "table":
+        _show(found, args.output, screen)
+    else:
+        screen.talk("no orphans where an answer came; whether there are others is not known")
     return int(not complete)
 
 
@@ -153,6 +156,8 @@ async def _strays(
         if isinstance(answer, Refused):
             if named:
                 raise answer
+            screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
+        elif isinstance(answer, Unavailable) and answer.reason == "KeyMissing" and not named:
             screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
         elif isinstance(answer, Unavailable):
             screen.error(str(answer), hint=answer.hint)

@@ -9,8 +9,8 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, add_output, money, said_namespace
+from fleetctl.cli.apply import documents_meant
+from fleetctl.cli.flags import Parser, add_output, add_recursive, money, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -25,7 +25,8 @@ NO_CHANGE, ERROR, CHANGES = 0, 1, 2
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...] [--out FILE] [-o text|json|markdown] [--detailed-exitcode]",
+        usage="-f FILE|DIR|URL|- [-f ...] [-R] [--out FILE] [-o text|json|markdown]\n"
+        "    [--detailed-exitcode]",
         summary=(
             "Show what an apply would do, where it would run and what it would cost, before the\n"
             "first dollar. Works offline: no account, no controller, nothing is changed."
@@ -40,8 +41,9 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
-        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
+    add_recursive(made)
     add_output(made, "text", "json", "markdown")
     made.add_argument("--out", metavar="FILE", help="keep the plan, for `fleetctl apply FILE`")
     made.add_argument(
@@ -77,7 +79,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
     from fleetctl.cli.savedplan import save
     from fleetctl.stores.readonly import open_readonly
 
-    documents, place = documents_of(args.files), home()
+    documents, place = documents_meant(args, screen), home()
     order = {
         "applyset": args.applyset,
         "prune": args.prune,
@@ -90,9 +92,8 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         if args.out is not None:
             save(args.out, stored, documents, proposal.changes, order)
     _show(found, args, screen)
-    for manifest in proposal.manifests:
-        for warning in manifest.warnings:
-            screen.warn(safe(warning))
+    for warning in proposal.warnings:
+        screen.warn(safe(warning))
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
     return found.changes

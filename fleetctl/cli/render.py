@@ -31,6 +31,9 @@ _COLOURS = {
     "Deleting": "33",
     "Failed": "31",
     "Refused": "31",
+    # The type of an event: what stands behind it, as its reason, is no state of anything.
+    "Warning": "33",
+    "Normal": "",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,14 +27,52 @@ class Task(NamedTuple):
     state: str
     result: str | None
     older: tuple[RunRow, ...] = ()
+    wanted: bool = True  # False: the present spec has no such task
 
     @property
     def reason(self) -> str:
         return self.run.reason
 
+    @property
+    def begun(self) -> bool:
+        return self.attempts > 0
+
+    @property
+    def duration_s(self) -> float | None:
+        """Of its newest attempt, once that has ended."""
+        start_s, end_s = self.run.started_at_s, self.run.ended_at_s
+        return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
+
 
 def task(row: TaskRow, seen: View) -> Task:
-    return Task(row.run, row.attempts, _state(row.run, seen), row.result, row.older)
+    wanted = not in_ranges(row.run.index, seen.text("unwantedIndexes"))
+    return Task(row.run, row.attempts, _state(row.run, seen), row.result, row.older, wanted)
+
+
+def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
+    """The same, by index, with a row for every task of a known number that has not begun."""
+    total = seen.count("total")
+    highest, wanted = -1, 0
+    for one in begun:
+        if seen.kind.name != "Sweep":
+            yield from (_unbegun(index, seen) for index in range(highest + 1, one.run.index))
+            wanted += max(0, one.run.index - highest - 1)
+        yield one
+        highest, wanted = one.run.index, wanted + one.wanted
+    # A trial that is still to come gets the next number, whatever became of earlier ones.
+    for index in range(highest + 1, highest + 1 + max(0, total - wanted)):
+        yield _unbegun(index, seen)
+
+
+def _unbegun(index: int, seen: View) -> Task:
+    from fleetctl.stores.reader import RunRow
+
+    state = CANCELLED if seen.over else QUEUED
+    row = RunRow(
+        index, 0, state, "", "", "", "", seen.resource.created_at_s, None, None, None, "", "",
+        sandbox_open=False, params="{}",
+    )  # fmt: skip
+    return Task(row, 0, state, None)
 
 
 def attempt(run: RunRow) -> Task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.flags import Parser, add_recursive
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 
@@ -12,7 +12,7 @@ from fleetctl.cli.text import safe
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...]",
+        usage="-f FILE|DIR|URL|- [-f ...] [-R]",
         summary="Check manifests and tell everything that is wrong with them. Stores nothing.",
         examples=(
             "fleetctl validate -f sweep.yaml",
@@ -23,15 +23,16 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
-        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
+    add_recursive(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     from fleetctl.cli.loading import chosen_of, load_files
 
-    manifests = load_files(args.files, chosen_of(args))
+    manifests = load_files(args.files, chosen_of(args), recursive=args.recursive, tell=screen.hint)
     for manifest in manifests:
         screen.data(f"{safe(manifest.key)} valid")
         for warning in manifest.warnings:

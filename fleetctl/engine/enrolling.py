@@ -38,6 +38,7 @@ def enrol(engine: Engine, resource: Resource, taken: Taking, stray: Stray) -> No
         template_hash=unit.template_hash,
         params=canonical_json(dict(unit.params)),
         params_hash=unit.params_hash,
+        content=unit.content,
         usd_per_s=price,
     )
     assert track.history is not None
@@ -61,6 +62,7 @@ def enrol_sheltered(engine: Engine, stray: Stray, uid: str) -> Resource:
         template_hash=unit.template_hash,
         params=canonical_json(dict(unit.params)),
         params_hash=unit.params_hash,
+        content=unit.content,
         usd_per_s=0.0 if price == 0.0 else None,
     )
     _record(engine, resource, [run, _running(run)], stray)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from fleetctl.engine import applying, consent
 from fleetctl.engine.changes import outcomes_of
-from fleetctl.engine.drafting import revisions_of
 from fleetctl.engine.forecasts import Forecast, Forecaster, may_cost, noted
 from fleetctl.engine.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.orders import (
@@ -28,6 +27,7 @@ from fleetctl.engine.orders import (
 from fleetctl.engine.requests import Reply, Request, document_of, keys_in, list_in
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.setting import manifest_with
+from fleetctl.engine.sources import Looked
 from fleetctl.errors import UsageError
 from fleetctl.manifest import load
 from specs.provider import ProviderSpec
@@ -55,7 +55,10 @@ class Receiver:
     async def apply(self, request: Request) -> Reply:
         documents = [document_of(item) for item in list_in(request, "documents")]
         environment = request.get("env")
-        manifests = await asyncio.to_thread(load, documents, namespace_of(request))
+        pruned = bool(request.get("prune"))  # by an empty directory, too
+        manifests = await asyncio.to_thread(
+            load, documents, namespace_of(request), may_be_empty=pruned
+        )
         self._check_providers(manifests)
         wanted = tuple(name for manifest in manifests for name in _variables(manifest.spec))
         if wanted and "env" not in request and not request.get("dryRun"):
@@ -67,6 +70,7 @@ class Receiver:
         results = self._carry_out(request, manifests, values, order, forecasts)
         said = {key: list(found.lines) for key, found in forecasts.items() if found.lines}
         warnings = [text for manifest in manifests for text in manifest.warnings]
+        warnings += [it.warning for it in order.looked.values() if it.warning]
         reply: Reply = {"ok": True, "results": results, "warnings": warnings}
         return {**reply, "forecasts": said} if said else reply
 
@@ -88,11 +92,18 @@ class Receiver:
         """How to apply them and what that will cost: all that takes its time, found out before the
         change itself, which waits for nothing.
         """
-        engine = self._engine
-        revisions = await asyncio.to_thread(revisions_of, manifests)
+        engine, sources = self._engine, self._engine.sources
+        looked: Mapping[str, Looked] = {}
+        if sources is not None:
+            looked = await sources.look(manifests)
+            if not request.get("dryRun"):
+                looked = await asyncio.to_thread(sources.keep, manifests, looked)
         providers = with_declared(engine.providers, declared_in(manifests))
         order = replace(
-            order_of(request), parallelism=parallelism_of(providers), revisions=revisions
+            order_of(request),
+            parallelism=parallelism_of(providers),
+            looked=looked,
+            sources=sources,
         )
         forecaster = self._forecaster
         if forecaster is None or not may_cost(manifests, providers, engine.market.said):

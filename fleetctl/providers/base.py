@@ -3,9 +3,16 @@ with.
 
 Called by the engine alone. A provider never sees a plan, a store or another provider. It may raise
 two
-errors, `Refused` and `Unavailable`; both mean that nothing was started. Anything else leaves the
-outcome
-unknown, and the engine asks again under the same name.
+errors; both mean that nothing was started. Whose fault an answer tells decides which:
+
+- `Refused`: this template's (an image, size or GPU that does not exist). Believed when a second
+  look says the same; final for that template at that provider.
+- `Unavailable(account=True)`: the account's (key, permission, suspension, spend limit, quota).
+  Starts wait with the reason and its fix, and what runs goes on.
+- `Unavailable`: the service's or its network's; with the reason `UnknownAnswer` and the service's
+  own words where nobody knows what it says. A gateway's page is no answer of the service.
+
+Anything else leaves the outcome unknown, and the engine asks again under the same name.
 """
 
 from __future__ import annotations
@@ -143,7 +150,11 @@ class Provider(Protocol):
         ...
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        """What is known of each run, by id. A run not in the answer: nothing is known now."""
+        """What is known of each run, by id. A run not in the answer: nothing is known now.
+
+        `Gone` rests on an answer of the service itself to a question asked now, never on what was
+        remembered: the engine believes it when it is said twice across the visibility bound.
+        """
         ...
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
@@ -227,6 +238,26 @@ class LivePrices(Protocol):
 
     async def ask_prices(self) -> None:
         """Ask the account now, where there is one; what it does not tell stays as it was."""
+        ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A provider whose service can be away, or stop knowing us. Optional: a machine is there."""
+
+    async def reach(self) -> None:
+        """Ask the service for something small that any key in use may see. Raises Refused or
+        Unavailable with what keeps our calls from being served.
+        """
+        ...
+
+
+@runtime_checkable
+class Resolving(Protocol):
+    """A provider that goes on with a start or a stop when nobody waits for the call any more."""
+
+    def unresolved(self) -> bool:
+        """Whether the end of any of them is open: this process must not end for idleness then."""
         ...
 
 

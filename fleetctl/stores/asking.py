@@ -76,7 +76,7 @@ class Asking:
         self._owners = _Owners(home / places.STATE_DB)
         self._db.create_function("task_state", 3, self._owners.judged_by(task_state))
         named = queries.named("views.sql")
-        for name in ("objects", "attempts", "tasks", *VIEWS):
+        for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
             self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {named[name]}")
         self._lock_down()
 

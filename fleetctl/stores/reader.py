@@ -128,8 +128,9 @@ class Reader:
         self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
     ) -> ResourceRow | None:
         """One, with its spec: the living one of that name, else one that is being deleted."""
-        for row in self._rows(places.STATE_DB, "resource", (kind, name, namespace)):
-            return _resource(row)
+        for query in ("resource", "resource_going"):
+            for row in self._rows(places.STATE_DB, query, (kind, name, namespace)):
+                return _resource(row)
         return None
 
     def names(
@@ -148,6 +149,19 @@ class Reader:
     def object_keys(self) -> Iterator[tuple[str, str, str, str]]:
         """uid, kind, name and namespace of every object; streams."""
         return self._rows(places.STATE_DB, "keys", ())
+
+    def all_keys(self) -> Iterator[tuple[str, str, str, str, float | None]]:
+        """The same also of objects that are gone, with the time when they went; streams.
+
+        A name means the newest object that has it; of older ones it is told with its end.
+        """
+        return self._rows(places.STATE_DB, "all_keys", ())
+
+    def gone(
+        self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
+    ) -> Iterator[tuple[str, str, float]]:
+        """uid, name as it is shown, and end of each object that had this name, the oldest first."""
+        return self._rows(places.STATE_DB, "gone", (kind, name, namespace))
 
     def namespaces(self) -> Iterator[tuple[str, str, int]]:
         """(namespace, kind, how many) of all that is there."""

@@ -64,6 +64,8 @@ async def _access(account: Account) -> Finding:
     except Refused as error:
         return Finding(account.name, "access", False, str(error), error.hint)
     except Unavailable as error:
+        if error.account:  # it answers, and not as one would wish
+            return Finding(account.name, "access", False, str(error), error.hint)
         return unreachable(account.name, error, f"curl -sS {url(account)}")
     finally:
         await connection.close()

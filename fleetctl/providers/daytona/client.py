@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.daytona import settings
-from fleetctl.providers.daytona.errors import KEY_HINT, asking
+from fleetctl.providers.daytona.errors import KEY_AFTER_S, KEY_HINT, asking
 
 if TYPE_CHECKING:
     import daytona
@@ -73,10 +73,10 @@ class Connection:
         account, connect_s = self._account(), self._given_connect_s
         if connect_s is None:
             connect_s = settings.from_environment().connect_s
-        key = account.value("apiKeyEnv") if account.said else None
+        key = _named_key(account) if account.said else None
         await import_sdk()
         import daytona
-        from daytona.common.errors import DaytonaAuthenticationError
+        from daytona import DaytonaAuthenticationError
 
         server = url(account)
         about = daytona.DaytonaConfig(api_url=server, connection_pool_maxsize=CONNECTIONS_MAX)
@@ -85,15 +85,21 @@ class Connection:
         try:
             client = daytona.AsyncDaytona(about)
         except DaytonaAuthenticationError as error:
-            raise Refused("there is no key for Daytona", hint=KEY_HINT) from error
+            raise Unavailable(
+                f"{account.label}there is no key for Daytona",
+                reason="KeyMissing",
+                retry_after_s=KEY_AFTER_S,
+                hint=account.hint(KEY_HINT),
+                account=True,
+            ) from error
         what = f"{account.label}cannot reach Daytona at `{server}`"
         try:
             async with asking(what, deadline_s=connect_s):
                 await client.snapshot.list(limit=1)  # cheap, and only a working key may
         except BaseException as error:
             await client.close()  # type: ignore[no-untyped-call]
-            if isinstance(error, Refused) and error.hint == KEY_HINT:
-                raise Refused(str(error), hint=account.hint(KEY_HINT)) from error
+            if isinstance(error, FleetctlError):
+                raise _at_connecting(error, account, server) from error
             raise
         self._connected_as = account
         return client
@@ -107,8 +113,51 @@ class Connection:
             self._failure = None
             return
         if isinstance(error, Unavailable):
-            raise Unavailable(str(error), retry_after_s=error.retry_after_s, reason=error.reason)
+            raise Unavailable(
+                str(error),
+                retry_after_s=error.retry_after_s,
+                reason=error.reason,
+                hint=error.hint,
+                account=error.account,
+            )
         raise Refused(str(error), hint=error.hint)
+
+
+def _at_connecting(error: FleetctlError, account: Account, server: str) -> FleetctlError:
+    """What the first question was answered: of an account that was reached, or of a server that was
+    not.
+    """
+    if not isinstance(error, Unavailable):
+        return error
+    if not error.account:
+        silent = error.reason == "Unavailable"
+        error.reason = "Unreachable" if silent else error.reason
+        return error
+    said = str(error).rpartition(": ")[2]
+    if error.reason == "KeyRefused":
+        said = "Daytona does not accept the key"
+    hint = account.hint(KEY_HINT) if error.hint == KEY_HINT else error.hint
+    return Unavailable(
+        f"{account.label}{said} (at `{server}`)",
+        reason=error.reason,
+        retry_after_s=error.retry_after_s,
+        hint=hint,
+        account=True,
+    )
+
+
+def _named_key(account: Account) -> str:
+    """The key that a Provider object names. Without it the account waits, and no order is wrong."""
+    try:
+        return account.value("apiKeyEnv")
+    except Refused as error:
+        raise Unavailable(
+            str(error),
+            reason="KeyMissing",
+            retry_after_s=KEY_AFTER_S,
+            hint=error.hint,
+            account=True,
+        ) from error
 
 
 def url(account: Account) -> str:

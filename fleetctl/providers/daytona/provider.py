@@ -50,10 +50,12 @@ if TYPE_CHECKING:
 
 SORT = "daytona"
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
-# Before Daytona ends a sandbox at its age, so that the task can save what it has.
-LEAVE_S = 300.0
+# Before Daytona ends a sandbox at its age, so that the task can save what it has; of a short life a
+# part of it.
+LEAVE_S, LEAVE_PART = 300.0, 0.2
 TASK_S_MIN = 1.0
 UPLOAD_S = 60.0  # of the guest
+REACH_S = 4.0
 
 CONTRACT = Contract(
     visibility_bound_s=10.0,  # of lists: the vendor's own tests wait 5 s for their index
@@ -168,6 +170,16 @@ class DaytonaProvider:
             return str(error)
         return ""
 
+    async def reach(self) -> None:
+        """Asks for what any key that may start sandboxes may see."""
+        client = await self._connection.client()
+        async with asking(f"provider `{self._name}`", deadline_s=REACH_S):
+            await client.snapshot.list(limit=1)
+
+    def unresolved(self) -> bool:
+        making = "_creating" in self.__dict__ and len(self._creating.makings) > 0
+        return making or ("_runs" in self.__dict__ and self._runs.busy)
+
     async def close(self) -> None:
         if "_runs" in self.__dict__:
             await self._runs.close()
@@ -266,7 +278,8 @@ class DaytonaProvider:
         source, directory = order.template.source, None
         if source is not None:
             directory = sources.directory(source, await self._sandboxes.work_dir(order.handle))
-        left_s = await self._sandboxes.left_s(order.handle) - LEAVE_S
+        left_s = await self._sandboxes.left_s(order.handle)
+        left_s -= min(LEAVE_S, LEAVE_PART * left_s)
         place = Place(
             handle=order.handle,
             setup=() if source is None or directory is None else sources.setup(source, directory),

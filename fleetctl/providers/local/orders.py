@@ -44,7 +44,7 @@ class Prepared:
 def keeper_config(
     layout: Layout, order: RunOrder, prepared: Prepared, *, tier: str
 ) -> dict[str, Any]:
-    """The content of a keeper's config.json."""
+    """What a keeper is told once, before its first order."""
     template = order.template
     return {
         "owner": order.owner,
@@ -57,7 +57,6 @@ def keeper_config(
         "mode": "python" if template.python is not None else "exec",
         "code": template.python,
         "preimport": _preimport(template),
-        "guest": str(_guest_file(layout)),
         "env": _environment(template, prepared.python),
         "volumes": [_volume(layout, mount) for mount in template.volumes],
         "source": _source(template, prepared),
@@ -156,7 +155,7 @@ def _limits(template: Template) -> dict[str, Any]:
     }
 
 
-def _guest_file(layout: Layout) -> Path:
+def guest_file(layout: Layout) -> Path:
     """The assembled guest on disk, named by its content."""
     text = guest_source()
     path = make_private(layout.guests) / f"{sha256(text.encode()).hexdigest()[:16]}.py"

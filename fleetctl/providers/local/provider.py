@@ -102,8 +102,7 @@ class LocalProvider:
 
     async def owned(self) -> Sequence[Owned]:
         found: list[Owned] = []
-        names = sorted(os.listdir(self._layout.keepers)) if self._layout.keepers.exists() else []
-        for name in names:
+        for name in self._keepers.perhaps_living():
             link = await self._keepers.reach(name)
             if link is None:
                 continue

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.errors import FleetctlError, Unavailable
 from fleetctl.providers.base import Notify, RunOrder
 from fleetctl.providers.modal import machines, streams
-from fleetctl.providers.modal.errors import certain, is_of_the_sdk, words
+from fleetctl.providers.modal.errors import certain, is_of_the_sdk, unknown, words
 from fleetctl.providers.modal.gpu_queue import GpuQueue
 from fleetctl.providers.modal.sandboxes import GUEST_TAG, ModalSandboxes
 from fleetctl.providers.modal.settings import Settings
@@ -36,6 +36,8 @@ log = logging.getLogger("fleetctl.providers")
 
 QUEUED_S = 22 * 60.0  # the SDK itself gives up after 21 minutes
 QUEUED_AGAIN_S = 60.0  # who waits is told at once when it is through; this is the net
+UNRESOLVED = "StartUnresolved"  # its request was sent, and nobody says what became of it
+UNRESOLVED_AGAIN_S = 5.0
 LIFE_SLACK_S = 900.0  # for a sandbox to begin, to clone, to commit and to be ended
 
 
@@ -126,13 +128,36 @@ class Creating:
                 raise
             if isinstance(error, sdk.NotFoundError):
                 self._stale(order)
-            told = certain(error, what)
-            if told is not None:
-                self._slow_down(told)
-                raise told from error
+            return await self._resolved(order, parts.client, error, what)
+        return self._sandboxes.made(sandbox, carried, parts.client)
+
+    async def _resolved(
+        self, order: RunOrder, client: modal.Client, error: Exception, what: str
+    ) -> str:
+        """The sandbox of a create that ended with an error.
+
+        A sandbox with a GPU is made first and asked for its machine after: an error of such a
+        create says nothing of what was made, whatever its words. So it is looked up by its name,
+        and where even that is refused the start is not over: it goes on under the same name.
+        """
+        told = certain(error, what)
+        if told is None:
             log.info("create without an answer", extra={"run": order.run, "error": words(error)})
             return await self._adopt(order)
-        return self._sandboxes.made(sandbox, carried)
+        self._slow_down(told)
+        self._sandboxes.heed(told, client)
+        if order.template.resources.gpu is None:
+            raise told from error
+        try:
+            handle = await self._sandboxes.find(order.run)
+            if handle is not None and _has_no_capacity(told):
+                await self._sandboxes.end(handle)  # the SDK gave it up, and may not have been heard
+                handle = None
+        except Unavailable as unheard:
+            raise _unresolved(told, unheard) from error
+        if handle is None:
+            raise told from error
+        return await self._scheduled(handle, what)
 
     async def _request(
         self, order: RunOrder, parts: Parts, carried: dict[str, str]
@@ -171,13 +196,35 @@ class Creating:
         if handle is None:
             raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet")
         if order.template.resources.gpu is not None:
-            async with asyncio.timeout(QUEUED_S):
+            return await self._scheduled(handle, f"run `{order.run}` cannot have its machine")
+        return handle
+
+    async def _scheduled(self, handle: str, what: str) -> str:
+        """Once the sandbox, which was made before, has its machine."""
+        async with asyncio.timeout(QUEUED_S):
+            try:
                 await self._sandboxes.scheduled(handle)
+            except Exception as error:
+                if not is_of_the_sdk(error) or isinstance(error, TimeoutError):
+                    raise
+                told = certain(error, what) or unknown(error, what)
+                raise _unresolved(told, told) from error
         return handle
 
     def _slow_down(self, told: FleetctlError) -> None:
         if isinstance(told, Unavailable) and told.reason == "RateLimited":
             self._bucket.hold(told.retry_after_s)
+
+
+def _has_no_capacity(told: FleetctlError) -> bool:
+    return isinstance(told, Unavailable) and told.reason == "NoCapacity"
+
+
+def _unresolved(told: FleetctlError, unheard: FleetctlError) -> Unavailable:
+    """Not certain: the sandbox may be there, and is taken or ended under its name."""
+    said = str(told) if told is unheard else f"{told}; whether it was made is not known: {unheard}"
+    after_s = unheard.retry_after_s if isinstance(unheard, Unavailable) else UNRESOLVED_AGAIN_S
+    return Unavailable(said, reason=UNRESOLVED, retry_after_s=after_s, hint=told.hint)
 
 
 def _queued(gpu: Gpu, since_s: float) -> Unavailable:

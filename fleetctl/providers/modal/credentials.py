@@ -12,6 +12,7 @@ import os
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -71,6 +72,21 @@ async def client_of(account: Account) -> modal.Client:
         async with _speaking_to(""):
             return await modal.Client.from_env.aio()
     raise Refused("there is no token for Modal", hint=TOKEN_HINT)
+
+
+def fingerprint(account: Account) -> bytes:
+    """Of the token that a connection would use now; it tells only whether it is another one."""
+    from modal import config as sdk
+
+    if account.said:
+        try:
+            held = list(_token(account))
+        except Refused:
+            held = []
+    else:
+        names = ("token_id", "token_secret", "oauth_refresh_token")
+        held = [str(sdk.config.get(name) or "") for name in names]
+    return blake2b("\n".join(held).encode(), digest_size=16).digest()
 
 
 def server(account: Account) -> str:

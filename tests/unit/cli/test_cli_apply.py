@@ -63,7 +63,7 @@ def test_the_raw_text_is_sent_with_its_path_and_directory(home: Path) -> None:
 def test_a_directory_stands_for_its_manifests_in_order(home: Path) -> None:
     Path("d").mkdir()
     for name in ("b.yaml", "a.yml", "c.json", ".hidden.yaml", "note.txt"):
-        Path("d", name).write_text(name)
+        Path("d", name).write_text(f"kind: {name}")
     with controller(home, replies(OK)) as asked:
         fleetctl("apply", "-f", "d")
     documents: Any = sent(asked)[0]["documents"]
