@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,7 @@ RUNS_EACH = 5
 
 def build(home: Path, count: int, *, runs: int = RUNS_EACH, local: bool = False) -> None:
     """local: with what provider `local` leaves of each job: a journal a run, and a supervisor's
-    directory without its supervisor.
+    directory, whose supervisor has left and taken its socket away.
     """
     store = open_store(home, SystemClock())
     now_s = SystemClock().now_s()
@@ -76,7 +74,6 @@ def _leave_behind(local: Path, uid: str, runs: int) -> None:
     held = {"keeper": f"{keeper.name}/61ec0577b41e191a", "boot": "of-another-time", "mark_base": 1}
     for name, text in (("lock", json.dumps(held)), ("config.json", "{}"), ("keeper.log", "")):
         (keeper / name).write_text(text)
-    os.mknod(keeper / "sock", stat.S_IFSOCK | 0o600)
     for index in range(runs):
         (journals / f"fl-{uid}-{index}.jsonl").write_text('{"e":"started","at":1.0}\n')
 
