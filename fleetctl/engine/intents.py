@@ -151,6 +151,7 @@ class Intents:
         uid = track.resource.uid
         if track.resource.kind == FUNCTION:
             self._engine.budgets.warming.gone(track)
+        self._engine.store.cache.forget(uid)
         self._engine.store.resources.delete(uid)
         self._engine.tracks.let_go(uid)
         self._engine.queue.discard(uid)
