@@ -41,7 +41,8 @@ SCENARIO = {
     "sweep-never": "two-objects",
     "unknown-price-is-free": "budget-unpriced",
     "volume-goes-before-its-users": "volumes",
-    "wake-time-ignored": "ttl",
+    "wake-time-ignored": "deadline",
+    "what-is-due-sleeps-for-ever": "ttl",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from controllers.kind import Keep, outdated, superseded
 from controllers.model import RunState
 from controllers.plan import Drop, FreeScratch, Phase, Plan
 from fleetctl.engine import assetpasses, passes, track
+from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.turn import Turns
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -120,12 +121,15 @@ def open_sandboxes_forgotten_at_restart() -> Context:
 
 
 def wake_time_ignored() -> Context:
-    """A pass that must be made again at a time is not."""
+    """A pass that must be made again at a time is not, where no full scan makes up for it."""
 
     def make(decide: Callable[..., Plan]) -> Callable[..., Plan]:
         return lambda *wish: replace(decide(*wish), wake_at_s=None)
 
-    return around(passes, "reconcile", make)
+    both = ExitStack()
+    both.enter_context(around(passes, "reconcile", make))
+    both.enter_context(swapped(Sleepers, "wake", lambda self, now_s: self.awake(now_s)))
+    return both
 
 
 def deadline_ignored() -> Context:

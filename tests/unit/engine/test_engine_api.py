@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from controllers.estimate import Estimate
+from controllers.model import Resource
 from fleetctl.engine.api import Api
 from fleetctl.engine.forecasts import Forecast, Forecaster
 from fleetctl.engine.secrets import SecretValues
-from tests.unit.engine.fake_world import Fleet
+from tests.unit.engine.fake_world import Fleet, tasks
 
 JOB = """
 apiVersion: fleetctl.dev/v1alpha1
@@ -79,6 +80,25 @@ async def served(tmp_path: Path, forecaster: Forecaster | None = None) -> AsyncI
             yield found
         finally:
             server.close()
+
+
+async def test_a_question_does_not_wait_for_all_that_is_to_be_looked_at(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        fleet, spec = api.fleet, json.dumps(tasks(1, suspend=True))
+        with fleet.store.transaction():
+            for number in range(640):
+                uid = f"u{number}"
+                wish = Resource(uid, "BatchJob", uid, 1, 0, spec, "", {}, {}, 1.0)
+                fleet.store.resources.put(wish, expected_version=None)
+        running = asyncio.ensure_future(fleet.engine.run())
+        try:
+            while not fleet.engine.tracks:
+                await asyncio.sleep(0)
+            assert (await api.ask("ping"))["ok"]
+            assert len(fleet.engine.queue) >= 640 - 2 * fleet.settings.keys_per_turn_max
+        finally:
+            fleet.engine.stop()
+            await running
 
 
 async def test_a_ping_tells_who_answers_and_what_runs(tmp_path: Path) -> None:
