@@ -118,3 +118,33 @@ async def test_a_field_that_is_set_is_looked_at_in_the_same_way(tmp_path: Path) 
         assert (reply["ok"], reply["code"]) == (False, 2)
         assert "there is no Secret of that name" in reply["errors"][0]
         assert api.fleet.row("job").spec == before
+
+
+def many(count: int, rest: str = "") -> str:
+    """Of a job that starts nothing."""
+    return job("{script: x}", rest=f"  completions: {count}\n  parallelism: 0\n{rest}")
+
+
+async def test_far_more_tasks_than_anybody_means_are_asked_about_once(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(many(10**9))
+        assert (reply["code"], reply["errors"]) == (
+            3,
+            ["batchjob/job: 1,000,000,000 tasks would run, more than 1,000,000"],
+        )
+        assert api.fleet.names() == []
+        assert (await api.apply(many(10**9), yes=True))["ok"]
+        assert (await api.apply(many(10**9, "  backoffLimit: 1\n")))["ok"]
+        assert (await api.apply(many(2 * 10**9)))["code"] == 3
+
+
+async def test_data_that_stays_behind_is_asked_about(tmp_path: Path) -> None:
+    volume = HEAD.format(kind="Volume", name="data") + "spec: "
+    async with served(tmp_path) as api:
+        assert (await api.apply(volume + "{provider: local}"))["ok"]
+        reply = await api.apply(volume + "{provider: modal}")
+        assert reply["code"] == 3
+        assert reply["errors"][0].startswith(
+            "volume/data: its data stays on `local`, nothing of it is copied to `modal`"
+        )
+        assert (await api.apply(volume + "{provider: modal}", yes=True))["ok"]
