@@ -22,6 +22,7 @@ from fleetctl.cli.flags import (
     duration_s,
     money,
     one_of,
+    rollout,
     said_namespace,
 )
 from fleetctl.cli.render import Screen
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from fleetctl.manifest.documents import Document
 
 CLIENT, SERVER, NONE = "client", "server", "none"
-ROLLOUTS = {"replace": "Replace", "finishrunning": "FinishRunning"}
 SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
 
 
@@ -102,9 +102,16 @@ def _add_consequences(made: Parser) -> None:
         help="refuse (3) when it may cost more, or when nobody knows; see `fleetctl plan`",
     )  # fmt: skip
     made.add_argument(
-        "--rollout", type=_rollout, metavar="Replace|FinishRunning",
+        "--rollout", type=rollout, metavar="Replace|FinishRunning",
         help="what a changed template does to running tasks, instead of spec.rollout",
     )  # fmt: skip
+    made.add_argument(
+        "--keep-finished", action="store_true",
+        help="finished tasks whose program, image or source changed count as they are",
+    )  # fmt: skip
+    made.add_argument(
+        "--rerun", action="store_true", help="run all again, whatever is known or finished"
+    )
     made.add_argument(
         "--applyset", default="", metavar="NAME",
         help="make the objects part of this set, for --prune",
@@ -120,12 +127,6 @@ def _add_consequences(made: Parser) -> None:
     made.add_argument(
         "--take-over", action="store_true", help="with --applyset: also what is in another set"
     )
-
-
-def _rollout(text: str) -> str:
-    """Also as peers write it: `finish-running`."""
-    plain = text.lower().replace("-", "")
-    return ROLLOUTS.get(plain) or one_of(*ROLLOUTS.values())(text)
 
 
 def run(args: Namespace, screen: Screen) -> int:
@@ -159,6 +160,10 @@ def run(args: Namespace, screen: Screen) -> int:
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
     if args.dry_run == SERVER:
+        losses = reply.get("losses")
+        warn_of(
+            losses if isinstance(losses, list) else (), str(reply.get("hint") or ""), order, screen
+        )
         return 0
     if args.wait:
         from fleetctl.cli.follow import follow_to_end
@@ -232,6 +237,8 @@ def order_of(args: Namespace) -> dict[str, object]:
     said = {
         "yes": args.yes,
         "rollout": args.rollout,
+        "keepFinished": args.keep_finished,
+        "rerun": args.rerun,
         "applyset": args.applyset,
         "prune": args.prune,
         "maxPrune": args.max_prune,
@@ -295,6 +302,16 @@ def show(
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(safe(str(warning)))
+
+
+def warn_of(
+    losses: Sequence[object], hint: str, order: Mapping[str, object], screen: Screen
+) -> None:
+    """What a dry run would ask about, were it none."""
+    for loss in losses:
+        screen.warn(safe(str(loss)))
+    if losses and not order.get("yes"):
+        screen.hint(f"to apply it: {hint}")
 
 
 def _first_working(keys: Iterable[str]) -> str:

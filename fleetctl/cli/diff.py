@@ -6,7 +6,7 @@ import difflib
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.apply import documents_meant
 from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive, said_namespace
@@ -59,7 +59,7 @@ def run(args: Namespace, screen: Screen) -> int:
         screen.error(str(error), hint=error.hint)
         return max(ERROR, error.exit_code)
     for line in lines:
-        screen.data(line)
+        screen.data(screen.marked(line))
     if refused is not None:
         screen.error(str(refused))
         return ERROR
@@ -101,6 +101,9 @@ def difference(change: Change) -> Iterator[str]:
         before, after, f"live/{name}", f"file/{name}", lineterm="", n=CONTEXT_LINES
     )
     line_of_live = 0
+    for moved in change.fields:
+        if moved.said and change.before is not None:
+            yield f"# {name}: {moved.path} {safe(moved.said)}"
     for line in made:
         if line.startswith("@@"):
             line_of_live = int(line[4:].partition(",")[0].partition(" ")[0])
@@ -111,17 +114,26 @@ def difference(change: Change) -> Iterator[str]:
 
 def _text(resource: Resource) -> list[str]:
     """The canonical YAML of what a person may change. Secrets are references here, never values."""
-    from fleetctl.engine.notes import ESTIMATE
+    from fleetctl.engine.notes import NOTES
     from fleetctl.manifest.emit import to_yaml
 
     shown: dict[str, object] = {}
     if resource.labels:
         shown["labels"] = dict(sorted(resource.labels.items()))
-    notes = {key: text for key, text in resource.annotations.items() if key != ESTIMATE}
+    notes = {key: text for key, text in resource.annotations.items() if key not in NOTES}
     if notes:
         shown["annotations"] = dict(sorted(notes.items()))
-    shown["spec"] = json.loads(resource.spec)
+    shown["spec"] = _as_written(json.loads(resource.spec))
     return to_yaml(shown).splitlines()
+
+
+def _as_written(value: Any) -> Any:
+    """Whole seconds without `.0`, which nobody writes."""
+    if isinstance(value, dict):
+        return {key: _as_written(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_written(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _section(lines: Sequence[str], number: int) -> str:

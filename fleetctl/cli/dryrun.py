@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.cli.apply import CLIENT, SAID_OF_DRY_RUNS, show
+from fleetctl.cli.apply import CLIENT, SAID_OF_DRY_RUNS, show, warn_of
 from fleetctl.cli.foreseeing import refuse
 from fleetctl.cli.proposing import proposed
 from fleetctl.cli.render import Screen
@@ -28,8 +28,5 @@ def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: 
     try:
         check(changes, (), SystemClock().now_s())
     except NeedsConsent as error:
-        for loss in error.losses:
-            screen.warn(loss)
-        if not order.get("yes"):
-            screen.hint(f"to apply it: {error.hint}")
+        warn_of(error.losses, error.hint, order, screen)
     return 0

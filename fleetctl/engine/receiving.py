@@ -28,7 +28,7 @@ from fleetctl.engine.predictions.predicting import allowed, predicted, refuse, w
 from fleetctl.engine.predictions.world import world_of
 from fleetctl.engine.requests import Reply, Request, document_of, keys_in, list_in
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
-from fleetctl.engine.setting import manifest_with
+from fleetctl.engine.setting import edits_in, manifest_with
 from fleetctl.engine.sources import Looked
 from fleetctl.manifest import load
 from specs.kinds import parse_spec
@@ -75,17 +75,23 @@ class Receiver:
         warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
         warnings += [it.warning for it in order.looked.values() if it.warning]
         reply: Reply = {"ok": True, "results": results, "warnings": warnings}
+        if request.get("tellRead"):
+            reply["read"] = sorted(
+                {path for it in manifests for path in (*it.read, it.origin)} - {""}
+            )
+        if request.get("dryRun"):
+            reply |= self._would_lose(manifests, order)
         return {**reply, "forecasts": said} if said else reply
 
     async def set(self, request: Request) -> Reply:
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
         store = self._engine.store
-        fields = [str(field) for field in list_in(request, "fields")]
-        draft = manifest_with(store, kind, name, fields, namespace=namespace)
+        edits = edits_in(request)
+        draft = manifest_with(store, kind, name, edits, namespace=namespace)
         order, forecasts = await self._prepared(request, [draft])
         await self._predicted(request, [draft], order, {})
         # Read again: somebody else may have changed the object meanwhile.
-        manifest = manifest_with(store, kind, name, fields, namespace=namespace)
+        manifest = manifest_with(store, kind, name, edits, namespace=namespace)
         results = self._carry_out(request, [manifest], {}, order, forecasts)
         return {"ok": True, "results": results}
 
@@ -141,6 +147,16 @@ class Receiver:
             if any(manifest.kind == kind for manifest in manifests):
                 engine.hurry(reason)
         return outcomes_of(changes)
+
+    def _would_lose(self, manifests: list[Manifest], order: Order) -> Reply:
+        """What the apply itself would ask about first."""
+        engine = self._engine
+        now_s = engine.clock.now_s()
+        try:
+            consent.check(applying.propose(engine.store, manifests, order, now_s), (), now_s)
+        except consent.NeedsConsent as error:
+            return {"losses": list(error.losses), "hint": error.hint}
+        return {}
 
     async def _predicted(
         self,

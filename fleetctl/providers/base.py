@@ -26,6 +26,9 @@ from fleetctl.providers.account import Account
 from specs.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
+# Other work has begun under the name of this run, in a time that the store does not know: it was
+# put back from a backup.
+BEGUN_AS_ANOTHER = "BegunAsAnother"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,8 @@ class Provider(Protocol):
         has ended. With a two-phase contract, an order without a handle only makes the sandbox; the
         work begins with the next call, whose order carries the handle that this one returned.
         Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
-        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it.
+        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it,
+        or BEGUN_AS_ANOTHER when what began under its name is known to be other work.
         """
         ...
 

@@ -68,7 +68,7 @@ def _requirement(path: Path, text: str) -> Iterator[Finding]:
 def _package(path: Path, text: str) -> Iterator[Finding]:
     if not _APT.fullmatch(text):
         words = text.split()
-        said = f" is `{shortened(text)}`, which is no name of a package"
+        said = f" is `{shortened(text)}`, which is not the name of a package"
         many = len(words) > 1 and all(map(_APT.fullmatch, words))
         hint = f"write each as an entry of its own: `{', '.join(words)}`" if many else "remove it"
         yield Finding(path, path, said, hint)

@@ -96,7 +96,7 @@ class DaytonaProvider:
         self._notify = notify
         self._pace = pace or Pace()
         self._connection = Connection(account=account)
-        self._images = Images(provider_dir(home, self._name))
+        self._images = Images(provider_dir(home, self._name), store=store_id, account=self._name)
         self._volumes = Volumes()
 
     async def start(self, order: RunOrder) -> str:
@@ -125,7 +125,9 @@ class DaytonaProvider:
         # been there goes on looking: a create that was given up may have landed since.
         if not self._connection.is_open and not scratch.any_left(self._jobs):
             return []
-        return await self._sandboxes.owned()
+        found = await self._sandboxes.owned()
+        await self._images.collect(await self._connection.client())
+        return found
 
     def logs(
         self, ref: RunRef, *, offset: int = 0, follow: bool = False

@@ -80,7 +80,7 @@ def find_uv() -> str:
         return found
     raise Refused(
         "image.python and image.pip need `uv`, which is not installed",
-        hint="pip install uv",
+        hint="pip install 'fleetctl[images]', or uv by itself: pip install uv",
     )
 
 

@@ -19,12 +19,13 @@ from weakref import WeakKeyDictionary
 
 from fleetctl.errors import Refused
 from fleetctl.providers.account import Account
-from fleetctl.providers.modal.errors import TOKEN_HINT
+from fleetctl.providers.modal.errors import account_trouble
 
 if TYPE_CHECKING:
     import modal
 
 LOG_IN = "modal token new"
+KEY_MISSING = "KeyMissing"  # as of every provider that needs one
 SERVER = "MODAL_SERVER_URL"
 # The SDK reads the server's address from the process's environment while it makes a client.
 _making: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -56,12 +57,15 @@ def reread() -> None:
 
 
 async def client_of(account: Account) -> modal.Client:
-    """A client of this account and no other. Raises Refused where it has no token."""
+    """A client of this account and no other. Raises Unavailable where it has no token."""
     import modal
     from modal.config import config
 
     if account.said:
-        token_id, secret = _token(account)
+        try:
+            token_id, secret = _token(account)
+        except Refused as error:
+            raise account_trouble(str(error), KEY_MISSING, hint=error.hint) from error
         async with _speaking_to(_own_server(account)):
             return await modal.Client.from_credentials.aio(token_id, secret)
     token_id, secret = config["token_id"], config["token_secret"]
@@ -71,7 +75,7 @@ async def client_of(account: Account) -> modal.Client:
     if config.get("oauth_refresh_token"):
         async with _speaking_to(""):
             return await modal.Client.from_env.aio()
-    raise Refused("there is no token for Modal", hint=TOKEN_HINT)
+    raise account_trouble("there is no token for Modal", KEY_MISSING)
 
 
 def fingerprint(account: Account) -> bytes:
