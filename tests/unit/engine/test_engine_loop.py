@@ -99,12 +99,12 @@ async def test_an_unavailable_provider_is_waited_for_and_costs_no_attempt() -> N
 
 async def test_a_refusal_fails_the_job_with_its_words_and_is_not_retried() -> None:
     async with Fleet() as fleet:
-        fleet.local.script["start"] = [Refused("there is not valid Python 3.99", hint="use 3.12")] * 2
+        fleet.local.script["start"] = [Refused("there is no Python 3.99", hint="use 3.12")] * 2
         await fleet.apply("BatchJob", "job", tasks(1))
         await fleet.later(SECOND_LOOK_S)
         status = fleet.status("job")
         assert (status["phase"], status["reason"]) == ("Failed", "Refused")
-        assert status["message"] == "there is not valid Python 3.99; hint: use 3.12"
+        assert status["message"] == "there is no Python 3.99; hint: use 3.12"
         await fleet.later(1e5)
         assert fleet.local.orders == {}
 
