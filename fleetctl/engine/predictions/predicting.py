@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine.changes import Change
 from fleetctl.engine.predictions import needs, places
 from fleetctl.engine.predictions.world import Prediction, Sort, World, will_start
-from fleetctl.manifest.problems import ManifestErrors, Problem
+from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.placement import DEFAULT_PROVIDER
@@ -78,7 +78,7 @@ def judged(found: Sequence[Prediction], may: frozenset[Sort]) -> tuple[list[Prob
     warned = [problem for it in found if it.sort in may for problem in _problems(it)]
     if any(it.sort in ANYWAY_SORTS and it.sort not in may for it in found):
         wrong[-1] = _with_the_way_out(wrong[-1])
-    return wrong, [f"{it}; {it.hint}" if it.hint else str(it) for it in warned]
+    return wrong, [joined(str(it), it.hint) for it in warned]
 
 
 def refuse(found: Sequence[Prediction], may: frozenset[Sort]) -> list[str]:
@@ -94,5 +94,5 @@ def _problems(it: Prediction) -> list[Problem]:
 
 
 def _with_the_way_out(last: Problem) -> Problem:
-    hint = f"{last.hint}; {ANYWAY}" if last.hint else ANYWAY
+    hint = joined(last.hint, ANYWAY)
     return Problem(last.file, last.line, last.column, last.message, hint)

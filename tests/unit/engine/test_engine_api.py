@@ -42,6 +42,7 @@ class Served:
     def __init__(self, fleet: Fleet, place: Path) -> None:
         self.fleet = fleet
         self.place = place
+        self.secrets = SecretValues(fleet.store, {})
         self.ended = asyncio.Event()
 
     async def send(self, line: bytes) -> bytes:
@@ -73,8 +74,7 @@ async def served(tmp_path: Path, forecaster: Forecaster | None = None) -> AsyncI
         listener.bind(str(place))
         listener.setblocking(False)
         found = Served(fleet, place)
-        secrets = SecretValues(fleet.store, {})
-        api = Api(fleet.engine, secrets, shutdown=found.ended.set, forecaster=forecaster)
+        api = Api(fleet.engine, found.secrets, shutdown=found.ended.set, forecaster=forecaster)
         server = await api.serve(listener)
         try:
             yield found
