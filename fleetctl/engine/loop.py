@@ -33,7 +33,7 @@ from fleetctl.engine.settings import Settings
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.sources import Sources
 from fleetctl.engine.sweeper import sweep_forever
-from fleetctl.engine.track import Track
+from fleetctl.engine.track import Track, Tracks
 from fleetctl.engine.turn import Turns
 from fleetctl.engine.watching import Watcher
 from fleetctl.errors import Unavailable
@@ -74,7 +74,7 @@ class Engine:
         self.clock = clock
         self.settings = settings
         self.random = Random(settings.seed)  # noqa: S311 - jitter
-        self.tracks: dict[str, Track] = {}
+        self.tracks = Tracks()
         self.owner_of: dict[
             str, str
         ] = {}  # run name -> uid: live runs, and the last of open sandboxes

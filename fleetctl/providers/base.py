@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from controllers.model import Observation
+from fleetctl.providers.account import Account
 from specs.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
@@ -242,6 +243,31 @@ class LivePrices(Protocol):
 
     async def ask_prices(self) -> None:
         """Ask the account now, where there is one; what it does not tell stays as it was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Why a start would be refused, or would wait without end. field: the path in the template that
+    it is about; empty: it is about the account. later: it may become right by itself, or by what
+    somebody does elsewhere. capacity: there is no such machine now.
+    """
+
+    field: tuple[str, ...]
+    message: str
+    hint: str = ""
+    later: bool = False
+    capacity: bool = False
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A provider that knows some of its refusals before it is asked for a start. Optional."""
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        """The first thing that is known to be wrong; asks nobody beyond this machine. account: the
+        one that is about to be used, which may not be open yet.
+        """
         ...
 
 

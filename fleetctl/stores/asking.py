@@ -7,6 +7,7 @@ two that the writer keeps.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -79,6 +80,7 @@ class Asking:
         self._db.create_function("now_s", 0, lambda: now_s)
         self._owners = _Owners(home / places.STATE_DB)
         self._db.create_function("task_state", 3, self._owners.judged_by(task_state))
+        self._db.create_function("wished_content", 2, self._owners.wished_content)
         named = queries.named("views.sql")
         for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
             self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {named[name]}")
@@ -158,7 +160,7 @@ class _Owners:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._known: dict[int, tuple[str, bool]] = {}
+        self._known: dict[int, tuple[str, bool, list[str]]] = {}
 
     def close(self) -> None:
         if self._db is not None:
@@ -166,18 +168,23 @@ class _Owners:
 
     def judged_by(self, task_state: TaskState) -> Callable[[int, int, int], str]:
         def judge(rid: int, state: int, index: int) -> str:
-            failed, over = self._of(rid)
+            failed, over, _ = self._of(rid)
             return task_state(STATES[state], index, failed, over=over)
 
         return judge
 
-    def _of(self, rid: int) -> tuple[str, bool]:
+    def wished_content(self, rid: int, index: int) -> str | None:
+        """Of a task of the present spec; None while nobody knows."""
+        contents = self._of(rid)[2]
+        return contents[min(index, len(contents) - 1)] if contents else None
+
+    def _of(self, rid: int) -> tuple[str, bool, list[str]]:
         if rid not in self._known:
             self._db = self._db or connect_readonly(self._path)
             query = queries.named("reader.sql")["standing"]
             rows = self._db.execute(query, (rid,)).fetchall() if self._db is not None else []
-            failed, over = rows[0] if rows else ("", True)
-            self._known[rid] = (failed or "", bool(over))
+            failed, over, contents = rows[0] if rows else ("", True, None)
+            self._known[rid] = (failed or "", bool(over), json.loads(contents or "[]"))
         return self._known[rid]
 
 

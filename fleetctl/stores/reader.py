@@ -59,6 +59,7 @@ class RunRow(NamedTuple):
     params: str  # JSON object
     usd_per_s: float | None = None  # None = the price is not known
     placed: str = ""  # why it is at this provider; empty where there was no choice
+    content: str = ""  # what its unit stood for when it began; empty: not known
 
 
 RUN_COLUMNS = len(RunRow._fields)
@@ -200,6 +201,12 @@ class Reader:
     def run(self, name: str) -> RunRow | None:
         for row in self._rows(places.STATE_DB, "run", (name,)):
             return _run(row)
+        return None
+
+    def owner_of(self, run: str) -> str | None:
+        """The uid of the object that a run was made for; None when that is gone."""
+        for (uid,) in self._rows(places.STATE_DB, "owner_of", (run,)):
+            return str(uid)
         return None
 
     def metrics(self, run: str) -> Iterator[MetricRow]:
@@ -384,7 +391,9 @@ def _texts(stored: str) -> dict[str, str]:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, usd, params, placed = row
+    *columns, usd, params, placed, content = row
+    index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, placed or ""))
+    told = (placed or "", content or "")
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *told))

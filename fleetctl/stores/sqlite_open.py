@@ -186,7 +186,10 @@ _UPGRADES = {
         " usd REAL NOT NULL, unpriced_s REAL NOT NULL, PRIMARY KEY (day, namespace, labels))"
         " WITHOUT ROWID",
     ),
-    2: ("ALTER TABLE runs ADD COLUMN content INTEGER",),
+    2: (
+        "ALTER TABLE runs ADD COLUMN content INTEGER",
+        "CREATE INDEX IF NOT EXISTS cache_runs ON cache (run)",
+    ),
     # What has something due once it is over is looked at once, and says when.
     4: (
         "ALTER TABLE resources ADD COLUMN wake_at_s REAL DEFAULT 0",

@@ -9,6 +9,7 @@ import ast
 import sys
 import warnings as python_warnings
 from collections.abc import Iterator
+from itertools import pairwise
 
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
@@ -16,6 +17,7 @@ from fleetctl.manifest.problems import Path, shortened
 from specs.scalars import Spec
 from specs.template import Image
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
 OURS = sys.version_info[:2]
 
 
@@ -34,6 +36,40 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
         yield _finding(
             path, fault, hint=f"every attempt would fail, unless its Python is newer than {ours}"
         )
+
+
+def never_run(spec: Spec) -> Iterator[Finding]:
+    """What stands behind a SUBMIT: it ends the task, which is not what its name says."""
+    for path, code in works.said(spec, "python"):
+        tree = parsed(code)
+        if not isinstance(tree, ast.Module):
+            continue
+        for submit, after in _behind_submits(tree):
+            said = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
+            hint = "hand in everything with one SUBMIT, as the last statement"
+            yield Finding(path, path, f"{said} ends the task", hint, row=after.lineno)
+            break  # the first says it all
+
+
+def _behind_submits(tree: ast.Module) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """(the SUBMIT, the statement behind it) in each block that has such."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if not isinstance(block, list):
+                continue
+            for statement, after in pairwise(block):
+                if _is_submit(statement) and not isinstance(after, _DEFINITIONS):
+                    yield statement, after
+
+
+def _is_submit(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Name)
+        and node.value.func.id == "SUBMIT"
+    )
 
 
 def parsed(code: str) -> ast.Module | SyntaxError | None:

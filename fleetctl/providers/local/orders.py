@@ -53,6 +53,7 @@ def keeper_config(
         "home": str(layout.home),
         "runs_dir": str(layout.runs(order.uid)),
         "work_dir": str(layout.work(order.uid)),
+        "top": str(layout.tree),
         "expose": [*prepared.python.expose, *([prepared.source] if prepared.source else [])],
         "tier": tier,
         "mode": "python" if template.python is not None else "exec",

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from controllers.model import Ended, Gone, Observation
 from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.account import Account
 from fleetctl.providers.base import (
     BEGUN_AS_ANOTHER,
     Backend,
     Contract,
+    Foreseen,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -26,7 +28,7 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.local import gpus, preparing, sources, volumes
+from fleetctl.providers.local import foreseen, gpus, preparing, sources, volumes
 from fleetctl.providers.local.gpus import Gpus
 from fleetctl.providers.local.keepers import Keepers
 from fleetctl.providers.local.link import KeeperGone
@@ -163,6 +165,10 @@ class LocalProvider:
 
     def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
         return 0.0  # nobody sends a bill for one's own machine
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        del account  # this machine has none
+        return await foreseen.first(template)
 
     def lacks(self, template: Template) -> str:
         wanted = template.resources.gpu

@@ -175,7 +175,26 @@ def test_python_for_an_image_whose_python_may_be_newer_is_warned_about_alone() -
         assert "unless its Python is newer than" in warning
 
 
-@pytest.mark.parametrize("code", ["assert (1, 2)", "-" * 100_000 + "1", "x = '\\\\d'"])
+TWO = """
+  template:
+    python: |
+      if x:
+          SUBMIT(a=1)
+          SUBMIT(b=2)
+"""
+
+
+def test_python_behind_a_submit_is_warned_about_with_its_line() -> None:
+    (found,) = loaded(manifest(spec=TWO))
+    (warning,) = found.warnings
+    assert warning.startswith("x.yaml:9:1: spec.template.python: line 3 is never run")
+    assert "the SUBMIT of line 2 ends the task" in warning
+
+
+EARLY = "if x: SUBMIT(a=1)\\nSUBMIT(a=2)\\ndef f(): pass"
+
+
+@pytest.mark.parametrize("code", [EARLY, "assert (1, 2)", "-" * 100_000 + "1", "x = '\\\\d'"])
 def test_python_that_may_run_is_not_warned_about(code: str) -> None:
     (found,) = loaded(manifest(spec=f'{{template: {{python: "{code}"}}}}'))
     assert found.warnings == ()

@@ -156,6 +156,26 @@ class TestPlainEnvironments:
         assert (result["found"], result["version"]) == ([], platform.python_version())
         assert f"/local/envs/plain-{VERSION}-" in result["packages"]
 
+    @pytest.mark.parametrize(
+        ("module", "package"),
+        [("sklearn.svm", "scikit-learn"), ("fleetctl_no_such", "fleetctl_no_such")],
+    )
+    def test_a_module_that_is_not_there_says_how_to_get_it(
+        self, tmp_path: Path, module: str, package: str
+    ) -> None:
+        async def told(_: object, world: World) -> None:
+            one = python(f"import {module}")
+            other = command("python", "-c", f"import {module}")
+            for number, template in enumerate((one, other)):
+                name = f"run-{number}"
+                seen = await world.run(template, run=name, template_hash=f"hash-{number}")
+                assert seen.message.splitlines()[-1] == (
+                    f"ModuleNotFoundError: No module named '{module.partition('.')[0]}'; hint: add"
+                    f" `image: {{pip: [{package}]}}`, or `source` where the module is yours"
+                )
+
+        story(told)(self, tmp_path)
+
     @pytest.mark.usefixtures("shell_of_somebody")
     @story
     async def test_a_command_finds_that_python_and_the_programs_of_the_system(

@@ -288,11 +288,12 @@ class Supervisor:
         if run is None:
             self._remove(sandbox)
             return
-        self._hearing.finish(sandbox, run)
         left = files_left(sandbox.work)
         if "metrics.jsonl" in left:
             read_metrics(sandbox, run)
-        result, ended = conclude(sandbox, run, left, memory=self._config["limits"]["memory"])
+        self._hearing.finish(sandbox, run)
+        limits = {**self._config["limits"], "timeout_s": self._config["timeout_s"]}
+        result, ended = conclude(sandbox, run, left, limits)
         crashed = self._config["mode"] == "python" and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
         ended["note"] = self._config["note"]
