@@ -7,7 +7,9 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # The first Python on this machine that is 3.11 or newer and works (a shim may be there and fail).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+# Tests and benchmarks keep away from the state of who runs them; the demo leaves its sweep where the
+# next command looks.
+unit bench simulate soak live-modal live-daytona: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -40,7 +42,8 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/fleetctl apply -f specs/examples/sweep.yaml --wait
 	@$(BIN)/fleetctl get sweeps
-	@echo "The state is in $(FLEETCTL_HOME); \`$(BIN)/fleetctl down\` ends the controller."
+	@echo "\`$(BIN)/fleetctl results sweep/digits\` shows all trials, \`fleetctl status\` where the state is;"
+	@echo "\`$(BIN)/fleetctl down\` ends the controller."
 
 lint: setup
 	$(BIN)/ruff check .

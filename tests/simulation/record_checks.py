@@ -43,6 +43,15 @@ def truthful_outcomes(scene: Scene) -> Iterator[str]:
             yield from _compare(run, work, scene.now.results.get(run.name))
 
 
+def nothing_is_forgotten(scene: Scene) -> Iterator[str]:
+    """What a deleted object's runs were charged stays, as long as retention lasts."""
+    for name in scene.before.kept.keys() - scene.now.runs.keys():
+        if name not in scene.now.kept:
+            yield f"`{name}` is forgotten"
+        elif name not in scene.before.runs and scene.now.kept[name] != scene.before.kept[name]:
+            yield f"the charge of `{name}` changed after its object was gone"
+
+
 def closed_is_closed(scene: Scene) -> Iterator[str]:
     """I12: a sandbox that no record holds open or live any more is gone."""
     for run in scene.changed():
@@ -149,6 +158,7 @@ RECORD_CHECKS = (
     succeeds_once,
     truthful_outcomes,
     closed_is_closed,
+    nothing_is_forgotten,
     results_match,
     attempts_in_bounds,
     backs_off,
