@@ -8,6 +8,7 @@ from controllers.history import History
 from controllers.kind import Policy
 from controllers.model import RunState
 from controllers.plan import Action, CloseSandbox, Stop
+from controllers.wish import Wish
 
 
 def end_all(history: History, reason: str, policy: Policy) -> tuple[Action, ...]:
@@ -35,3 +36,13 @@ def stopping(history: History) -> tuple[str, ...]:
     """A sentence about the runs that are being stopped, if there are any."""
     count = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
     return (f"{count} runs are being stopped",) if count else ()
+
+
+def stopping_because(history: History, wish: Wish) -> tuple[str, ...]:
+    """The same, and what keeps them from being confirmed gone."""
+    told = stopping(history)
+    if not told and not history.sandboxes:
+        return ()
+    why = [trouble.message for trouble in wish.troubles.values()]
+    why += [text for name, text in wish.held.items() if name in history.live]
+    return (f"{told[0]}: {why[0]}", *why[1:]) if told and why else (*why, *told)

@@ -26,6 +26,9 @@ _SPILL_REASONS = {
     "SandboxFailed": "ProviderDegraded",
     "SandboxStuck": "ProviderDegraded",
     "Unavailable": "ProviderDegraded",
+    "Unreachable": "ProviderDegraded",
+    "UnknownAnswer": "ProviderDegraded",
+    "StartUnknown": "ProviderDegraded",
 }
 
 
@@ -132,11 +135,13 @@ def no_room(usd_per_s: float | None, vacancy: Vacancy) -> str:
     return ""
 
 
-def spill_reason(reason: str) -> str | None:
+def spill_reason(reason: str, *, account: bool = False) -> str | None:
     """Which of spillOver's words an answer of a provider is; None for one that is no lack of room,
     such as an image that is still being built.
+
+    account: it told of the account, in whatever word: nothing of it is served there now.
     """
-    return _SPILL_REASONS.get(reason)
+    return _SPILL_REASONS.get(reason) or ("ProviderDegraded" if account else None)
 
 
 def per_hour(usd_per_s: float | None) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 
 from controllers.advancing import advance
-from controllers.clearing import end_all, stopping
+from controllers.clearing import end_all, stopping, stopping_because
 from controllers.ending import end
 from controllers.history import History
 from controllers.plan import TERMINAL_PHASES, Action, Drop, FreeScratch, Phase, Plan, Reuse
@@ -44,7 +44,7 @@ def _delete(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa:
             if wish.swept
             else FreeScratch(wish.uid, False, "deleted"),
         )
-    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=stopping(history))
+    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=stopping_because(history, wish))
 
 
 def _finished(wish: Wish, history: History, now_s: float) -> Plan | None:

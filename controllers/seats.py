@@ -168,14 +168,15 @@ def _learned(provider: str, wait: Wait, history: History, wish: Wish, now_s: flo
     held = _held(history)[provider]
     after_s = max(PROBE_AFTER_S_MIN, wish.controller.policy.placement.spill.after_s)
     seats = max(0, held - waiting)
-    return Shortage(seats, now_s + after_s, f"it answered {spill_reason(wait.reason)}")
+    said = spill_reason(wait.reason) or wait.reason
+    return Shortage(seats, now_s + after_s, f"it answered {said}")
 
 
 def _moves(wait: Wait, run: Run, wish: Wish, now_s: float) -> bool:
     spill = wish.controller.policy.placement.spill
     if wish.room.paused or wait.asking or wait.short_since_s is None:
         return False
-    if spill_reason(wait.reason) not in spill.on:
+    if spill_reason(wait.reason, account=wait.account) not in spill.on:
         return False
     # Where it is known that there is no room, one more answer of the kind is enough.
     return run.provider in wish.shortages or now_s >= wait.short_since_s + spill.after_s

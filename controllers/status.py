@@ -59,6 +59,8 @@ def status_of(
         "succeeded": len(history.succeeded),
         "failed": len(history.failed),
         "cached": history.cached,
+        "outdated": len(history.outdated) + len(history.kept_outdated),
+        "contents": list(wish.controller.contents),
         "notCached": wish.uncached,
         "retries": history.retries,
         "infraFailures": history.infra_failures,

@@ -26,8 +26,12 @@ def under_way(
     moving = moving or any(isinstance(action, Start) for action in actions)
     begun = len(history.succeeded) + len(history.failed) > 0
     first = next(iter(wish.waits.values()), None)
+    trouble = next(iter(wish.troubles.values()), None)
     if first is not None and not moving:
         reason, message = first.reason, first.message
+    elif trouble is not None:
+        # What runs goes on; a person who looks is to know that nothing more is served there.
+        reason, message = trouble.reason, trouble.message
     elif waiting and not moving:
         reason, message = "Waiting", waiting[0]
     else:

@@ -20,7 +20,8 @@ class Wait:
     """Why a start that is wished for has not happened yet: the provider's own words.
 
     short_since_s: since when it is told that there is no room; None when it is told otherwise.
-    asking: the provider is being asked again just now.
+    asking: the provider is being asked again just now. account: it told of the account, not of this
+    work.
     """
 
     reason: str
@@ -28,6 +29,15 @@ class Wait:
     retry_at_s: float
     short_since_s: float | None = None
     asking: bool = False
+    account: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a provider serves none of our work now, in one CamelCase word and a sentence."""
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,8 @@ class Wish:
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
     held: Mapping[str, str] = field(default_factory=dict)  # run name -> why it is not over yet
+    # provider -> why it serves nobody now; of those where this object has something.
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
     # template hash -> provider -> what it is to that template; not in it = nothing is known.
     offers: Mapping[str, Mapping[str, Offer]] = field(default_factory=dict)
     shortages: Mapping[str, Shortage] = field(default_factory=dict)  # provider -> what was learned

@@ -36,8 +36,9 @@ class Conflict(FleetctlError):
 
 
 class Refused(FleetctlError):
-    """The user must change something before this can work. Certain: nothing was started. Never
-    retried.
+    """The user must change something before this can work: what was asked for is at fault, and not
+    who asks or who answers. Certain: nothing was started. A provider's is believed when a second
+    look says the same; then it is final.
     """
 
     exit_code = 3
@@ -50,6 +51,7 @@ class Unavailable(FleetctlError):
     reason: one CamelCase word for a status, such as `NoCapacity` or `RateLimited`.
     account: the answer tells of the account (key, permission, suspension, quota), so every start
     that would use it waits too; False for the service, its network, or words nobody knows.
+    perhaps_made: nothing began, but a machine for it may have been made before this was answered.
     """
 
     def __init__(
@@ -60,11 +62,13 @@ class Unavailable(FleetctlError):
         reason: str = "Unavailable",
         hint: str = "",
         account: bool = False,
+        perhaps_made: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
         self.reason = reason
         self.account = account
+        self.perhaps_made = perhaps_made
 
 
 class StoreError(FleetctlError):

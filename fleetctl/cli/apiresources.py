@@ -22,6 +22,7 @@ _RUNNING = (
     "port-forward",
     "results",
     "resume",
+    "rerun",
     "retry",
     "scale",
     "suspend",

@@ -13,6 +13,7 @@ from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.starting import holder
 from fleetctl.cli.summary import best_line, failed_line, took
+from fleetctl.cli.system.standstill import standstill
 from fleetctl.cli.tasks import Task, in_order
 from fleetctl.cli.text import age, assignments, plural, safe, safe_lines, scalar, timestamp, usd
 from fleetctl.cli.view import View, fix, why
@@ -71,6 +72,9 @@ def run(args: Namespace, screen: Screen) -> int:
     waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
     if waits and holder(place) is None:
         screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
+    elif waits and (still := standstill(place)) is not None:
+        screen.warn(still.why)
+        screen.hint(still.hint)
     return 0
 
 
@@ -137,6 +141,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if old := seen.count("outdated"):
+        yield _label("Outdated", _outdated(seen, old))
     if cached := _cached(seen):
         yield _label("Cache", safe(cached))
     if attempts := attempts_line(seen):
@@ -157,6 +163,13 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Took", spent.removeprefix(" in "))
     if seen.count("succeeded"):
         yield _label("Results", f"fleetctl results {safe(seen.key)}")
+
+
+def _outdated(seen: View, old: int) -> str:
+    unit = plural(old, f"finished {seen.kind.unit}")
+    what = f"{unit} of another program, image or source"
+    kept = seen.over and not seen.count("active")
+    return f"{what}; {'kept as asked' if kept else 'run again'}"
 
 
 def _cached(seen: View) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetctl.cli.apply import CLIENT, SAID_OF_DRY_RUNS, show, warn_of
+from fleetctl.cli.foreseeing import refuse
 from fleetctl.cli.proposing import proposed
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
@@ -19,8 +20,10 @@ def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: 
     """The words that apply would say, and what it would ask. Nothing runs for it."""
     place = home()
     with open_readonly(place) as stored:
-        manifests, changes, _ = proposed(place, stored, documents, order)
-    warnings = [text for manifest in manifests for text in manifest.warnings]
+        found = proposed(place, stored, documents, order)
+        changes = found.changes
+        doubts = refuse(stored, found.manifests, changes, found.accounts.backends, order)
+    warnings = [*found.warnings, *doubts]
     show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:
         check(changes, (), SystemClock().now_s())

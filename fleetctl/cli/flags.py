@@ -30,7 +30,7 @@ NAMESPACED = frozenset(
     (
         "apply", "plan", "diff", "validate", "get", "describe", "logs", "results", "exec",
         "port-forward", "ls", "cp", "rm", "wait", "events", "delete", "suspend", "resume", "retry",
-        "set", "scale", "label", "annotate", "edit", "plot", "cost", "top",
+        "rerun", "set", "scale", "label", "annotate", "edit", "plot", "cost", "top",
     )
 )  # fmt: skip
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
@@ -377,6 +377,13 @@ def add_output(parser: Parser, *formats: str) -> None:
         metavar="|".join(formats),
         help="how to write it (default %(default)s)",
     )
+
+
+def add_allow_missing(parser: Parser) -> None:
+    parser.add_argument(
+        "--allow-missing", action="store_true",
+        help="only warn of what may come later: credentials, secrets, functions, GPUs here",
+    )  # fmt: skip
 
 
 def _format(*formats: str) -> Callable[[str], str]:

@@ -65,11 +65,15 @@ def _heads(changing: list[ObjectPlan]) -> Iterator[list[str]]:
 
 
 def _path(field: FieldChange) -> str:
+    if field.said:
+        return field.path  # what a name stands for, not what the spec says
     outside = field.path.startswith(("labels", "annotations"))
     return f"metadata.{field.path}" if outside else f"spec.{field.path}"
 
 
 def _values(field: FieldChange) -> str:
+    if field.said:
+        return field.said
     old, new = value_text(field.before), value_text(field.after)
     if not old and not new:
         return "changed; `fleetctl diff` shows its lines"
@@ -81,6 +85,7 @@ def _units(work: Work) -> str:
     new = UNKNOWN if work.new is None else f"{work.new:,} new"
     said = [f"{work.kept:,} kept", new, f"{work.replaced:,} replaced"]
     for count, word in (
+        (work.again.units, f"to run again{_had_taken(work)}"),
         (work.cached, "cached"),
         (work.going_on, "running on"),
         (work.cancelled, "cancelled"),
@@ -90,6 +95,12 @@ def _units(work: Work) -> str:
             said.append(f"{count:,} {word}")
     lost = f" (about {usd(work.lost_usd)} already spent on what stops)" if work.lost_usd else ""
     return ", ".join(said) + lost
+
+
+def _had_taken(work: Work) -> str:
+    """What finished work had taken that is done again."""
+    cost = f", {usd(work.again.usd)}" if work.again.usd else ""
+    return f" (had taken {duration(work.again.work_s)}{cost})"
 
 
 def _placement(it: ObjectPlan, work: Work, screen: Screen) -> None:

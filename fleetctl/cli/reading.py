@@ -34,10 +34,11 @@ DURATIONS_MAX = 1000  # the middle of so many is the middle of all, near enough
 
 
 class Event(NamedTuple):
-    """`key` is kind/name, or empty when the object is gone."""
+    """`key` is kind/name. gone_at_s: when its object was gone; None for one that is there."""
 
     key: str
     line: EventLine
+    gone_at_s: float | None = None
 
 
 class Reading:
@@ -106,6 +107,15 @@ class Reading:
             if found is not None:
                 yield found
 
+    def source_of(self, cached: RunRow) -> tuple[str, str, RunRow] | None:
+        """(uid and key of the object, run) that a cached task has its result from; None when that
+        is gone.
+        """
+        whose, _, name = cached.message.removeprefix("the result of ").rpartition(", run ")
+        uid = self._reader.owner_of(name) if name else None
+        run = self._reader.run(name) if uid else None
+        return None if run is None or uid is None else (uid, whose, run)
+
     def last_metric(self, run: str, name: str) -> float | None:
         """The newest value that a run reported under `name`."""
         values = [row.value for row in self._reader.metrics(run) if row.name == name]
@@ -116,19 +126,35 @@ class Reading:
         return self._reader.metrics(run)
 
     def events(
-        self, seen: View | None = None, *, since_s: float = 0.0, namespace: str | None = None
+        self,
+        seen: View | None = None,
+        *,
+        since_s: float = 0.0,
+        namespace: str | None = None,
+        deleted: bool = False,
     ) -> list[Event]:
-        """Of one object, of a namespace, or of all, oldest first."""
+        """Of one object, of a namespace, or of all, oldest first; deleted: also of what is gone."""
         if seen is not None:
             lines = self._reader.events(seen.resource.uid, since_s=since_s)
             return [Event(seen.key, line) for line in lines]
-        lines = self._reader.events(since_s=since_s)
-        found = {uid: key for uid, *key in self._reader.object_keys()}
-        keys = {uid: object_key(*key) for uid, key in found.items()}
+        owners = {
+            uid: (object_key(kind, name, within), gone_at_s)
+            for uid, kind, name, within, gone_at_s in self._reader.all_keys()
+            if (deleted or gone_at_s is None) and namespace in (None, within)
+        }
         return [
-            Event(keys.get(line.uid, ""), line)
-            for line in lines
-            if namespace is None or line.uid not in found or found[line.uid][2] == namespace
+            Event(owners[line.uid][0], line, owners[line.uid][1])
+            for line in self._reader.events(since_s=since_s)
+            if line.uid in owners
+        ]
+
+    def events_of_gone(self, wanted: Target, *, since_s: float = 0.0) -> list[Event]:
+        """Of all that had this name and are gone, oldest first."""
+        about = (wanted.kind.name, wanted.name, wanted.namespace)
+        return [
+            Event(object_key(wanted.kind.name, shown, wanted.namespace), line, gone_at_s)
+            for uid, shown, gone_at_s in list(self._reader.gone(*about))
+            for line in self._reader.events(uid, since_s=since_s)
         ]
 
     def namespaces(self) -> dict[str, dict[str, int]]:

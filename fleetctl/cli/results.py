@@ -13,7 +13,7 @@ from fleetctl.cli.flags import Parser, add_output, count, did_you_mean
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import GAP, Screen
-from fleetctl.cli.tasks import Task
+from fleetctl.cli.tasks import OUTDATED, Task
 from fleetctl.cli.text import assignments, plural, safe, scalar, shorten, width
 from fleetctl.cli.view import View, mapping, parsed
 from fleetctl.errors import UsageError
@@ -160,8 +160,15 @@ def _row(one: Task) -> dict[str, object]:
         "params": parsed(one.run.params),
         "state": one.state,
         "attempts": one.attempts,
+        "content": one.run.content or None,
+        "outdated": one.outdated,
         "result": None if one.result is None else json.loads(one.result),
     }
+
+
+def _state(row: Mapping[str, object]) -> str:
+    """In a word; documents tell by `outdated`."""
+    return OUTDATED if row["outdated"] else str(row["state"])
 
 
 def _json(rows: Iterable[Mapping[str, object]], screen: Screen) -> None:
@@ -191,6 +198,7 @@ def _flat(row: Mapping[str, object]) -> dict[str, object]:
     from fleetctl.cli.csvtext import csv_cell
 
     flat: dict[str, object] = {key: row[key] for key in ("index", "state", "attempts")}
+    flat["state"] = _state(row)
     for group in ("params", "result"):
         for key, value in mapping(row[group]).items():
             flat[f"{group}.{key}"] = csv_cell(value)
@@ -222,7 +230,7 @@ def _fitted(header: list[str], rows: list[list[str]], columns: int) -> list[list
 
 
 def _cells(row: Mapping[str, object], *, with_metric: bool) -> list[str]:
-    cells = [str(row["index"]), safe(str(row["state"])), str(row["attempts"])]
+    cells = [str(row["index"]), safe(_state(row)), str(row["attempts"])]
     if with_metric:
         metric = mapping(row.get("metric"))
         cells.append(safe(scalar(metric["value"])) if metric else "-")

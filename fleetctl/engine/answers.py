@@ -23,7 +23,7 @@ from fleetctl.engine.facts import (
     StopReplied,
 )
 from fleetctl.engine.track import Call, Track
-from fleetctl.providers.base import SANDBOX_CLOSED
+from fleetctl.providers.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied
 
 # Answers to a create that come before anything was made.
-_NOTHING_MADE = frozenset({"NoCapacity", "Quota", "SpendLimit", "Suspended", "RateLimited"})
+_NOTHING_MADE = frozenset(
+    {"NoCapacity", "Quota", "SpendLimit", "Suspended", "RateLimited", "Unreachable"}
+)
+REFUSED_ONCE = "RefusedOnce"
 
 
 class Answers:
@@ -62,6 +65,9 @@ class Answers:
                 call.tries = 0
                 call.retry_at_s = 0.0
                 call.short_since_s = None
+                if run is not None:
+                    track.doubts.pop((run.template_hash, run.provider), None)
+                    engine.troubles.start_served(run.provider)
                 if run is not None and fact.begun:
                     self._started(track, run, fact.handle, now_s)
                     self._had_room(track, run.provider, now_s)
@@ -72,22 +78,35 @@ class Answers:
                     return waited
             case StartRefused():
                 if run is not None:
-                    self._refused(track, run, fact.message, now_s)
+                    self._refused(track, run, call, fact.message, now_s)
             case StartWaits() if fact.reason == SANDBOX_CLOSED and run is not None:
                 # Nothing began there and nothing can: the unit goes to another sandbox.
                 ended = replace(run, state=RunState.STOPPED, reason=fact.reason, ended_at_s=now_s)
                 self._records.end(track, ended, None)
                 self._records.closed(track, run.sandbox)
+            case StartWaits() if fact.reason == BEGUN_AS_ANOTHER and run is not None:
+                # Under its name nothing can begin any more: the unit has another attempt.
+                ended = replace(
+                    run,
+                    state=RunState.STOPPED,
+                    reason=fact.reason,
+                    message=fact.message,
+                    ended_at_s=now_s,
+                )
+                self._records.end(track, ended, None)
             case StartWaits():
                 call.retry_at_s = fact.retry_at_s
-                if call.short_since_s is None and spill_reason(fact.reason) is not None:
-                    call.short_since_s = now_s
-                wait = Wait(fact.reason, fact.message, fact.retry_at_s, call.short_since_s)
-                self._wait(track, fact.run, wait)
+                wait = Wait(fact.reason, fact.message, fact.retry_at_s, account=fact.account)
+                self._wait(track, fact.run, _short(wait, call, now_s))
+                if fact.account and run is not None:
+                    engine.troubles.start_waits(
+                        run.provider, fact.reason, fact.message, fact.retry_at_s
+                    )
             case StartUnknown():
                 call.tries += 1
                 call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
-                self._wait(track, fact.run, Wait("StartUnknown", fact.message, call.retry_at_s))
+                wait = Wait("StartUnknown", fact.message, call.retry_at_s)
+                self._wait(track, fact.run, _short(wait, call, now_s))
             case StopReplied():
                 self._stop_replied(track, fact, call, now_s)
             case _:
@@ -136,9 +155,13 @@ class Answers:
         if short is not None and track.history is not None:
             track.shortages[provider] = grown(short, provider, track.history, now_s)
 
-    def _refused(self, track: Track, run: Run, message: str, now_s: float) -> None:
+    def _refused(self, track: Track, run: Run, call: Call, message: str, now_s: float) -> None:
         if run.state is RunState.STOPPING:
             ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
+        elif (again_at_s := self._doubted(track, run, call, now_s)) is not None:
+            call.retry_at_s = again_at_s
+            self._wait(track, run.name, Wait(REFUSED_ONCE, message, again_at_s))
+            return
         elif self._has_another_place(track, run, message):
             ended = replace(
                 run, state=RunState.STOPPED, reason="RefusedHere", message=message, ended_at_s=now_s
@@ -151,6 +174,13 @@ class Answers:
             )
             self._engine.say(track.resource.uid, "Refused", message, kind="Warning")
         self._records.end(track, ended, None)
+
+    def _doubted(self, track: Track, run: Run, call: Call, now_s: float) -> float | None:
+        """When to ask again before the refusal is believed; None when this one is the second."""
+        key = run.template_hash, run.provider
+        believed_from_s = track.doubts.setdefault(key, now_s + self._engine.settings.second_look_s)
+        # Of starts that were under way together, each may have met the same odd moment.
+        return None if call.asked_at_s >= believed_from_s else believed_from_s
 
     def _has_another_place(self, track: Track, run: Run, message: str) -> bool:
         """Remember that this one is none, and tell whether any candidate is left."""
@@ -165,8 +195,10 @@ class Answers:
     def _stop_replied(self, track: Track, fact: StopReplied, call: Call, now_s: float) -> None:
         engine = self._engine
         call.tries += 1
+        track.held.pop(fact.run, None)
         if fact.message:
             call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
+            track.held[fact.run] = f"its stop failed: {fact.message}"
             text = f"stop of {fact.run} failed: {fact.message}"
             engine.say(track.resource.uid, "StopFailed", text, kind="Warning")
         else:
@@ -181,5 +213,16 @@ class Answers:
 
 
 def _tells_that_nothing_is_made(fact: CallReplied) -> bool:
-    """A provider without room has made nothing; `Queued` and its like may have begun to."""
-    return isinstance(fact, StartWaits) and fact.reason in _NOTHING_MADE
+    """A provider without room, or that does not know us, has made nothing; `Queued` and its like
+    may have begun to.
+    """
+    if not isinstance(fact, StartWaits) or fact.perhaps_made:
+        return False
+    return fact.account or fact.reason in _NOTHING_MADE
+
+
+def _short(wait: Wait, call: Call, now_s: float) -> Wait:
+    """Since when the start is told of no room, whatever else it was told meanwhile."""
+    if call.short_since_s is None and spill_reason(wait.reason, account=wait.account) is not None:
+        call.short_since_s = now_s
+    return replace(wait, short_since_s=call.short_since_s)

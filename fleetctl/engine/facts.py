@@ -29,7 +29,9 @@ class StartReplied:
 
 @dataclass(frozen=True, slots=True)
 class StartRefused:
-    """Certain: nothing began, and nothing will until the user changes something."""
+    """Certain: nothing began, and nothing will until the user changes the template; said once, it
+    is asked for again, because one odd answer decides nothing.
+    """
 
     run: str
     message: str
@@ -43,6 +45,8 @@ class StartWaits:
     reason: str
     message: str
     retry_at_s: float
+    account: bool = False  # it tells of the account, whatever was asked for
+    perhaps_made: bool = False  # a sandbox may be there all the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,22 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from controllers.model import Run
 from fleetctl.clock import Clock
 from fleetctl.engine.absorb import Absorber
 from fleetctl.engine.admission import Admission
 from fleetctl.engine.budgets import Budgets
 from fleetctl.engine.charges import Charges
 from fleetctl.engine.effects import Effects
+from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.facts import Fact, can_wait
+from fleetctl.engine.forgetting import forget_forever
 from fleetctl.engine.guard import reported
 from fleetctl.engine.market import Market
+from fleetctl.engine.observe.reach import watch_reach
+from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.passes import Passes
 from fleetctl.engine.providing import Accounts
 from fleetctl.engine.queue import Queue
@@ -25,17 +30,24 @@ from fleetctl.engine.reading import Reading
 from fleetctl.engine.records import Records
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
+from fleetctl.engine.sleeping import Sleepers
+from fleetctl.engine.sources import Sources
 from fleetctl.engine.sweeper import sweep_forever
-from fleetctl.engine.track import Track
+from fleetctl.engine.track import Track, Tracks
 from fleetctl.engine.turn import Turns
 from fleetctl.engine.watching import Watcher
 from fleetctl.errors import Unavailable
-from fleetctl.providers.base import Backend
+from fleetctl.providers.base import Backend, Reachable, Resolving
 from fleetctl.stores.base import EventRow, Store
+
+if TYPE_CHECKING:
+    from fleetctl.engine.recovering import Recovery
 
 log = logging.getLogger("fleetctl.engine")
 
 T = TypeVar("T")
+# What a start waits for until a sandbox of the same account ends.
+WAITS_FOR_ROOM = frozenset({"Quota", "NoCapacity"})
 Secrets = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
 
 
@@ -51,16 +63,18 @@ class Engine:
         settings: Settings = Settings(),  # noqa: B008 - frozen
         secrets: Secrets | None = None,
         accounts: Accounts | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.store = store
         self.providers = dict(providers)
         self.built_in = frozenset(providers)  # those that nobody has to declare
         self.accounts = accounts
+        self.sources = sources
         self._helpers: list[asyncio.Future[None]] = []
         self.clock = clock
         self.settings = settings
         self.random = Random(settings.seed)  # noqa: S311 - jitter
-        self.tracks: dict[str, Track] = {}
+        self.tracks = Tracks()
         self.owner_of: dict[
             str, str
         ] = {}  # run name -> uid: live runs, and the last of open sandboxes
@@ -72,8 +86,10 @@ class Engine:
         self._wake_later: asyncio.TimerHandle | None = None  # for facts that can wait
         self._many_live = 0  # beyond a few, at the last look
         self._stopping = False
+        self.recovery: Recovery | None = None  # set where the store was put back from a backup
         self.started_at_s = clock.now_s()
         self._scan_at_s = self.started_at_s + settings.resync_s
+        self.sleepers = Sleepers(self)
         self.turns = Turns(self)
         self.watcher = Watcher(self)
         self.effects = Effects(self, secrets or _no_secrets)
@@ -85,6 +101,14 @@ class Engine:
         self.admission = Admission(self)
         self.charges = Charges(self)
         self.budgets = Budgets(self)
+        self.troubles = Troubles(clock=clock, tracks=self.tracks, look=self.queue.add)
+        self.leftovers = Leftovers(
+            backend=self.providers.get,
+            gate=self.effects.gates.__getitem__,
+            backoff_s=self.effects.backoff_s,
+        )
+        # provider -> sandboxes of ours without a record, as its last sweep found them
+        self.unrecorded: dict[str, int] = {}
 
     # -- what others call --------------------------------------------------------------------------
 
@@ -109,6 +133,25 @@ class Engine:
                     track.calls[run].retry_at_s = 0.0
                     self.poke(uid)
 
+    def freed(self, provider: str) -> None:
+        """A sandbox of ours ended there: one start that waits for such room is asked for at once,
+        the one that waits for the longest.
+        """
+        found: tuple[float, str] | None = None
+        for track in self.tracks.values():
+            for run, wait in track.waits.items():
+                call, known = track.calls.get(run), self._live(track, run)
+                if call is None or known is None or known.provider != provider or call.busy:
+                    continue
+                if wait.reason not in WAITS_FOR_ROOM or not call.retry_at_s:
+                    continue
+                found = min(found or (known.created_at_s, run), (known.created_at_s, run))
+        if found is not None:
+            self.hurry_start(found[1])
+
+    def _live(self, track: Track, run: str) -> Run | None:
+        return track.history.live.get(run) if track.history is not None else None
+
     def provided(self) -> None:
         """A Provider object came, changed or went: who starts or waits for room looks again."""
         if not self.market.refresh():
@@ -129,7 +172,7 @@ class Engine:
         if known is None:
             self.watcher.add(name)
             if self._helpers:
-                self._help(partial(self.watcher.run, name))
+                self._watch(name)
 
     def hurry_object(self, uid: str) -> None:
         """Somebody applied it again: whatever its starts wait for may be there now."""
@@ -156,6 +199,10 @@ class Engine:
             loop = asyncio.get_running_loop()
             self._wake_later = loop.call_later(self.settings.news_wait_s, self._wake.set)
 
+    def holds_starts(self, provider: str) -> bool:
+        """What it has begun since the backup is not known yet; see recovering.py."""
+        return self.recovery is not None and provider in self.recovery.unasked
+
     def stop(self) -> None:
         """End `run` soon. Work goes on at the providers."""
         self._stopping = True
@@ -170,9 +217,14 @@ class Engine:
     async def run(self) -> None:
         """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
         self.turns.load()
+        if self.recovery is not None:
+            await self.recovery.begin()
+            self.turns.load()
+            self._help(self.recovery.go_on)
         self._help(partial(sweep_forever, self))
+        self._help(partial(forget_forever, self))
         for name in self.providers:
-            self._help(partial(self.watcher.run, name))
+            self._watch(name)
         try:
             while not self._stopping:
                 self.turns.make()
@@ -182,7 +234,23 @@ class Engine:
             for task in helpers:
                 task.cancel()
             await self.effects.cancel_all()
+            await self.leftovers.close()
             await asyncio.gather(*helpers, return_exceptions=True)
+
+    def _watch(self, provider: str) -> None:
+        """Its runs, and where that can be asked, whether its service answers."""
+        self._help(partial(self.watcher.run, provider))
+        if isinstance(self.providers[provider], Reachable):
+            self._help(
+                partial(
+                    watch_reach,
+                    provider,
+                    partial(self.providers.__getitem__, provider),
+                    tracks=lambda: list(self.tracks.values()),
+                    troubles=self.troubles,
+                    changed=self._wake.set,
+                )
+            )
 
     def _help(self, work: Callable[[], Awaitable[None]]) -> None:
         self._helpers.append(asyncio.ensure_future(self._forever(work)))
@@ -200,9 +268,11 @@ class Engine:
             await asyncio.sleep(0)
             return
         if now_s >= self._scan_at_s:
-            self._scan(now_s)
-        due_at_s = self.queue.next_due_at_s()
-        until_s = self._scan_at_s if due_at_s is None else min(due_at_s, self._scan_at_s)
+            # The slow full scan under the events; it comes in its time, however many come.
+            self._scan_at_s = now_s + self.settings.resync_s
+            self.sleepers.look(now_s)
+        dues_s = (self._scan_at_s, self.queue.next_due_at_s(), self.sleepers.look_at_s)
+        until_s = min(at_s for at_s in dues_s if at_s is not None)
         # While the store refuses, the facts wait; they must not keep the loop turning.
         until_s = max(until_s, self.turns.again_at_s)
         loop = asyncio.get_running_loop()
@@ -225,25 +295,31 @@ class Engine:
         if 0 < wait_s <= gap_s:  # a clock that was set back delays nothing
             await asyncio.sleep(wait_s)
 
-    def _scan(self, now_s: float) -> None:
-        """The slow full scan under the events; it comes in its time, however many come."""
-        self._scan_at_s = now_s + self.settings.resync_s
-        for uid, track in self.tracks.items():
-            if not track.dormant:
-                self.queue.add(uid)
-
     # -- questions ---------------------------------------------------------------------------------
 
     def live_runs(self) -> int:
         return sum(len(t.history.live) for t in self.tracks.values() if t.history is not None)
 
     def idle(self) -> bool:
-        """Nothing is live and nothing is wished for that has not been reached."""
+        """Nothing is live, nothing is wished for that has not been reached, and of no start, stop
+        or orphan of ours the end is open.
+        """
         busy = any(
             not track.dormant and track.status.get("phase") not in ("Ready", "Suspended")
             for track in self.tracks.values()
         )
-        return not busy and not self.live_runs() and not self.turns.facts
+        return (
+            not busy
+            and not self.live_runs()
+            and not self.turns.facts
+            and not self.leftovers
+            and not any(self.unrecorded.values())
+            and not any(map(_unresolved, self.providers.values()))
+        )
+
+
+def _unresolved(backend: Backend) -> bool:
+    return isinstance(backend, Resolving) and backend.unresolved()
 
 
 def _no_secrets(names: tuple[str, ...], _namespace: str) -> Found:

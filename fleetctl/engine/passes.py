@@ -21,6 +21,7 @@ from fleetctl.engine.budgets import BUDGET
 from fleetctl.engine.intents import Intents
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.notes import ESTIMATE
+from fleetctl.engine.observe.troubles import uses
 from fleetctl.engine.providing import say_spills
 from fleetctl.engine.standings import budget_status, say_money
 from fleetctl.engine.track import Track
@@ -58,16 +59,14 @@ class Passes:
             self._runs(track, now_s)
 
     def _sleeps(self, track: Track, now_s: float) -> bool:
-        """It is over and not in memory, and nothing of it is to be freed yet."""
+        """It is over and nothing is known of its runs, and nothing of it is to be freed yet."""
         if not track.dormant or track.controller is not None:
             return False
         free_at_s = track.free_at_s
-        if free_at_s is None:
-            return True
-        if now_s < free_at_s:
-            self._engine.queue.add(track.resource.uid, free_at_s)
-            return True
-        return False
+        if free_at_s is not None and free_at_s <= now_s:
+            return False
+        self._engine.sleepers.put(track)
+        return True
 
     def _budget(self, track: Track, now_s: float) -> None:
         if track.resource.deleted_at_s is not None:
@@ -83,13 +82,14 @@ class Passes:
         problems = lint(plan, track.history, parallelism=self._parallelism(track))
         assert not problems, "; ".join(problems)
         self._intents.record(track, plan, now_s)
-        self._take_note(track, plan, now_s)
+        self._take_note(track, plan, wish, now_s)
         self._tell(track, plan, wish, now_s)
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()
+            self._sleeps(track, now_s)
 
-    def _take_note(self, track: Track, plan: Plan, now_s: float) -> None:
+    def _take_note(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
         """What the plan tells others: who waits for room or money, what was learned, when next."""
         track.shortages.update(plan.shortages)
         say_spills(self._engine, track, plan)
@@ -97,6 +97,10 @@ class Passes:
             self._engine.admission.crowded(track, plan.crowded)
         if plan.denied is not None:
             self._engine.budgets.denied(track)
+        for name in wish.troubles:
+            until_s = self._engine.troubles.until_s(name)
+            if until_s is not None:
+                self._engine.queue.add(track.resource.uid, until_s)
         if plan.wake_at_s is not None:
             self._engine.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
 
@@ -134,6 +138,11 @@ class Passes:
                 for name, wait in track.waits.items()
             },
             held=track.held,
+            troubles={
+                name: trouble
+                for name in engine.providers
+                if (trouble := engine.troubles.of(name)) is not None and uses(track, name)
+            },
             offers=engine.market.offers(track),
             shortages=track.shortages,
             room=engine.admission.room(now_s),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controllers.kind import superseded
+from controllers.kind import outdated, superseded
 from controllers.model import Metric, Run, RunState
 from fleetctl.engine.remembering import remembered
 from fleetctl.engine.track import Track, last_values, score_of
@@ -76,13 +76,16 @@ class Records:
             run,
             score=score,
             superseded=superseded(track.controller, run),
+            outdated=outdated(track.controller, run),
             wanted=track.controller.unit(run.index) is not None,
         )
         track.waits.pop(run.name, None)
         track.held.pop(run.name, None)
+        track.missing.pop(run.name, None)
         track.calls.pop(run.name, None)
         if not run.sandbox_open:
             self._engine.owner_of.pop(run.name, None)
+            self._engine.freed(run.provider)
         self._changed[run.name] = run
         self._results[run.name] = result
         self._remember(track, run, result, latest)
@@ -107,6 +110,7 @@ class Records:
         track.history.sandboxes.closed(sandbox)
         track.calls.pop(last.name, None)
         self._let_go(track, last, self._engine.clock.now_s())
+        self._engine.freed(last.provider)
 
     def measured(self, track: Track, run: Run, fresh: Sequence[Metric]) -> None:
         """What a live run measured since it was seen last."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Settings:
     """Defaults suit one person's machine; the simulator shortens them."""
 
-    keys_per_turn_max: int = 256  # a turn holds the store's transaction, so it stays short
+    # A pass takes about half a millisecond, and a person's question waits for the turn's end.
+    keys_per_turn_max: int = 64
     facts_per_turn_max: int = 1024
     # Many live runs make so many events that a turn for each would cost more than all else; a few
     # are answered at once. For each live run beyond those, turns are this much further apart.
@@ -20,9 +21,12 @@ class Settings:
     # run has begun. It comes with the next turn, or so much later.
     news_wait_s: float = 0.25  # people hardly see it
     resync_s: float = 60.0  # the slow full scan under the watch
-    sweep_s: float = 60.0  # how often sandboxes without a record are looked for
+    # What has no record is ended within two minutes of its beginning: a list that lags, the grace,
+    # and the next sweep.
+    sweep_s: float = 30.0  # how often sandboxes without a record are looked for
     sweep_stops_max: int = 50  # a wrong sweep must not be able to stop everything at once
-    sweep_grace_s: float = 30.0  # beyond the provider's visibility bound and call deadline
+    sweep_grace_s: float = 30.0  # beyond the provider's visibility bound
+    second_look_s: float = 2.0  # until what a provider refused is asked for again
     retry_initial_s: float = 0.5  # after a call with an unknown outcome, or a refusing world
     retry_max_s: float = 60.0
     stop_again_s: float = 15.0  # an unconfirmed stop is asked for again after grace plus this
@@ -30,4 +34,10 @@ class Settings:
     attention_after: int = (
         5  # failed stops or passes before an event says that a person should look
     )
+    # What deleted objects left behind (spend, outcomes, events) stays so long, and no more of it
+    # than this: a quarter's bill can be told, and the store stays a file that is copied in seconds.
+    keep_deleted_s: float = 90 * 86400.0
+    keep_deleted_bytes_max: int = 1 << 30
+    keep_deleted_objects_max: int = 100_000
+    forget_every_s: float = 3600.0
     seed: int = 0

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Observation, Run, RunState
 from controllers.outcome import outcome
+from fleetctl.engine.execute.leftovers import Leftover
 from fleetctl.engine.facts import Observed
 from fleetctl.engine.granted import priced_as_got
 from fleetctl.engine.track import Track
+from fleetctl.providers.base import RunRef
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -41,10 +43,15 @@ class Sightings:
         appeared_at_s = call.appeared_at_s if call else engine.started_at_s
         settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
         held_anew = self._take_held(track, run, seen.held if isinstance(seen, Alive) else "")
+        if not isinstance(seen, Gone):
+            track.missing.pop(run.name, None)
+        elif run.state is not RunState.STARTING:
+            settled = settled and self._missed_twice(track, run, fact, bound_s)
         after = outcome(run, seen, settled=settled)
         if after is None:
             if isinstance(seen, Gone) and run.state is not RunState.STARTING:
-                engine.watcher.look_later(run.name, appeared_at_s + bound_s)
+                since_s = max(appeared_at_s, track.missing.get(run.name, 0.0))
+                engine.watcher.look_later(run.name, since_s + bound_s)
             return held_anew
         if isinstance(seen, Alive | Ended) and seen.note:
             assert track.history is not None
@@ -59,7 +66,19 @@ class Sightings:
             self._records.keep(track, after)
             return began or held_anew or cheaper
         self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
+        if isinstance(seen, Gone) and after.handle:
+            # Should it live all the same, it must not go on: its unit gets another sandbox.
+            ref = RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
+            engine.leftovers.end(Leftover(fact.provider, ref))
         return True
+
+    def _missed_twice(self, track: Track, run: Run, fact: Observed, bound_s: float) -> bool:
+        """Whether the provider said it before, a visibility bound ago: one answer may be odd."""
+        first_s = track.missing.get(run.name)
+        if first_s is None:
+            track.missing[run.name] = fact.asked_at_s
+            return False
+        return fact.asked_at_s >= first_s + bound_s
 
     def _take_held(self, track: Track, run: Run, held: str) -> bool:
         """Whether people are to be told something else than before."""

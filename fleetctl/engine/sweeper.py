@@ -27,7 +27,7 @@ async def sweep_forever(engine: Engine) -> None:
     """Each round looks at every provider; a provider that fails is looked at in the next round."""
     while True:
         await asyncio.sleep(engine.settings.sweep_s)
-        for name in list(engine.providers):
+        for name in [one for one in engine.providers if not engine.holds_starts(one)]:
             try:
                 await guarded(sweep(engine, name), what="sweep", key=name)
             except (Refused, Unavailable) as error:
@@ -39,9 +39,11 @@ async def sweep(engine: Engine, name: str) -> int:
     provider = engine.providers[name]
     contract, gate = provider.contract, engine.effects.gates[name]
     owned = await gate.ask(provider.owned)
-    grace_s = contract.visibility_bound_s + contract.call_deadline_s + engine.settings.sweep_grace_s
+    grace_s = contract.visibility_bound_s + engine.settings.sweep_grace_s
     old_at_s = engine.clock.now_s() - grace_s
-    strays = [box for box in owned if box.created_at_s < old_at_s and not _known(engine, box)]
+    unknown = [box for box in owned if not _known(engine, box)]
+    engine.unrecorded[name] = len(unknown)
+    strays = [box for box in unknown if box.created_at_s < old_at_s]
     for box in strays[: engine.settings.sweep_stops_max]:
         log.warning("sandbox without a record", extra={"sandbox": box.sandbox, "provider": name})
         ref = RunRef(box.sandbox, box.sandbox, box.handle, 0, "")

@@ -3,9 +3,16 @@ with.
 
 Called by the engine alone. A provider never sees a plan, a store or another provider. It may raise
 two
-errors, `Refused` and `Unavailable`; both mean that nothing was started. Anything else leaves the
-outcome
-unknown, and the engine asks again under the same name.
+errors; both mean that nothing was started. Whose fault an answer tells decides which:
+
+- `Refused`: this template's (an image, size or GPU that does not exist). Believed when a second
+  look says the same; final for that template at that provider.
+- `Unavailable(account=True)`: the account's (key, permission, suspension, spend limit, quota).
+  Starts wait with the reason and its fix, and what runs goes on.
+- `Unavailable`: the service's or its network's; with the reason `UnknownAnswer` and the service's
+  own words where nobody knows what it says. A gateway's page is no answer of the service.
+
+Anything else leaves the outcome unknown, and the engine asks again under the same name.
 """
 
 from __future__ import annotations
@@ -15,9 +22,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from controllers.model import Observation
+from fleetctl.providers.account import Account
 from specs.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
+# Other work has begun under the name of this run, in a time that the store does not know: it was
+# put back from a backup.
+BEGUN_AS_ANOTHER = "BegunAsAnother"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +149,17 @@ class Provider(Protocol):
         has ended. With a two-phase contract, an order without a handle only makes the sandbox; the
         work begins with the next call, whose order carries the handle that this one returned.
         Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
-        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it.
+        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it,
+        or BEGUN_AS_ANOTHER when what began under its name is known to be other work.
         """
         ...
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
-        """What is known of each run, by id. A run not in the answer: nothing is known now."""
+        """What is known of each run, by id. A run not in the answer: nothing is known now.
+
+        `Gone` rests on an answer of the service itself to a question asked now, never on what was
+        remembered: the engine believes it when it is said twice across the visibility bound.
+        """
         ...
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
@@ -227,6 +243,51 @@ class LivePrices(Protocol):
 
     async def ask_prices(self) -> None:
         """Ask the account now, where there is one; what it does not tell stays as it was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Why a start would be refused, or would wait without end. field: the path in the template that
+    it is about; empty: it is about the account. later: it may become right by itself, or by what
+    somebody does elsewhere. capacity: there is no such machine now.
+    """
+
+    field: tuple[str, ...]
+    message: str
+    hint: str = ""
+    later: bool = False
+    capacity: bool = False
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A provider that knows some of its refusals before it is asked for a start. Optional."""
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        """The first thing that is known to be wrong; asks nobody beyond this machine. account: the
+        one that is about to be used, which may not be open yet.
+        """
+        ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A provider whose service can be away, or stop knowing us. Optional: a machine is there."""
+
+    async def reach(self) -> None:
+        """Ask the service for something small that any key in use may see. Raises Refused or
+        Unavailable with what keeps our calls from being served.
+        """
+        ...
+
+
+@runtime_checkable
+class Resolving(Protocol):
+    """A provider that goes on with a start or a stop when nobody waits for the call any more."""
+
+    def unresolved(self) -> bool:
+        """Whether the end of any of them is open: this process must not end for idleness then."""
         ...
 
 

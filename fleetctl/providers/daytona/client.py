@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.account import Account, AccountNow, built_in
-from fleetctl.providers.daytona import settings
+from fleetctl.providers.daytona import credentials, settings
 from fleetctl.providers.daytona.errors import KEY_HINT, asking
 
 if TYPE_CHECKING:
@@ -73,27 +72,27 @@ class Connection:
         account, connect_s = self._account(), self._given_connect_s
         if connect_s is None:
             connect_s = settings.from_environment().connect_s
-        key = account.value("apiKeyEnv") if account.said else None
         await import_sdk()
+        known = credentials.of_account(account)
         import daytona
-        from daytona.common.errors import DaytonaAuthenticationError
 
-        server = url(account)
+        server = known.url
         about = daytona.DaytonaConfig(api_url=server, connection_pool_maxsize=CONNECTIONS_MAX)
-        if key is not None:
-            about.api_key, about.target = key, account.said.get("target")
+        about.api_key, about.target = known.key or None, known.target or None
+        about.jwt_token, about.organization_id = known.token or None, known.organization or None
         try:
             client = daytona.AsyncDaytona(about)
-        except DaytonaAuthenticationError as error:
-            raise Refused("there is no key for Daytona", hint=KEY_HINT) from error
+        except daytona.DaytonaError as error:
+            raise Refused(f"{account.label}{error}", hint=account.hint(KEY_HINT)) from error
+        credentials.keep(client, known)
         what = f"{account.label}cannot reach Daytona at `{server}`"
         try:
             async with asking(what, deadline_s=connect_s):
                 await client.snapshot.list(limit=1)  # cheap, and only a working key may
         except BaseException as error:
             await client.close()  # type: ignore[no-untyped-call]
-            if isinstance(error, Refused) and error.hint == KEY_HINT:
-                raise Refused(str(error), hint=account.hint(KEY_HINT)) from error
+            if isinstance(error, FleetctlError):
+                raise _at_connecting(error, account, server, what) from error
             raise
         self._connected_as = account
         return client
@@ -107,16 +106,34 @@ class Connection:
             self._failure = None
             return
         if isinstance(error, Unavailable):
-            raise Unavailable(str(error), retry_after_s=error.retry_after_s, reason=error.reason)
+            raise Unavailable(
+                str(error),
+                retry_after_s=error.retry_after_s,
+                reason=error.reason,
+                hint=error.hint,
+                account=error.account,
+            )
         raise Refused(str(error), hint=error.hint)
 
 
-def url(account: Account) -> str:
-    """The server that the SDK will ask: never one that a file of the working directory names."""
-    return (
-        account.said.get("apiUrl")
-        or os.environ.get("DAYTONA_API_URL")
-        or "https://app.daytona.io/api"
+def _at_connecting(error: FleetctlError, account: Account, server: str, what: str) -> FleetctlError:
+    """What the first question was answered: of an account that was reached, or of a server that was
+    not.
+    """
+    if not isinstance(error, Unavailable):
+        return error
+    if not error.account:
+        silent = error.reason == "Unavailable"
+        error.reason = "Unreachable" if silent else error.reason
+        return error
+    said = str(error).removeprefix(f"{what}: ")
+    hint = account.hint(KEY_HINT) if error.hint == KEY_HINT else error.hint
+    return Unavailable(
+        f"{account.label}{said} (at `{server}`)",
+        reason=error.reason,
+        retry_after_s=error.retry_after_s,
+        hint=hint,
+        account=True,
     )
 
 

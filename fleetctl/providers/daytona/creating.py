@@ -21,7 +21,8 @@ from fleetctl.providers.base import Notify, RunOrder
 from fleetctl.providers.daytona import endings
 from fleetctl.providers.daytona.endings import ENDS_LABEL, state_of
 from fleetctl.providers.daytona.errors import (
-    OF_THE_ACCOUNT,
+    ASK_AGAIN_S,
+    OF_NOBODY,
     certain,
     is_conflict,
     is_of_the_sdk,
@@ -58,6 +59,8 @@ STATES_S = {
 }
 OTHERS_S = 5 * 60.0
 SLACK_S = 30.0
+# Answers that any question may get, also one about a sandbox that was made.
+_AT_ANY_QUESTION = ("KeyRefused", "AccessDenied", "UnknownAnswer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +139,21 @@ class Creating:
             told = None if is_conflict(error) else self._told(order, error, what)
             if told is not None:
                 raise told from error
-            said = words(error)
-            log.info("create without an answer", extra={"run": order.run, "error": said})
+            log.info("create without an answer", extra={"run": order.run, "error": words(error)})
+            failed = error
         with _perhaps_made():
-            return await self._adopted(order, said)
+            return await self._adopted(order, failed)
 
-    async def _adopted(self, order: RunOrder, said: str) -> daytona.AsyncSandbox:
-        """What an earlier request made. Raises TimeoutError when nothing is there: the request may
-        still arrive, so its outcome is not known.
+    async def _adopted(self, order: RunOrder, failed: Exception) -> daytona.AsyncSandbox:
+        """What an earlier request made. Raises Unavailable when nothing is there: the request may
+        still arrive, but nothing begins in what it makes before this is asked for again.
         """
         sandbox = await self._sandboxes.named(order.run)
         if sandbox is None:
-            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet: {said}")
+            raise Unavailable(
+                f"the sandbox of run `{order.run}` cannot be made: {words(failed)}",
+                retry_after_s=ASK_AGAIN_S,
+            ) from failed
         state = state_of(sandbox)
         if endings.is_over(state):
             why = sandbox.error_reason or f"it is {state}"
@@ -176,11 +182,12 @@ class Creating:
             if not asking.done():
                 asking.cancel()
                 await asyncio.wait({asking})
-        sandbox = await self._sandboxes.named(order.run)
-        if sandbox is not None and state_of(sandbox) == "started":
-            return sandbox  # the answer is late or lost, and is not needed
-        if sandbox is not None:
-            await self._sandboxes.end(sandbox.id)
+        with _perhaps_made():
+            sandbox = await self._sandboxes.named(order.run)
+            if sandbox is not None and state_of(sandbox) == "started":
+                return sandbox  # the answer is late or lost, and is not needed
+            if sandbox is not None:
+                await self._sandboxes.end(sandbox.id)
         raise Unavailable(
             f"the sandbox of run `{order.run}` was stuck in `{state}`, and was deleted",
             reason="SandboxStuck",
@@ -231,15 +238,18 @@ class Creating:
 
     def _told(self, order: RunOrder, error: Exception, what: str) -> FleetctlError | None:
         """What an error says for sure; None when there may be a sandbox."""
-        from daytona.common.errors import DaytonaQueueTimeoutError, DaytonaSpotEvictedError
+        from daytona import DaytonaQueueTimeoutError, DaytonaSpotEvictedError
 
         if isinstance(error, DaytonaQueueTimeoutError | DaytonaSpotEvictedError):
             return Unavailable(f"{what}: {words(error)}", reason="Queued", retry_after_s=1.0)
         told = certain(error, what)
         if isinstance(told, Unavailable) and told.reason == RATE_LIMITED:
             self._bucket.hold(told.retry_after_s)
-        elif isinstance(told, Unavailable) and told.reason not in OF_THE_ACCOUNT:
+        elif isinstance(told, Unavailable) and not (told.account or told.reason in OF_NOBODY):
             self._stale(order)
+        if isinstance(told, Unavailable) and told.reason in _AT_ANY_QUESTION:
+            # Of a create that was taken, a look may have been answered so.
+            told.perhaps_made = True
         return told
 
     def _params(self, order: RunOrder, parts: Parts) -> daytona.CreateSandboxFromSnapshotParams:
@@ -295,10 +305,8 @@ def _perhaps_made() -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        if error.reason not in (RATE_LIMITED, *OF_THE_ACCOUNT):
-            raise
-        again = Unavailable(str(error), retry_after_s=error.retry_after_s, hint=error.hint)
-        raise again from error
+        error.perhaps_made = True
+        raise
 
 
 def _waiting(order: RunOrder, since_s: float) -> Unavailable:

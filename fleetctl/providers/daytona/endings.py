@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 REMAINS = frozenset(("error", "build_failed", "stopped", "stopping", "archived", "archiving"))
 GOING = "destroying"  # nothing runs in it, but it is confirmed gone only when it is destroyed
 GONE = "destroyed"
+# A person or a policy holds it: nothing in it moves, and it may go on.
+PAUSED = frozenset(("pausing", "paused"))
 ENDS_LABEL = "ends-at"  # when its TTL ends it, by the clock of who made it
 
 

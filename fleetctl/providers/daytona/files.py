@@ -163,7 +163,7 @@ async def _run(helper: daytona.AsyncSandbox, command: str, volume: str, path: st
 
 async def _download(helper: daytona.AsyncSandbox, volume: str, one: Copy) -> None:
     """Beside its place first, then renamed."""
-    from daytona.common.errors import DaytonaFileNotFoundError
+    from daytona import DaytonaFileNotFoundError
 
     if one.local.is_dir():
         raise Refused(

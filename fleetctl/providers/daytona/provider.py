@@ -16,10 +16,11 @@ from controllers.model import Observation
 from fleetctl.errors import Refused
 from fleetctl.guest.assemble import posix_source, remote_source
 from fleetctl.prices import table as prices
-from fleetctl.providers.account import AccountNow, built_in
+from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     Backend,
     Contract,
+    Foreseen,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -27,7 +28,7 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.daytona import machines, settings, sources
+from fleetctl.providers.daytona import foreseen, machines, settings, sources
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.creating import Creating, Parts
 from fleetctl.providers.daytona.errors import asking
@@ -50,10 +51,12 @@ if TYPE_CHECKING:
 
 SORT = "daytona"
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
-# Before Daytona ends a sandbox at its age, so that the task can save what it has.
-LEAVE_S = 300.0
+# Before Daytona ends a sandbox at its age, so that the task can save what it has; of a short life a
+# part of it.
+LEAVE_S, LEAVE_PART = 300.0, 0.2
 TASK_S_MIN = 1.0
 UPLOAD_S = 60.0  # of the guest
+REACH_S = 4.0
 
 CONTRACT = Contract(
     visibility_bound_s=10.0,  # of lists: the vendor's own tests wait 5 s for their index
@@ -93,7 +96,7 @@ class DaytonaProvider:
         self._notify = notify
         self._pace = pace or Pace()
         self._connection = Connection(account=account)
-        self._images = Images(provider_dir(home, self._name))
+        self._images = Images(provider_dir(home, self._name), store=store_id, account=self._name)
         self._volumes = Volumes()
 
     async def start(self, order: RunOrder) -> str:
@@ -122,7 +125,9 @@ class DaytonaProvider:
         # been there goes on looking: a create that was given up may have landed since.
         if not self._connection.is_open and not scratch.any_left(self._jobs):
             return []
-        return await self._sandboxes.owned()
+        found = await self._sandboxes.owned()
+        await self._images.collect(await self._connection.client())
+        return found
 
     def logs(
         self, ref: RunRef, *, offset: int = 0, follow: bool = False
@@ -159,6 +164,9 @@ class DaytonaProvider:
     def usd_per_s(self, template: Template) -> float | None:
         return _usd_per_s(template.resources)
 
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        return foreseen.first(template, account)
+
     def lacks(self, template: Template) -> str:
         if template.is_function:
             return "Daytona has no functions"
@@ -167,6 +175,16 @@ class DaytonaProvider:
         except Refused as error:
             return str(error)
         return ""
+
+    async def reach(self) -> None:
+        """Asks for what any key that may start sandboxes may see."""
+        client = await self._connection.client()
+        async with asking(f"provider `{self._name}`", deadline_s=REACH_S):
+            await client.snapshot.list(limit=1)
+
+    def unresolved(self) -> bool:
+        making = "_creating" in self.__dict__ and len(self._creating.makings) > 0
+        return making or ("_runs" in self.__dict__ and self._runs.busy)
 
     async def close(self) -> None:
         if "_runs" in self.__dict__:
@@ -266,7 +284,8 @@ class DaytonaProvider:
         source, directory = order.template.source, None
         if source is not None:
             directory = sources.directory(source, await self._sandboxes.work_dir(order.handle))
-        left_s = await self._sandboxes.left_s(order.handle) - LEAVE_S
+        left_s = await self._sandboxes.left_s(order.handle)
+        left_s -= min(LEAVE_S, LEAVE_PART * left_s)
         place = Place(
             handle=order.handle,
             setup=() if source is None or directory is None else sources.setup(source, directory),

@@ -7,13 +7,15 @@ Made by provider.py; the shared part (providers/remote) asks it through its five
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import Refused
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import Owned
 from fleetctl.providers.daytona import endings, streams
 from fleetctl.providers.daytona.client import Connection
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 KEPT_MAX = 50_000
 END_S = 120.0  # to end a sandbox and hear that it is over
 GUEST_LABEL = "guest"
+PAUSED_AFTER_S = 15.0
+LISTED_STILL_S = 60.0  # the index may show what is destroyed; after that it is asked about
 
 
 class DaytonaSandboxes:
@@ -49,10 +53,14 @@ class DaytonaSandboxes:
         self._store_id = store_id
         self._settings = settings
         self._live: dict[str, daytona.AsyncSandbox] = {}
+        # Those whose end nobody has confirmed, by their last look: what is said to be gone is ended
+        # by it all the same.
+        self._held: OrderedDict[str, daytona.AsyncSandbox] = OrderedDict()
+        self._ends_at_s: dict[str, float] = {}
         self._labels: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._sessions: dict[tuple[str, str], str] = {}  # (handle, run) -> where we follow
         self._work_dirs: dict[str, str] = {}
-        self._ended_by_us: set[str] = set()
+        self._ended_by_us: dict[str, float] = {}  # handle -> when that was confirmed, or 0.0
         self.throttles = Throttles()
 
     # -- what the shared part asks -----------------------------------------------------------------
@@ -109,6 +117,13 @@ class DaytonaSandboxes:
     async def fate(self, handle: str) -> Fate | None:
         sandbox = await self.get(handle)
         state = "" if sandbox is None else state_of(sandbox)
+        if state in endings.PAUSED:
+            raise Unavailable(
+                f"sandbox `{handle}` is `{state}` at Daytona: nothing in it moves",
+                reason="Paused",
+                retry_after_s=PAUSED_AFTER_S,
+                hint="start it at app.daytona.io/dashboard, and its work goes on",
+            )
         if not endings.is_over(state):
             return None
         facts = Facts(state, ours=handle in self._ended_by_us)
@@ -118,24 +133,31 @@ class DaytonaSandboxes:
                 ours=facts.ours,
                 evicted=bool(sandbox.spot_evicted_at),
                 queue_timed_out=bool(sandbox.queue_timed_out_at),
-                expired=_has_expired(sandbox.labels),
+                expired=_ends_at_s(sandbox) <= time.time(),
                 error=sandbox.error_reason or "",
             )
             if state != endings.GONE:
                 # What failed or was stopped is still held, and paid for.
                 await self.end(handle)
-        self._let_go(handle)
+        if sandbox is None and not facts.ours:
+            self._live.pop(handle, None)  # the next stream looks; should it be there, it is ended
+        else:
+            self._let_go(handle)
         return endings.fate(facts)
 
     async def end(self, handle: str) -> None:
-        sandbox = self._live.get(handle) or await self.get(handle)
+        """By its id, whatever a look-up says: that there is no such sandbox is believed of the
+        delete alone.
+        """
+        sandbox = self._live.get(handle) or self._held.get(handle) or await self.get(handle)
         if sandbox is None or state_of(sandbox) == endings.GONE:
             self._let_go(handle)
             return
-        self._ended_by_us.add(handle)
+        self._ended_by_us.setdefault(handle, 0.0)
         what = f"sandbox `{handle}` cannot be ended"
         async with asking(what, deadline_s=END_S, throttle=self.throttles.ends):
             await delete(sandbox)
+        self._ended_by_us[handle] = time.monotonic()
         self._let_go(handle)
 
     async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
@@ -172,10 +194,13 @@ class DaytonaSandboxes:
 
     def keep(self, sandbox: daytona.AsyncSandbox) -> str:
         """Remember a sandbox that lives; its handle."""
-        self._live[sandbox.id] = sandbox
+        self._live[sandbox.id] = self._held[sandbox.id] = sandbox
         self._labels[sandbox.id] = dict(sandbox.labels)
+        self._ends_at_s[sandbox.id] = _ends_at_s(sandbox)
         while len(self._labels) > KEPT_MAX:
-            self._labels.popitem(last=False)
+            oldest, _ = self._labels.popitem(last=False)
+            self._ends_at_s.pop(oldest, None)
+            self._held.pop(oldest, None)
         return sandbox.id
 
     async def get(self, id_or_name: str) -> daytona.AsyncSandbox | None:
@@ -204,9 +229,12 @@ class DaytonaSandboxes:
         return self._labels[handle]
 
     async def left_s(self, handle: str) -> float:
-        """Of its life, by our own clock."""
-        ends_at_s = (await self.labels(handle)).get(ENDS_LABEL, "")
-        return float(ends_at_s) - time.time() if ends_at_s.isdigit() else self._settings.lifetime_s
+        """Of its life, as Daytona itself told when it made it: an organization may grant less than
+        was asked for.
+        """
+        await self.labels(handle)
+        ends_at_s = self._ends_at_s.get(handle, math.inf)
+        return ends_at_s - time.time() if ends_at_s < math.inf else self._settings.lifetime_s
 
     async def work_dir(self, handle: str) -> str:
         """Where its commands begin."""
@@ -235,13 +263,21 @@ class DaytonaSandboxes:
         return [
             Owned(names.run_of(one.labels), one.id, _since_s(one.labels))
             for one in listed
-            if endings.is_listed(state_of(one)) and one.id not in self._ended_by_us
+            if endings.is_listed(state_of(one)) and not self._ended_lately(one.id)
         ]
 
     # -- helpers -----------------------------------------------------------------------------------
 
+    def _ended_lately(self, handle: str) -> bool:
+        """Its end was confirmed so lately that a list may show it still; later it is none of ours
+        that is over, whatever was confirmed.
+        """
+        at_s = self._ended_by_us.get(handle)
+        return bool(at_s) and time.monotonic() - (at_s or 0.0) < LISTED_STILL_S
+
     def _let_go(self, handle: str) -> None:
         self._live.pop(handle, None)
+        self._held.pop(handle, None)
         self._work_dirs.pop(handle, None)
         for key in [key for key in self._sessions if key[0] == handle]:
             del self._sessions[key]
@@ -255,9 +291,18 @@ def _since_s(labels: dict[str, str]) -> float:
     return names.made_at_s(labels)
 
 
-def _has_expired(labels: dict[str, str]) -> bool:
-    ends_at_s = labels.get(ENDS_LABEL, "")
-    return ends_at_s.isdigit() and float(ends_at_s) <= time.time()
+def _ends_at_s(sandbox: daytona.AsyncSandbox) -> float:
+    """When Daytona ends it, by its own word before ours; infinite where neither is known."""
+    asked = dict(sandbox.labels).get(ENDS_LABEL, "")
+    ends_at_s = float(asked) if asked.isdigit() else math.inf
+    granted = sandbox.auto_destroy_at
+    if not granted:
+        return ends_at_s
+    try:
+        told = datetime.fromisoformat(granted)
+    except ValueError:
+        return ends_at_s
+    return min(ends_at_s, told.timestamp())
 
 
 _: type[Sandboxes] = DaytonaSandboxes

@@ -112,7 +112,7 @@ async def _cloned(
     """Why Daytona's own clone did not work, or "": it may not find the ref, or find a part of an
     earlier clone.
     """
-    from daytona.common import errors as sdk
+    import daytona as sdk
 
     what = f"{git.shown(source.url)} cannot be cloned"
     is_commit = git.is_commit(source.ref)

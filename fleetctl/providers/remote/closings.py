@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.remote.fates import Cause, Fate
 from fleetctl.providers.remote.sandboxes import Sandboxes
 
@@ -22,14 +23,33 @@ RETRY_MAX_S = 30.0
 
 
 class Closings:
-    def __init__(self, sandboxes: Sandboxes) -> None:
+    """troubled: is told the handle of a sandbox that cannot be ended, when that is news."""
+
+    def __init__(
+        self, sandboxes: Sandboxes, *, troubled: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._sandboxes = sandboxes
+        self._troubled = troubled
+        self._problems: dict[str, str] = {}
         self._fates: OrderedDict[str, Fate] = OrderedDict()
         self._closing: dict[str, asyncio.Task[None]] = {}
 
     def fate(self, handle: str) -> Fate | None:
         """What is remembered of it; None says nothing."""
         return self._fates.get(handle)
+
+    def problem(self, handle: str) -> str:
+        """Why it cannot be ended at the moment; "" when nothing is known to hinder that."""
+        return self._problems.get(handle, "")
+
+    @property
+    def busy(self) -> bool:
+        """Whether the end of any sandbox is asked for and not confirmed."""
+        return bool(self._closing)
+
+    def forget(self, handle: str) -> None:
+        """It was found alive, whatever was concluded before."""
+        self._fates.pop(handle, None)
 
     def note(self, handle: str, fate: Fate) -> None:
         """The first that is known of it stays."""
@@ -63,9 +83,19 @@ class Closings:
                 await self._sandboxes.end(handle)
             except (Refused, Unavailable, OSError, TimeoutError) as error:
                 log.warning("sandbox not ended", extra={"sandbox": handle, "error": str(error)})
+                self._hindered(handle, error)
                 wait_s = max(delay_s, getattr(error, "retry_after_s", 0.0))
                 await asyncio.sleep(wait_s)
                 delay_s = min(delay_s * 2, RETRY_MAX_S)
             else:
+                self._problems.pop(handle, None)
                 self.note(handle, Fate(Cause.STOPPED))
                 return
+
+    def _hindered(self, handle: str, error: Exception) -> None:
+        hint = error.hint if isinstance(error, FleetctlError) else ""
+        said = str(error) or type(error).__name__
+        told = f"{said}; hint: {hint}" if hint else said
+        if self._problems.get(handle) != told:
+            self._problems[handle] = told
+            self._troubled(handle)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import random
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.remote import mirror
 from fleetctl.providers.remote.mirror import Fed, Garbled, Mirror
 
@@ -55,6 +55,8 @@ class Pace:
     # says that it waits itself: "Runtime did not start within 299s".
     begin_s: float = 600.0
     close_s: float = 10.0  # to end a sandbox; after that people are told what is waited for
+    # A stream that drops is opened anew within moments; who hears nothing for longer is told why.
+    silent_s: float = 5.0
 
 
 class Follower:
@@ -70,12 +72,16 @@ class Follower:
         *,
         over: Callable[[], Awaitable[bool]],
         changed: Callable[[], None],
+        silent: Callable[[str], None] = lambda _: None,
         pace: Pace = Pace(),
     ) -> None:
         self._mirror = target
         self._open = open_stream
         self._over = over
         self._changed = changed
+        self._tell_silence = silent
+        self._silent_since_s: float | None = None
+        self._why = ""
         self._pace = pace
         self.began = asyncio.Event()
         self.message = ""
@@ -102,6 +108,7 @@ class Follower:
             if before != (self._mirror.journal_at, self._mirror.log_at):
                 tries = 0
             tries += 1
+            self._note_silence()
             await asyncio.sleep(self._held_s + self._delay_s(tries))
             self._held_s = 0.0
 
@@ -115,11 +122,13 @@ class Follower:
             async with aclosing(frames), asyncio.timeout(self._pace.silence_s) as patience:
                 async for data in frames:
                     patience.reschedule(loop.time() + self._pace.silence_s)
+                    self._hear()
                     if end := self._take(self._mirror.feed(data)):
                         return end
         except (Refused, Unavailable, Garbled, OSError, TimeoutError) as error:
             log.info("stream dropped", extra={"error": type(error).__name__, "why": str(error)})
             self._held_s = _held_s(error)
+            self._why = _told(error)
         return None
 
     def _take(self, fed: Fed) -> End | None:
@@ -137,7 +146,21 @@ class Follower:
             return await self._over()
         except (Refused, Unavailable, OSError, TimeoutError) as error:
             self._held_s = _held_s(error)
+            self._why = _told(error)
             return False  # nothing is known; the next stream or the next question tells
+
+    def _note_silence(self) -> None:
+        """Nothing came of this stream; people are told once that lasts."""
+        now_s = asyncio.get_running_loop().time()
+        if self._silent_since_s is None:
+            self._silent_since_s = now_s
+        elif now_s - self._silent_since_s >= self._pace.silent_s and self._why:
+            self._tell_silence(self._why)
+
+    def _hear(self) -> None:
+        if self._silent_since_s is not None:
+            self._silent_since_s, self._why = None, ""
+            self._tell_silence("")
 
     def _delay_s(self, tries: int) -> float:
         longest = min(
@@ -151,3 +174,10 @@ def _held_s(error: Exception) -> float:
     if isinstance(error, Unavailable) and error.reason == "RateLimited":
         return error.retry_after_s
     return 0.0
+
+
+def _told(error: Exception) -> str:
+    """The words of what broke, for people, with what would help."""
+    said = str(error) or type(error).__name__
+    hint = error.hint if isinstance(error, FleetctlError) else ""
+    return f"{said}; hint: {hint}" if hint else said

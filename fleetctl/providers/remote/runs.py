@@ -49,7 +49,7 @@ class RemoteRuns:
         stop_slack_s: float = STOP_SLACK_S,
     ) -> None:
         self.journals = Runs(home, provider)
-        self.closings = Closings(sandboxes)
+        self.closings = Closings(sandboxes, troubled=self._tell_all_in)
         self._sandboxes = sandboxes
         self._notify = notify
         self._pace = pace
@@ -160,7 +160,9 @@ class RemoteRuns:
 
     def _needs_look(self, ref: RunRef) -> bool:
         tracked = self._tracked.get(ref.run)
-        return tracked is None or tracked.phase is Phase.OPEN or tracked.due_again
+        if tracked is None or tracked.due_again:
+            return True
+        return tracked.phase is Phase.OPEN or tracked.missing
 
     async def _look_after(self, ref: RunRef) -> None:
         """Ask what only the provider knows: the handle of a lost one, the fate of an idle one."""
@@ -174,6 +176,9 @@ class RemoteRuns:
             if handle and ref.uid:
                 self._track(ref.uid, ref.run, handle, None)
             return
+        if tracked.phase is Phase.FOLLOWING:
+            await tracked.look_again(self._sandboxes)
+            return
         now_s = time.monotonic()
         others = self._in_sandbox[tracked.handle]
         busy = any(self._tracked[one].phase is Phase.FOLLOWING for one in others)
@@ -181,7 +186,9 @@ class RemoteRuns:
             return
         tracked.fate_asked_at_s = now_s
         fate = await self._sandboxes.fate(tracked.handle)
-        if fate is not None:
+        if fate is not None and fate.cause is Cause.UNKNOWN:
+            self.stop(ref, tracked.handle, grace_s=0.0)  # nothing runs there: it can go by its id
+        elif fate is not None:
             self.closings.note(tracked.handle, fate)
 
     def _seen(self, ref: RunRef) -> Observation | None:
@@ -200,16 +207,31 @@ class RemoteRuns:
             runs = self.journals.directory(uid)
             told = describe(ref, seen, tracked.handle, sandbox_open=fate is None)
             return with_last_words(told_apart(told, runs), runs)
+        if tracked.missing and tracked.phase is Phase.FOLLOWING:
+            return Gone(ref.run, time.time())
         if tracked.phase in (Phase.OVER, Phase.UNBEGUN):
             known = replace(ref, handle=tracked.handle)
             why = tracked.fate or fate or Fate(Cause.LOST)
             return without_record(known, seen, why, time.time())
-        return _alive(ref, tracked, seen)
+        return _alive(ref, tracked, seen, held=self._held(tracked))
+
+    def _held(self, tracked: Tracked) -> str:
+        """Why nothing more is told of it now, for people; empty when all is well."""
+        problem = self.closings.problem(tracked.handle)
+        if not problem:
+            return tracked.held or tracked.silence
+        return f"{tracked.held}: {problem}" if tracked.held else problem
+
+    def _tell_all_in(self, handle: str) -> None:
+        for run in sorted(self._in_sandbox.get(handle, ())):
+            self._notify(run)
 
     # -- stopping ----------------------------------------------------------------------------------
 
     def stop(self, ref: RunRef, handle: str, *, grace_s: float) -> None:
         """End the run and its sandbox in the background. The caller has checked whose it is."""
+        if not ref.uid:
+            self.closings.forget(handle)  # a list shows it alive, whatever was concluded before
         if self.closings.fate(handle) is not None:
             return
         under_way = self._stops.get(handle)
@@ -268,6 +290,11 @@ class RemoteRuns:
         for run in [run for run, owner in self._uids.items() if owner == uid]:
             await self._forget(run)
 
+    @property
+    def busy(self) -> bool:
+        """Whether the end of any sandbox is asked for and not confirmed."""
+        return bool(self._stops) or self.closings.busy
+
     async def close(self) -> None:
         """Let go of everything. Runs go on."""
         for task in list(self._stops.values()):
@@ -304,8 +331,8 @@ def _told(tracked: Tracked, fate: Fate | None) -> bool:
     return tracked.phase in (Phase.OPEN, Phase.OVER) or fate is not None
 
 
-def _alive(ref: RunRef, tracked: Tracked, seen: Journal | None) -> Alive:
+def _alive(ref: RunRef, tracked: Tracked, seen: Journal | None, *, held: str) -> Alive:
     handle = ref.handle or tracked.handle
     if seen is None:
-        return Alive(ref.run, handle, None, ref.journal_offset, held=tracked.held)
-    return replace(alive(ref, seen, handle), held=tracked.held)
+        return Alive(ref.run, handle, None, ref.journal_offset, held=held)
+    return replace(alive(ref, seen, handle), held=held)

@@ -55,6 +55,11 @@ class Tracked:
         # Since when its provider says that it lives, while nothing is heard of what we ordered.
         self._mute_since_s: float | None = None
         self.held = ""  # why its end cannot be told yet, if that takes long
+        self.silence = ""  # why nothing is heard of it, if that lasts
+        # Its provider said when it was asked last that it knows no such sandbox. The next look asks
+        # again; who asked decides when that is believed.
+        self.missing = False
+        self._changed: Callable[[str], None] = lambda _: None
         self._sandbox_open = sandbox_open
         self._follower: Follower | None = None
         self._task: asyncio.Task[None] | None = None
@@ -82,6 +87,7 @@ class Tracked:
         self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace
     ) -> None:
         """Begin; called once."""
+        self._changed = changed
         left_open = self._sandbox_open() if self.began else None
         if left_open is not None:
             self.phase = Phase.CLOSING
@@ -90,6 +96,7 @@ class Tracked:
             self._opener(sandboxes),
             over=partial(self._is_over, sandboxes, pace.begin_s),
             changed=partial(self._grew, changed, pace),
+            silent=self._fell_silent,
             pace=pace,
         )
         closing = partial(self._close, closings, changed, pace.close_s)
@@ -148,7 +155,10 @@ class Tracked:
 
     async def _is_over(self, sandboxes: Sandboxes, begin_s: float) -> bool:
         since_s, self._mute_since_s = self._mute_since_s, None  # a look that fails begins anew
-        self.fate = await sandboxes.fate(self.handle)
+        fate = await sandboxes.fate(self.handle)
+        if self._is_missing(fate):
+            return False  # it may be an odd answer: streams are tried on, and looks ask again
+        self.fate = fate
         if self.fate is None and self.work is not None and not self.began:
             now_s = time.monotonic()
             self._mute_since_s = now_s if since_s is None else since_s
@@ -156,6 +166,23 @@ class Tracked:
                 await sandboxes.end(self.handle)
                 self.fate = Fate(Cause.UNBEGUN, f"{begin_s:.0f} s without a word")
         return self.fate is not None
+
+    async def look_again(self, sandboxes: Sandboxes) -> None:
+        """Of one that is missing: is it still?"""
+        self._is_missing(await sandboxes.fate(self.handle))
+
+    def _is_missing(self, fate: Fate | None) -> bool:
+        before, self.missing = self.missing, fate is not None and fate.cause is Cause.UNKNOWN
+        if self.missing and not before:
+            if self._follower is not None:
+                self._follower.began.set()  # who waits for its beginning need not
+            self._changed(self.run)
+        return self.missing
+
+    def _fell_silent(self, why: str) -> None:
+        before, self.silence = self.silence, f"nothing is heard of it: {why}" if why else ""
+        if self.silence != before:
+            self._changed(self.run)
 
     async def _close(
         self, closings: Closings, changed: Callable[[str], None], patience_s: float
@@ -202,6 +229,7 @@ class Tracked:
         self.phase = Phase.OVER
 
     def _grew(self, changed: Callable[[str], None], pace: Pace) -> None:
+        self.missing = False
         if self._first_news is not None:
             self._first_news.cancel()
         elif self.work is not None:

@@ -61,6 +61,14 @@ def test_many_rows_have_one_header() -> None:
     assert lines[1:] == [str(n) for n in range(2 * GROUP_ROWS + 1)]
 
 
+def test_of_an_event_the_type_is_coloured_and_not_a_reason_that_is_called_as_a_state() -> None:
+    shown = screen(terminal=True)
+    rows = [("1m", "Warning", "Pending", "no room"), ("1m", "Normal", "Failed", "x")]
+    shown.table(("AGE", "TYPE", "REASON", "MESSAGE"), rows)
+    assert "\x1b[33mWarning\x1b[0m" in out(shown)
+    assert out(shown).count("\x1b[") == 2
+
+
 def test_colour_is_for_terminals_and_changes_no_letter() -> None:
     plain, coloured = screen(), screen(terminal=True)
     for made in (plain, coloured):

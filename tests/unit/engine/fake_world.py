@@ -18,7 +18,7 @@ from fleetctl.engine import wishes
 from fleetctl.engine.loop import Engine
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
-from fleetctl.errors import StoreError
+from fleetctl.errors import StoreError, Unavailable
 from fleetctl.manifest import Manifest
 from fleetctl.providers.base import Contract, FunctionAsset, LogChunk, Owned, RunOrder, RunRef
 from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_store
@@ -40,6 +40,7 @@ CONTRACT = Contract(
     poll_s=1e6,
     functions=True,
 )
+SECOND_LOOK_S = Settings().second_look_s  # until what was refused is asked for again
 ROUNDS = 30  # of the event loop: more than any chain of calls and facts is long
 
 
@@ -62,7 +63,7 @@ class Box:
     working: str = ""  # the run that works in it now
 
 
-@dataclass(slots=True)
+@dataclass
 class FakeProvider:
     """script[verb]: what the next calls do instead; an exception, or an awaitable maker."""
 
@@ -85,6 +86,9 @@ class FakeProvider:
     taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
     deaf: bool = False  # stops are taken and not carried out
+    denied: set[str] = field(default_factory=set)  # runs that a look says are gone, though alive
+    quota: int | None = None  # sandboxes that may live at once
+    asked: int = 0  # starts
 
     # -- what a test says --------------------------------------------------------------------------
 
@@ -129,7 +133,9 @@ class FakeProvider:
     # -- the provider ------------------------------------------------------------------------------
 
     async def start(self, order: RunOrder) -> str:
+        self.asked += 1
         await self._scripted("start")
+        self._count(order)
         if self.contract.two_phase and not order.handle:
             self.boxes.setdefault(order.run, Box(order.run, order.uid, self.clock.now_s()))
             return f"h-{order.run}"
@@ -148,7 +154,7 @@ class FakeProvider:
 
     def _look(self, ref: RunRef) -> Observation:
         order = self.orders.get(ref.run)
-        if order is None:
+        if order is None or ref.run in self.denied:
             return Gone(ref.run, self.clock.now_s())
         if ref.run in self.ends:
             end = self.ends[ref.run]
@@ -212,6 +218,12 @@ class FakeProvider:
 
     async def close(self) -> None:
         self.boxes.clear()
+
+    def _count(self, order: RunOrder) -> None:
+        alive = sum(box.alive for box in self.boxes.values())
+        if self.quota is not None and order.run not in self.boxes and alive >= self.quota:
+            text = "Total CPU limit exceeded"
+            raise Unavailable(text, reason="Quota", retry_after_s=2.0, account=True)
 
     async def _scripted(self, verb: str) -> None:
         """An exception is raised; `HANG` never returns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controllers.model import Metric, RunState
 from fleetctl.errors import Refused, Unavailable
-from tests.unit.engine.fake_world import HANG, Fleet, tasks
+from tests.unit.engine.fake_world import HANG, SECOND_LOOK_S, Fleet, tasks
 
 
 async def test_a_job_runs_to_its_end_within_its_parallelism() -> None:
@@ -99,8 +99,9 @@ async def test_an_unavailable_provider_is_waited_for_and_costs_no_attempt() -> N
 
 async def test_a_refusal_fails_the_job_with_its_words_and_is_not_retried() -> None:
     async with Fleet() as fleet:
-        fleet.local.script["start"] = [Refused("there is no Python 3.99", hint="use 3.12")]
+        fleet.local.script["start"] = [Refused("there is no Python 3.99", hint="use 3.12")] * 2
         await fleet.apply("BatchJob", "job", tasks(1))
+        await fleet.later(SECOND_LOOK_S)
         status = fleet.status("job")
         assert (status["phase"], status["reason"]) == ("Failed", "Refused")
         assert status["message"] == "there is no Python 3.99; hint: use 3.12"
@@ -295,9 +296,10 @@ async def test_tasks_share_a_sandbox_and_it_is_closed_after_the_last() -> None:
 async def test_a_refusal_in_an_open_sandbox_leaves_no_sandbox_behind() -> None:
     async with Fleet() as fleet:
         await fleet.apply("BatchJob", "job", tasks(2, parallelism=1, sandbox={"reuse": "all"}))
-        fleet.local.script["start"] = [Refused("there is no such user")]
+        fleet.local.script["start"] = [Refused("there is no such user")] * 2
         fleet.local.finish(0)
         await fleet.settle()
+        await fleet.later(SECOND_LOOK_S)
         await fleet.later(100)
         assert not any(box.alive for box in fleet.local.boxes.values())
         assert fleet.status("job")["reason"] == "Refused"

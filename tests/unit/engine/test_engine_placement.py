@@ -8,7 +8,7 @@ import pytest
 
 from controllers.model import RunState
 from fleetctl.errors import Refused, Unavailable
-from tests.unit.engine.fake_world import Fleet, tasks
+from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
 NAMES = ("daytona", "modal", "local")
 ORDERED = {"ordered": [{"provider": name} for name in NAMES]}
@@ -324,14 +324,16 @@ async def test_a_refusal_of_one_place_leaves_the_others() -> None:
         refusal = Refused("no such image", hint="push it")
         world.providers["daytona"].script["start"] = [refusal] * 8
         await world.apply("BatchJob", "a", tasks(3, parallelism=3, placement=ORDERED))
+        await world.later(SECOND_LOOK_S)
         assert working(world) == {"modal": 3}
         assert world.runs("a")[-1].placed == "first in order; `daytona`: no such image"
 
 
 async def test_a_place_that_refused_is_asked_again_when_the_object_is_applied_again() -> None:
     async with fleet() as world:
-        world.providers["daytona"].script["start"] = [Refused("there is no key")]
+        world.providers["daytona"].script["start"] = [Refused("no such image")] * 2
         await world.apply("BatchJob", "a", tasks(3, parallelism=1, placement=ORDERED))
+        await world.later(SECOND_LOOK_S)
         assert working(world) == {"modal": 1}
         world.engine.hurry_object(world.row("a").uid)
         world.providers["modal"].finish(0)
@@ -365,6 +367,8 @@ async def test_when_all_places_refuse_the_whole_fails_by_it() -> None:
         for it in world.providers.values():
             it.script["start"] = [Refused("no such image")] * 8
         await world.apply("BatchJob", "a", tasks(2, placement=ORDERED))
+        for _ in world.providers:
+            await world.later(SECOND_LOOK_S)
         assert world.status("a")["phase"] == "Failed"
         assert world.status("a")["reason"] == "Refused"
 

@@ -10,7 +10,7 @@ import pytest
 from controllers.model import RunState
 from fleetctl.engine.retrying import Choice, retry
 from fleetctl.errors import NotFound, Refused, UsageError
-from tests.unit.engine.fake_world import Fleet, tasks
+from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
 FAILED, ALL = Choice("failed"), Choice("all")
 
@@ -205,8 +205,9 @@ async def test_what_is_not_there_cannot_be_retried() -> None:
 
 async def test_a_refused_task_is_asked_for_again() -> None:
     async with Fleet() as fleet:
-        fleet.local.script["start"] = [Refused("no such GPU")]
+        fleet.local.script["start"] = [Refused("no such GPU")] * 2
         await fleet.apply("BatchJob", "job", tasks(1))
+        await fleet.later(SECOND_LOOK_S)
         assert fleet.runs("job")[0].state is RunState.REFUSED
         assert await ask(fleet, FAILED) == (1, 0)
         assert fleet.local.working() == [0]

@@ -1,0 +1,1 @@
+"""Calls that are made for what no live run asks for any more."""

@@ -1,0 +1,84 @@
+"""Sandboxes that have no record any more and are ended by their id: what was believed gone, and
+what a person abandoned. The controller stays until each is confirmed, and the sweep is the net.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fleetctl.engine.guard import NoAnswer, guarded
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.base import RunRef
+
+if TYPE_CHECKING:
+    from fleetctl.engine.gate import Gate
+    from fleetctl.providers.base import Backend
+
+log = logging.getLogger("fleetctl.engine")
+
+TRIES_MAX = 8  # with the longest pause that is a few minutes; after that the sweep ends it
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A sandbox to end, of a run whose record is closed."""
+
+    provider: str
+    ref: RunRef
+
+
+class Leftovers:
+    """backoff_s: of the n-th try."""
+
+    def __init__(
+        self,
+        *,
+        backend: Callable[[str], Backend | None],
+        gate: Callable[[str], Gate],
+        backoff_s: Callable[[int], float],
+    ) -> None:
+        self._backend, self._gate, self._backoff_s = backend, gate, backoff_s
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ending)
+
+    def end(self, left: Leftover) -> None:
+        """In the background. Idempotent by sandbox."""
+        key = left.ref.sandbox
+        if key in self._ending or self._backend(left.provider) is None:
+            return
+        task = self._ending[key] = asyncio.ensure_future(self._end(left))
+        task.add_done_callback(lambda _: self._ending.pop(key, None))
+
+    async def close(self) -> None:
+        """Leave every call where it is; the sweep of the next controller finds what is left."""
+        tasks = list(self._ending.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _end(self, left: Leftover) -> None:
+        for tries in range(1, TRIES_MAX + 1):
+            if await self._asked(left):
+                return
+            await asyncio.sleep(self._backoff_s(tries))
+        log.warning("leftover not ended", extra={"sandbox": left.ref.sandbox})
+
+    async def _asked(self, left: Leftover) -> bool:
+        backend = self._backend(left.provider)
+        if backend is None:
+            return True
+        stop: Callable[[], Awaitable[None]] = partial(backend.stop, left.ref, grace_s=0.0)
+        try:
+            call = self._gate(left.provider).ask(stop)
+            reply = await guarded(call, what="stop", key=left.ref.sandbox)
+        except (Refused, Unavailable) as error:
+            log.info("stop refused", extra={"sandbox": left.ref.sandbox, "error": str(error)})
+            return False
+        return not isinstance(reply, NoAnswer)

@@ -1,0 +1,1 @@
+"""What the engine learns of providers themselves, beside what it learns of runs."""
