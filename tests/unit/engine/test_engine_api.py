@@ -16,7 +16,9 @@ from controllers.estimate import Estimate
 from controllers.model import Resource
 from fleetctl.engine.api import Api
 from fleetctl.engine.forecasts import Forecast, Forecaster
+from fleetctl.engine.notes import ORIGIN, REVISION
 from fleetctl.engine.secrets import SecretValues
+from fleetctl.engine.sources import Sources
 from tests.unit.engine.fake_world import Fleet, tasks
 
 JOB = """
@@ -304,6 +306,29 @@ async def test_a_dry_run_tells_what_would_be_lost_and_stores_nothing(tmp_path: P
         assert reply["ok"] is True and "1 running task would be stopped" in reply["losses"][0]
         assert "--yes" in reply["hint"]
         assert api.fleet.row("job").generation == 1
+
+
+async def test_a_label_leaves_the_source_as_it_was_applied(tmp_path: Path) -> None:
+    """Also where the directory has moved on since: nobody has looked at it."""
+    for name in ("src", "other"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+        (tmp_path / "project" / name / "a.py").write_text(f"print('{name}')")
+    text = JOB.replace('python: "SUBMIT(ok=True)"', "script: ls, source: {path: src}")
+    document = {"path": "f.yaml", "text": text, "dir": str(tmp_path / "project")}
+    async with served(tmp_path) as api:
+        api.fleet.engine.sources = Sources(tmp_path / "home")
+        await api.ask("apply", documents=[document])
+        before = api.fleet.row("job").annotations
+        assert before[REVISION] and before[ORIGIN] == str(tmp_path / "project" / "src")
+        (tmp_path / "project" / "src" / "a.py").write_text("print('newer')")
+        for edit in ({"labels": {"team": "rlm"}}, {"fields": ["parallelism=1"]}):
+            assert (await api.ask("set", key="job/job", **edit))["ok"] is True
+            assert api.fleet.row("job").annotations == before
+        assert api.fleet.row("job").labels == {"team": "rlm"}
+        await api.ask("set", key="job/job", fields=["template.source.path=other"])
+        after = api.fleet.row("job").annotations
+        assert after[ORIGIN] == str(tmp_path / "project" / "other")
+        assert after[REVISION] not in ("", before[REVISION])
 
 
 async def test_an_edit_of_what_was_changed_meanwhile_is_a_conflict(tmp_path: Path) -> None:
