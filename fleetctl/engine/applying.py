@@ -88,6 +88,8 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
                 _put_aside(store, change.after.uid)
             version = change.before.version if change.before is not None else None
             store.resources.put(change.after, expected_version=version)
+            if change.outcome == PRUNED:
+                store.cache.forget(change.after.uid)
         store.events.record(
             [
                 EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)

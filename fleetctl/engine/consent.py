@@ -37,7 +37,7 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
     for change in changes:
         if _stakes(change) and _again_of(change) not in approved:
             losses.append(f"{change.key}: {_cause(change)}{_redone(change)}")
-            keeps = keeps or not change.rerun
+            keeps = True
         doomed = [run for run in _destroyed(change) if run.name not in approved]
         if doomed:
             losses.append(f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}")
@@ -67,8 +67,8 @@ def deletes_data(resource: Resource) -> bool:
 
 def _stakes(change: Change) -> bool:
     """Whether finished work would be done again that took time or money."""
-    if change.impact is None or change.outcome != CONFIGURED:
-        return False
+    if change.impact is None or change.outcome != CONFIGURED or change.rerun:
+        return False  # what was asked for by name is not asked about
     again = change.impact.again
     return again.units > 0 and (again.work_s >= REDONE_S_MIN or bool(again.usd))
 

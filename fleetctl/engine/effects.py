@@ -140,6 +140,9 @@ class Effects:
         call = track.calls.setdefault(run.name, Call())
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
             return
+        if self._engine.holds_starts(run.provider):
+            self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
+            return
         call.busy, call.asked_at_s = "start", now_s
         if call.nothing_made:
             call.held_from_s = now_s  # the first that may make its sandbox

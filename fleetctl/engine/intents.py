@@ -151,14 +151,15 @@ class Intents:
         uid = track.resource.uid
         if track.resource.kind == FUNCTION:
             self._engine.budgets.warming.gone(track)
+        self._engine.store.cache.forget(uid)
         self._engine.store.resources.delete(uid)
-        self._engine.tracks.pop(uid, None)
+        self._engine.tracks.let_go(uid)
         self._engine.queue.discard(uid)
         self.wake_assets()
 
     def wake_assets(self) -> None:
         """One may wait for its last user, or for a deleted one of its name."""
-        for track in self._engine.tracks.values():
+        for track in self._engine.tracks.assets.values():
             deleted = track.resource.deleted_at_s is not None
             waits = deleted or (track.resource.kind in ASSET_KINDS and not track.asset.ready)
             if track.resource.kind in (*ASSET_KINDS, PROVIDER) and waits:

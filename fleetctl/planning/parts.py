@@ -34,14 +34,24 @@ class Part:
 
     @property
     def usd_per_s(self) -> float | None:
-        """Of all that run at the same time; None when a price is not known."""
-        rates = [
-            None if it.judged.usd_per_s is None else it.judged.usd_per_s * it.slots
-            for it in self.places
-            if it.units
-        ]
-        known = [rate for rate in rates if rate is not None]
-        return sum(known) if len(known) == len(rates) else None
+        """Of all that run at the same time, at most; None when a price is not known. Should a place
+        fail, all of it may run at another one.
+        """
+        here = [_rate(it, it.slots) for it in self.places if it.units]
+        each = [_rate(it, self._most_at(it)) for it in self.places if it.judged.fits]
+        rates = [*here, *each]
+        if any(rate is None for rate in rates):
+            return None
+        return max(sum(it or 0.0 for it in here), *(it or 0.0 for it in each), 0.0)
+
+    def _most_at(self, place: Place) -> int:
+        free = place.judged.free
+        return self.at_once if free is None else min(self.at_once, free)
+
+
+def _rate(place: Place, count: int) -> float | None:
+    usd_per_s = place.judged.usd_per_s
+    return None if usd_per_s is None else usd_per_s * count
 
 
 def parts_of(
@@ -112,7 +122,10 @@ def _part(
         units=group.units,
         lasts=lasts,
         places=places,
-        cost=_total([it.cost for it in places], known=winner is not None and bool(group.units)),
+        cost=_bound(
+            _total([it.cost for it in places], known=winner is not None and bool(group.units)),
+            [cost(group.units, lasts, it.usd_per_s) for it in judged if it.fits],
+        ),
         at_once=min(at_once, sum(slots)),
         gpu=_words(gpu) if gpu else "",
         limits=limits,
@@ -184,6 +197,19 @@ def _total(costs: Sequence[Cost], *, known: bool) -> Cost:
     for one in costs:
         total += one
     return total if known else UNKNOWN
+
+
+def _bound(total: Cost, anywhere: Sequence[Cost]) -> Cost:
+    """The same, bounded by the dearest place that the placement allows: a place may fill up or
+    fail, and then all of it runs there.
+    """
+    if len(anywhere) < 2 or total.high is None:
+        return total
+    highs = [it.high for it in anywhere]
+    known = [it for it in highs if it is not None]
+    high = max(total.high, *known) if len(known) == len(highs) else None
+    at_most = total.at_most or any(it.at_most for it in anywhere)
+    return replace(total, high=high, at_most=at_most)
 
 
 def _lasting(stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group) -> Lasting:

@@ -42,6 +42,7 @@ class Journal:
     started_at_s: float | None = None
     keeper: str = ""  # who wrote it: a random name of one process's life
     note: str = ""
+    mark: str = ""  # of the work that began, as strays.work_mark tells it
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     metrics: tuple[Metric, ...] = ()
     result: str | None = None
@@ -58,6 +59,7 @@ class _Read:
     started_at_s: float | None = None
     keeper: str = ""
     note: str = ""
+    mark: str = ""
     gpus: tuple[str, ...] = ()
     metrics: list[Metric] = field(default_factory=list)
     result: str | None = None
@@ -84,6 +86,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         started_at_s=read.started_at_s,
         keeper=read.keeper,
         note=read.note,
+        mark=read.mark,
         gpus=read.gpus,
         metrics=tuple(read.metrics),
         result=read.result,
@@ -116,7 +119,7 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
             case "started":
                 at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
                 read.started_at_s, read.keeper = at_s, keeper
-                read.note = str(event.get("note", ""))
+                read.note, read.mark = str(event.get("note", "")), str(event.get("mark", ""))
                 read.gpus = tuple(map(str, event.get("gpus", ())))
             case "result" if "text" not in event:
                 text, read.problem, read.changed = raw_result(event)

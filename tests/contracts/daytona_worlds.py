@@ -15,7 +15,7 @@ from typing import Any
 from fleetctl.providers.base import Backend, RunRef
 from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.remote.follower import Pace
-from tests.contracts.provider_worlds import World
+from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.emulators.daytona.running import DaytonaEmulator
 
 QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
@@ -65,7 +65,30 @@ def played(directory: Path, emulator: DaytonaEmulator) -> Iterator[Play]:
         emulator.set(quota={"snapshots": 100})
 
 
-class DaytonaWorld(World):
+QUESTIONS = {
+    "create": {"method": "POST", "path": "/api/sandbox"},
+    "look": {"method": "GET", "path": "/api/sandbox/*"},
+    "end": {"method": "DELETE", "path": "/api/sandbox/*"},
+    "any": {"path": "/api/*"},
+}
+PAGE = "<!DOCTYPE html><html><head><title>not found</title></head><body>nginx</body></html>"
+
+
+def _body(status: int, message: str) -> dict[str, Any]:
+    """As the platform's own errors are."""
+    return {"statusCode": status, "message": message, "error": "Error", "source": "DAYTONA_API"}
+
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "key": {"status": 401, "body": _body(401, "Unauthorized")},
+    "page": {"status": 404, "body": PAGE},
+    "unknown": {"status": 400, "body": _body(400, WORDS)},
+    "broken": {"status": 500, "body": _body(500, "Internal server error")},
+    "gone": {"status": 404, "body": _body(404, "Sandbox with ID or name x not found")},
+}
+
+
+class DaytonaWorld(SpoiltWorld):
     def __init__(self, directory: Path, emulator: DaytonaEmulator) -> None:
         self.emulator = emulator
         self.salt = token_hex(4)
@@ -83,6 +106,25 @@ class DaytonaWorld(World):
         """Its machine goes away: Daytona says `error`, if it is there at all."""
         if self.emulator.sandbox(ref.handle)["state"] != "destroyed":
             self.emulator.lose(ref.handle)
+
+    def spoil(self, question: str, answer: str) -> None:
+        self.emulator.fault(**QUESTIONS[question], **ANSWERS[answer])
+
+    def mend(self) -> None:
+        self.emulator.remove_faults()
+
+    def asked(self) -> int:
+        return sum(int(it["met"]) for it in self.emulator.faults())
+
+    def cut(self, ref: RunRef) -> None:
+        self.emulator.cut(ref.handle)
+
+    def living(self) -> int:
+        return len(self.present())
+
+    async def close(self) -> None:
+        self.mend()
+        await super().close()
 
     def made(self) -> list[dict[str, Any]]:
         """Every sandbox that was ever made for this world's store."""

@@ -9,6 +9,7 @@ import pytest
 
 from specs.template import Template
 from tests.contracts.daytona_worlds import DaytonaWorld, emulated
+from tests.contracts.provider_answers import ProviderAnswers
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -20,7 +21,7 @@ def emulator() -> Iterator[DaytonaEmulator]:
         yield one
 
 
-class TestDaytona(ProviderSuite):
+class TestDaytona(ProviderAnswers, ProviderSuite):
     @pytest.fixture(autouse=True)
     def _emulator(self, emulator: DaytonaEmulator) -> None:
         self.emulator = emulator

@@ -55,7 +55,7 @@ def test_a_key_that_daytona_does_not_know_is_refused(
 ) -> None:
     monkeypatch.setenv("DAYTONA_API_KEY", "dtn_wrong")
     error = refusal()
-    assert isinstance(error, Refused)
+    assert isinstance(error, Unavailable) and error.account
     assert "does not accept the key" in str(error)
     assert "DAYTONA_API_KEY" in error.hint
     assert "dtn_wrong" not in f"{error}{error.hint}"
@@ -66,7 +66,7 @@ def test_a_key_without_access_is_refused(
 ) -> None:
     monkeypatch.setenv("DAYTONA_API_KEY", API_KEY_WITHOUT_ACCESS)
     error = refusal()
-    assert isinstance(error, Refused)
+    assert isinstance(error, Unavailable) and error.account
     assert "the key has no access" in str(error)
 
 
@@ -76,7 +76,7 @@ def test_without_a_key_it_is_said_how_to_get_one(
     monkeypatch.delenv("DAYTONA_API_KEY")
     monkeypatch.chdir(tmp_path)
     error = refusal()
-    assert isinstance(error, Refused)
+    assert isinstance(error, Unavailable) and error.account
     assert (str(error), "dashboard/keys" in error.hint) == ("there is no key for Daytona", True)
 
 
@@ -118,7 +118,7 @@ def test_a_hundred_who_wait_hear_of_one_failure(
         await connection.close()
         return list(answers)
 
-    assert {type(answer) for answer in asyncio.run(play())} == {Refused}
+    assert {type(answer) for answer in asyncio.run(play())} == {Unavailable}
     assert emulator.state()["requests"].get("getAllSnapshots", 0) <= 1
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controllers.model import RunState
-from fleetctl.providers.modal import creating, errors, gpu_queue
+from fleetctl.providers.modal import errors, gpu_queue
 from tests.contracts.provider_worlds import eventually
 from tests.servers.gates import gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
@@ -26,7 +26,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked again in the time of a test."""
     for name in ("ACCOUNT_AFTER_S", "ASK_AGAIN_S", "LIMIT_AFTER_S", "QUOTA_AFTER_S"):
         monkeypatch.setattr(errors, name, 0.3)
-    monkeypatch.setattr(creating, "UNRESOLVED_AGAIN_S", 0.3)
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
 
 
@@ -34,7 +33,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     ("fault", "reason", "words"),
     [
         ({"status": "UNAUTHENTICATED", "message": "revoked"}, "KeyRefused", "accept the token"),
-        ({"status": "PERMISSION_DENIED", "message": "no role"}, "PermissionDenied", "no role"),
+        ({"status": "PERMISSION_DENIED", "message": "no role"}, "AccessDenied", "no role"),
         (
             {"status": "PERMISSION_DENIED", "message": "billing is off"},
             "SpendLimit",
@@ -124,7 +123,7 @@ def test_a_queued_gpu_sandbox_whose_polling_is_refused_is_ended_by_a_deletion(
         await fleet.waits("Queued")
         for rpc in ("SandboxGetTaskId", "SandboxTerminate", "SandboxGetFromName*"):
             fleet.emulator.do("fault", rpc=rpc, status="UNAUTHENTICATED", count=None)
-        await fleet.waits("StartUnresolved")
+        await fleet.waits("KeyRefused")
         fleet.delete()
 
         async def stop_was_refused() -> bool:

@@ -65,7 +65,7 @@ def test_a_token_without_access_is_refused(
     monkeypatch.setenv("MODAL_TOKEN_ID", NO_ACCESS_TOKEN_ID)
     error = refusal(Connection.app, connect_s=PATIENCE_S)
     assert isinstance(error, Unavailable)
-    assert (error.account, error.reason) == (True, "PermissionDenied")
+    assert (error.account, error.reason) == (True, "AccessDenied")
     assert "no access" in str(error)
 
 
@@ -76,7 +76,7 @@ def test_no_token_at_all_is_refused_with_the_way_to_get_one(
     monkeypatch.delenv("MODAL_TOKEN_SECRET")
     error = refusal(Connection.client, connect_s=PATIENCE_S)
     assert isinstance(error, Unavailable)
-    assert (error.account, error.reason) == (True, "AccountNotReady")
+    assert (error.account, error.reason) == (True, "KeyMissing")
     assert "modal token new" in error.hint
 
 

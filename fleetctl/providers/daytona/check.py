@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 from pathlib import Path
 
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
-from fleetctl.providers.daytona.client import Connection, import_sdk, url
-from fleetctl.providers.daytona.errors import KEY_HINT
+from fleetctl.providers.daytona import credentials
+from fleetctl.providers.daytona.client import Connection, import_sdk
+from fleetctl.providers.daytona.credentials import url
 from fleetctl.providers.findings import Finding, unreachable
 
 INSTALL = "pip install 'fleetctl[daytona]'"
-VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
+EXPORT = "set -a; . ./.env; set +a"
 
 
 async def check(home: Path, account: Account) -> list[Finding]:
@@ -29,31 +29,16 @@ async def check(home: Path, account: Account) -> list[Finding]:
     version = importlib.metadata.version("daytona")
     found = [Finding(name, "package", True, f"daytona {version}")]
     try:
-        where = _key(account)
-    except Refused as error:
-        return [*found, Finding(name, "key", False, str(error), error.hint)]
-    if not where:
-        return [*found, Finding(name, "key", False, "there is none", KEY_HINT)]
-    found.append(Finding(name, "key", True, f"from {where}"))
+        known = credentials.of_account(account)
+    except Unavailable as error:
+        said = str(error) if account.said else "there is none"
+        return [*found, Finding(name, "key", False, said, error.hint)]
+    if ".env" in known.source and not account.said:
+        # Commands of this directory find it; a controller works in another one, for all of them.
+        said = f"only in {known.source}, which the controller does not read"
+        return [*found, Finding(name, "key", False, said, EXPORT), await _access(account)]
+    found.append(Finding(name, "key", True, f"from {known.source}"))
     return [*found, await _access(account)]
-
-
-def _key(account: Account) -> str:
-    """Where the SDK has its key from; "" when it has none. Raises Refused where the account says
-    where it is, and there is none.
-    """
-    if account.said:
-        account.value("apiKeyEnv")
-        return account.where()
-    from daytona._utils.env import DaytonaEnvReader
-
-    for name in VARIABLES:
-        if os.environ.get(name):
-            return f"the environment, `{name}`"
-    reader = DaytonaEnvReader()
-    if any(reader.get(name) for name in VARIABLES):
-        return f"a file `.env` in `{Path.cwd()}`"
-    return ""
 
 
 async def _access(account: Account) -> Finding:

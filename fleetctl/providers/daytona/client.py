@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.account import Account, AccountNow, built_in
-from fleetctl.providers.daytona import settings
-from fleetctl.providers.daytona.errors import KEY_AFTER_S, KEY_HINT, asking
+from fleetctl.providers.daytona import credentials, settings
+from fleetctl.providers.daytona.errors import KEY_HINT, asking
 
 if TYPE_CHECKING:
     import daytona
@@ -73,25 +72,19 @@ class Connection:
         account, connect_s = self._account(), self._given_connect_s
         if connect_s is None:
             connect_s = settings.from_environment().connect_s
-        key = _named_key(account) if account.said else None
         await import_sdk()
+        known = credentials.of_account(account)
         import daytona
-        from daytona import DaytonaAuthenticationError
 
-        server = url(account)
+        server = known.url
         about = daytona.DaytonaConfig(api_url=server, connection_pool_maxsize=CONNECTIONS_MAX)
-        if key is not None:
-            about.api_key, about.target = key, account.said.get("target")
+        about.api_key, about.target = known.key or None, known.target or None
+        about.jwt_token, about.organization_id = known.token or None, known.organization or None
         try:
             client = daytona.AsyncDaytona(about)
-        except DaytonaAuthenticationError as error:
-            raise Unavailable(
-                f"{account.label}there is no key for Daytona",
-                reason="KeyMissing",
-                retry_after_s=KEY_AFTER_S,
-                hint=account.hint(KEY_HINT),
-                account=True,
-            ) from error
+        except daytona.DaytonaError as error:
+            raise Refused(f"{account.label}{error}", hint=account.hint(KEY_HINT)) from error
+        credentials.keep(client, known)
         what = f"{account.label}cannot reach Daytona at `{server}`"
         try:
             async with asking(what, deadline_s=connect_s):
@@ -99,7 +92,7 @@ class Connection:
         except BaseException as error:
             await client.close()  # type: ignore[no-untyped-call]
             if isinstance(error, FleetctlError):
-                raise _at_connecting(error, account, server) from error
+                raise _at_connecting(error, account, server, what) from error
             raise
         self._connected_as = account
         return client
@@ -123,7 +116,7 @@ class Connection:
         raise Refused(str(error), hint=error.hint)
 
 
-def _at_connecting(error: FleetctlError, account: Account, server: str) -> FleetctlError:
+def _at_connecting(error: FleetctlError, account: Account, server: str, what: str) -> FleetctlError:
     """What the first question was answered: of an account that was reached, or of a server that was
     not.
     """
@@ -133,9 +126,7 @@ def _at_connecting(error: FleetctlError, account: Account, server: str) -> Fleet
         silent = error.reason == "Unavailable"
         error.reason = "Unreachable" if silent else error.reason
         return error
-    said = str(error).rpartition(": ")[2]
-    if error.reason == "KeyRefused":
-        said = "Daytona does not accept the key"
+    said = str(error).removeprefix(f"{what}: ")
     hint = account.hint(KEY_HINT) if error.hint == KEY_HINT else error.hint
     return Unavailable(
         f"{account.label}{said} (at `{server}`)",
@@ -143,29 +134,6 @@ def _at_connecting(error: FleetctlError, account: Account, server: str) -> Fleet
         retry_after_s=error.retry_after_s,
         hint=hint,
         account=True,
-    )
-
-
-def _named_key(account: Account) -> str:
-    """The key that a Provider object names. Without it the account waits, and no order is wrong."""
-    try:
-        return account.value("apiKeyEnv")
-    except Refused as error:
-        raise Unavailable(
-            str(error),
-            reason="KeyMissing",
-            retry_after_s=KEY_AFTER_S,
-            hint=error.hint,
-            account=True,
-        ) from error
-
-
-def url(account: Account) -> str:
-    """The server that the SDK will ask: never one that a file of the working directory names."""
-    return (
-        account.said.get("apiUrl")
-        or os.environ.get("DAYTONA_API_URL")
-        or "https://app.daytona.io/api"
     )
 
 

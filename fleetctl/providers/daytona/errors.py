@@ -7,6 +7,7 @@ that importing this costs nothing.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -134,6 +135,15 @@ def is_not_found(error: BaseException) -> bool:
         return False
     assert isinstance(error, DaytonaError)
     return error.source in _SERVICE if error.source else bool(error.code)
+
+
+def is_marked(body: bytes) -> bool:
+    """The same of a raw answer."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and bool(told.get("source") in _SERVICE or told.get("code"))
 
 
 def is_page(error: BaseException) -> bool:

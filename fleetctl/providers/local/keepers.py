@@ -17,7 +17,7 @@ from typing import Any
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import Notify
 from fleetctl.providers.local import leftovers, places
-from fleetctl.providers.local.link import Cannot, KeeperGone, Link, connect, greet
+from fleetctl.providers.local.link import Cannot, KeeperGone, Link, NeverReady, connect, greet
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.zygotes import Zygotes
 from fleetctl.providers.rundir.places import make_private
@@ -145,31 +145,31 @@ class Keepers:
                 f"processes of an earlier keeper of {config['resource']} do not end",
                 retry_after_s=5.0,
             )
-        problem = ""
-        for attempt in (config, {**config, "preimport": []}):
+        born = config["tier"] != "process"
+        while True:
             try:
-                link = await self._launch(name, python, attempt)
+                link = await self._launch(name, python, config, in_namespaces=born)
+                break
             except Cannot as error:
+                problem = error
+            if isinstance(problem, NeverReady) and config["preimport"]:
                 # A library that crashes on import may do so in the task, where it can be seen.
-                problem = str(error)
-                continue
-            if link is not None:
-                self._links[name] = link
-            return link
-        if config["tier"] == "namespaces":
-            raise Refused(
-                f"isolation tier `namespaces` cannot be had on this machine: {problem}",
-                hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
-            )
-        raise Unavailable(
-            f"the keeper of {config['resource']} did not start: {problem}", retry_after_s=5.0
-        )
+                config = {**config, "preimport": []}
+            elif born:
+                born = False  # what cannot be had in namespaces, it finds another way for, or says
+            else:
+                raise _not_started(config, problem)
+        if link is not None:
+            self._links[name] = link
+        return link
 
-    async def _launch(self, name: str, python: str, config: dict[str, Any]) -> Link | None:
+    async def _launch(
+        self, name: str, python: str, config: dict[str, Any], *, in_namespaces: bool
+    ) -> Link | None:
         """Raises Cannot with what went wrong, and Unavailable."""
         directory = self._layout.keeper(name)
         link = await greet(
-            self._zygotes.fork(python),
+            self._zygotes.fork(python, in_namespaces=in_namespaces),
             (name, self._notify, self._lost),
             {"directory": str(directory), "config": config},
         )
@@ -178,8 +178,17 @@ class Keepers:
                 await link.greeted()
         except TimeoutError as error:
             link.close()
-            raise Cannot(f"it was not ready within {READY_S:.0f} s") from error
+            raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
         except KeeperGone as error:
-            logs = f"{directory / 'keeper.log'} and {self._zygotes.log}"
-            raise Cannot(f"it ended at once (see {logs})") from error
+            raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error
         return link if link.token else None
+
+
+def _not_started(config: dict[str, Any], problem: Cannot) -> Refused | Unavailable:
+    if config["tier"] == "namespaces" and not isinstance(problem, NeverReady):
+        return Refused(
+            f"isolation tier `namespaces` cannot be had on this machine: {problem}",
+            hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
+        )
+    said = f"the keeper of {config['resource']} did not start: {problem}"
+    return Unavailable(said, retry_after_s=5.0)

@@ -49,11 +49,7 @@ def ours() -> Base:
 
 async def find(version: str) -> Base:
     """An interpreter of that version. Raises Refused when there is none to be had."""
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        raise Refused(
-            f"image.python is `{version}`; provider `local` runs 3.9 and later",
-            hint="ask for a newer version, or place the job on another provider",
-        )
+    check(version)
     for candidate in _candidates(version):
         if (base := await _ask(candidate, version)) is not None:
             return base
@@ -66,6 +62,15 @@ async def find(version: str) -> Base:
     )
 
 
+def check(version: str) -> None:
+    """Raises Refused for one that no task can run under."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise Refused(
+            f"image.python is `{version}`; provider `local` runs 3.9 and later",
+            hint="ask for a newer version, or place the job on another provider",
+        )
+
+
 def find_uv() -> str:
     """uv beside our interpreter, or on PATH. Raises Refused."""
     beside = Path(sys.executable).parent / "uv"
@@ -75,7 +80,7 @@ def find_uv() -> str:
         return found
     raise Refused(
         "image.python and image.pip need `uv`, which is not installed",
-        hint="pip install uv",
+        hint="pip install 'fleetctl[images]', or uv by itself: pip install uv",
     )
 
 

@@ -143,12 +143,13 @@ class Connection:
                     await client.close.aio()  # it would go on trying in the background
                     raise
         except Refused as error:
-            # No package, no token, another workspace: never the fault of one template.
-            hint = account.hint(TOKEN_HINT) if error.hint == TOKEN_HINT else error.hint
-            raise account_trouble(str(error), "AccountNotReady", hint=hint) from error
+            # No package, another workspace: never the fault of one template.
+            raise account_trouble(str(error), "AccountNotReady", hint=error.hint) from error
         except Unavailable as error:
             if error.hint == TOKEN_HINT:
                 error.hint = account.hint(TOKEN_HINT)
+            if error.reason == "Unavailable":
+                error.reason = "Unreachable"  # nobody was asked for anything yet
             raise
         self._connected_as, self._connected_with, self._where = account, token, where
         return client
@@ -208,8 +209,13 @@ class Connection:
         if asyncio.get_running_loop().time() >= until_s:
             self._failure = None
             return
-        after_s, reason = error.retry_after_s, error.reason
-        raise Unavailable(str(error), retry_after_s=after_s, reason=reason, hint=error.hint)
+        raise Unavailable(
+            str(error),
+            retry_after_s=error.retry_after_s,
+            reason=error.reason,
+            hint=error.hint,
+            account=error.account,
+        )
 
 
 def _what(account: Account) -> str:

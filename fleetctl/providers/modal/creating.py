@@ -36,8 +36,6 @@ log = logging.getLogger("fleetctl.providers")
 
 QUEUED_S = 22 * 60.0  # the SDK itself gives up after 21 minutes
 QUEUED_AGAIN_S = 60.0  # who waits is told at once when it is through; this is the net
-UNRESOLVED = "StartUnresolved"  # its request was sent, and nobody says what became of it
-UNRESOLVED_AGAIN_S = 5.0
 LIFE_SLACK_S = 900.0  # for a sandbox to begin, to clone, to commit and to be ended
 
 
@@ -119,8 +117,8 @@ class Creating:
         try:
             async with asyncio.timeout(deadline_s):
                 sandbox = await self._request(order, parts, carried)
-        except sdk.AlreadyExistsError:
-            return await self._adopt(order)
+        except sdk.AlreadyExistsError as error:
+            return await self._adopt(order, error, what)
         except FleetctlError:
             raise
         except Exception as error:
@@ -143,7 +141,7 @@ class Creating:
         told = certain(error, what)
         if told is None:
             log.info("create without an answer", extra={"run": order.run, "error": words(error)})
-            return await self._adopt(order)
+            return await self._adopt(order, error, what)
         self._slow_down(told)
         self._sandboxes.heed(told, client)
         if order.template.resources.gpu is None:
@@ -188,13 +186,20 @@ class Creating:
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
         return int(min(cap_s, math.ceil(task_s + LIFE_SLACK_S)))
 
-    async def _adopt(self, order: RunOrder) -> str:
-        """What an earlier request made. Raises TimeoutError when nothing is there: the request may
-        still arrive, so its outcome is not known.
+    async def _adopt(self, order: RunOrder, error: Exception, what: str) -> str:
+        """What an earlier request made. Raises Unavailable when nothing is there, and TimeoutError
+        when nobody said why: the request may still arrive, so its outcome is not known.
         """
-        handle = await self._sandboxes.find(order.run)
+        try:
+            handle = await self._sandboxes.find(order.run)
+        except Unavailable as unheard:
+            unheard.perhaps_made = True
+            raise
+        if handle is None and isinstance(error, TimeoutError):
+            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet") from error
         if handle is None:
-            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet")
+            told = unknown(error, what)
+            raise _unresolved(told, told) from error
         if order.template.resources.gpu is not None:
             return await self._scheduled(handle, f"run `{order.run}` cannot have its machine")
         return handle
@@ -207,7 +212,9 @@ class Creating:
             except Exception as error:
                 if not is_of_the_sdk(error) or isinstance(error, TimeoutError):
                     raise
-                told = certain(error, what) or unknown(error, what)
+                told = certain(error, what)
+                if not isinstance(told, Unavailable):
+                    told = unknown(error, what)
                 raise _unresolved(told, told) from error
         return handle
 
@@ -221,10 +228,11 @@ def _has_no_capacity(told: FleetctlError) -> bool:
 
 
 def _unresolved(told: FleetctlError, unheard: FleetctlError) -> Unavailable:
-    """Not certain: the sandbox may be there, and is taken or ended under its name."""
-    said = str(told) if told is unheard else f"{told}; whether it was made is not known: {unheard}"
-    after_s = unheard.retry_after_s if isinstance(unheard, Unavailable) else UNRESOLVED_AGAIN_S
-    return Unavailable(said, reason=UNRESOLVED, retry_after_s=after_s, hint=told.hint)
+    """The sandbox may be there, and is taken or ended under its name."""
+    asked = told if isinstance(told, Unavailable) else unheard
+    assert isinstance(asked, Unavailable)
+    asked.perhaps_made = True
+    return asked
 
 
 def _queued(gpu: Gpu, since_s: float) -> Unavailable:

@@ -76,7 +76,7 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
             return _spend_limit(f"{what}: {words(error)}")
         case sdk.PermissionDeniedError():
             said = f"{what}: the token has no access: {words(error)}"
-            return account_trouble(said, "PermissionDenied")
+            return account_trouble(said, "AccessDenied")
         case sdk.VersionError():
             said, hint = f"{what}: {words(error)}", "pip install --upgrade 'fleetctl[modal]'"
             return account_trouble(said, "ClientTooOld", hint=hint)

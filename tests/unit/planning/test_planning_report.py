@@ -283,3 +283,17 @@ def test_a_limit_that_a_sandbox_does_not_live_to_see_bounds_no_cost(home: Path) 
     assert endless.work is not None and endless.work.lasts is not None
     assert (endless.work.now.high, endless.work.whole_s) == (None, None)
     assert endless.work.lasts.basis.endswith("259200; modal ends each sandbox after 24 h")
+
+
+def test_at_most_holds_wherever_the_placement_lets_it_run(home: Path) -> None:
+    both = {"ordered": [{"provider": "daytona"}, {"provider": "local"}]}
+    dear = manifest("Provider", "local", {"prices": {"perHour": 100}})
+    cheap = job(4, timeout_s=36, placement={"provider": "daytona"})
+    over = job(4, timeout_s=36, placement=both, parallelism=2)
+    alone, report = planned(home, dear, cheap), planned(home, dear, over)
+    assert alone.now.high is not None and alone.now.high < 0.1
+    # Daytona may be full, and then all of it runs here: 4 tasks of 36 s at $100 an hour.
+    assert report.now.high == pytest.approx(4.0)
+    assert report.now.at_most
+    [work] = [it.work for it in report.objects if it.work is not None]
+    assert work.rate_usd_per_s == pytest.approx(2 * 100 / 3600)

@@ -38,7 +38,7 @@ def of_a_page(kind: type[Exception], status: str) -> Exception:
     [
         # Of the account: everybody who asks with it waits, and nothing is final.
         (sdk.AuthError("bad token"), Unavailable, "KeyRefused", 15.0, True),
-        (sdk.PermissionDeniedError("no"), Unavailable, "PermissionDenied", 15.0, True),
+        (sdk.PermissionDeniedError("no"), Unavailable, "AccessDenied", 15.0, True),
         (sdk.VersionError("old"), Unavailable, "ClientTooOld", 15.0, True),
         (throttled("Workspace spend limit reached", None), Unavailable, "SpendLimit", 120.0, True),
         (sdk.PermissionDeniedError("billing is off"), Unavailable, "SpendLimit", 120.0, True),
