@@ -115,7 +115,9 @@ class Image(Spec):
         default=None, description="Python version such as `3.12`; default: the provider's own."
     )
     pip: tuple[NonEmptyText, ...] = Field(
-        default=(), description="Python requirements to install, as pip reads them; default none."
+        default=(),
+        description="Python requirements to install, as pip reads them; `-r FILE` for those of a"
+        " file; default none.",
     )
     apt: tuple[NonEmptyText, ...] = Field(default=(), description="System packages; default none.")
     run: tuple[NonEmptyText, ...] = Field(
