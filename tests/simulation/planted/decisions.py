@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
-from controllers import advancing, batchjob, clearing, reconcile, settling, wish
+from controllers import (
+    advancing,
+    batchjob,
+    clearing,
+    outcome,
+    reconcile,
+    replaying,
+    settling,
+    wish,
+)
 from controllers.history import History
 from controllers.kind import Keep, outdated, superseded
 from controllers.model import RunState
 from controllers.plan import Drop, FreeScratch, Phase, Plan
+from controllers.retry import Limits
 from fleetctl.engine import assetpasses, passes, track
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.turn import Turns
@@ -213,6 +224,29 @@ def _superseded_without_content(controller: Any, run: Any) -> bool:
     return known and not outdated(controller, run)
 
 
+def infra_retries_never_spent() -> Context:
+    """What the infrastructure loses is tried again for ever."""
+
+    def patched(limits: Limits, *, app_failures: int, **_: object) -> bool:
+        return app_failures > limits.backoff_limit_per_index
+
+    return swapped(settling, "spent", patched)
+
+
+def replay_cuts_at_the_first() -> Context:
+    """A restart lets an outcome count that a later change of the wish had taken back."""
+
+    def earliest(places: Iterable[int], *, default: int) -> int:
+        return min(places, default=default)
+
+    return mock.patch.object(replaying, "max", earliest, create=True)
+
+
+def fence_open() -> Context:
+    """What was stopped because its wish had changed counts when it succeeds all the same."""
+    return swapped(outcome, "FENCED", frozenset())
+
+
 PLANTS: tuple[Plant, ...] = (
     program_is_no_content,
     outdated_counts_after_a_restart,
@@ -234,4 +268,7 @@ PLANTS: tuple[Plant, ...] = (
     poison_stops_the_loop,
     volume_goes_before_its_users,
     retain_ignored,
+    infra_retries_never_spent,
+    replay_cuts_at_the_first,
+    fence_open,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -412,3 +414,28 @@ async def test_many_clients_at_once_are_all_answered(tmp_path: Path) -> None:
         replies = await asyncio.gather(*(api.apply(text) for text in texts))
         assert all(reply["ok"] for reply in replies)
         assert len(api.fleet.names()) == 20
+
+
+async def test_another_user_who_reaches_the_socket_gets_no_answer_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel says of the other end; tests that run as root could not be another user."""
+    said, somebody = socket.socket.getsockopt, struct.pack("3i", 4242, os.getuid() + 4242, 4242)
+
+    def told(connection: socket.socket, level: int, option: int, *more: int) -> bytes | int:
+        if option == socket.SO_PEERCRED:
+            return somebody
+        return said(connection, level, option, *more)
+
+    async with served(tmp_path) as api:
+        monkeypatch.setattr(socket.socket, "getsockopt", told)
+        documents = [{"path": "f.yaml", "text": JOB, "dir": "/"}]
+        request = json.dumps({"verb": "apply", "documents": documents}).encode() + b"\n"
+        reply = b""
+        with suppress(ConnectionResetError):  # it hangs up with our words unread
+            reply = await api.send(request)
+        assert reply == b""
+        await api.fleet.settle()
+        assert api.fleet.names() == []
+        monkeypatch.undo()
+        assert (await api.apply(JOB))["ok"]
