@@ -11,22 +11,29 @@ from typing import TYPE_CHECKING
 from controllers.history import History
 from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
 from controllers.verdicts import early_verdict
-from specs.hashing import canonical_json, params_hash, template_hash
+from specs.content import NO_PINS, Pins, content_of, template_hash
+from specs.hashing import canonical_json, params_hash
 
 if TYPE_CHECKING:
     from specs.batchjob import BatchJobSpec
     from specs.template import Template
 
 
+def contents(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:
+    """As Controller.contents."""
+    return (content_of(spec.template, pins),)
+
+
 class BatchJob:
     """A task's identity is its index; its params tell whether a finished one still counts."""
 
-    def __init__(self, spec: BatchJobSpec) -> None:
+    def __init__(self, spec: BatchJobSpec, pins: Pins = NO_PINS) -> None:
         self.spec = spec
-        self.policy = policy_of(spec)
+        self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
         self.total = spec.count()
-        self.template_hash = template_hash(spec.template, spec.placement)
+        self.template_hash = template_hash(spec.template, spec.placement, pins)
+        self.contents = contents(spec, pins)
         self._same_params = params_hash({}) if spec.tasks is None else None
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
@@ -35,7 +42,7 @@ class BatchJob:
             return None
         params = self.spec.params(index)
         digest = self._same_params or params_hash(params)
-        return Unit(index, params, digest, self.template_hash)
+        return Unit(index, params, digest, self.template_hash, self.contents[0])
 
     def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
         return self.spec.template

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from controllers.history import History
 from controllers.kind import Controller, Unit, ordered
+from specs.content import work_of
 from specs.hashing import canonical_json
 from specs.namespaces import DEFAULT_NAMESPACE
 from specs.template import WORK_FIELDS
@@ -30,8 +31,6 @@ LOOKED_UP_MAX = 200_000
 # The variable that tells a task which one it is; work that names it differs by its index.
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
-# Resources, time limits and where it runs change how long work takes, not what comes of it.
-_HASHED = (*WORK_FIELDS, "image", "source", "env", "secrets", "volumes", "workdir", "runtime")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -160,22 +159,14 @@ def _untried(controller: Controller, history: History) -> Iterator[Unit]:
 
 def _told(case: _Case) -> object:
     template, facts = case.template, case.facts
-    told = template.model_dump(mode="json", include=set(_HASHED), exclude_defaults=True)
-    source = template.source
-    if source is not None and source.path is not None:
-        # The revision tells what was in it; where it lay is told by its name alone.
-        name = source.path.rstrip("/").rpartition("/")[2]
-        told["source"] = {"name": name, "mount_path": source.mount_path}
-    if source is not None and source.git is not None and _is_pinned(case):
-        # As if the commit had been named: another object may name it.
-        told["source"]["git"]["ref"] = facts.revision
+    told = work_of(template, facts.revision)
+    told.pop("function", None)  # what it adds is in the template
     # Equal names are other secrets there; nothing else differs by the namespace alone.
     elsewhere = template.secrets and facts.namespace != DEFAULT_NAMESPACE
     places = [candidate.provider for candidate in case.spec.placement.candidates]
     return {
         "template": told,
         "volumes": [facts.volumes[mount.name] for mount in template.volumes],
-        "revision": "" if source is not None and source.git is not None else facts.revision,
         # Without an image the software is what the places themselves bring.
         "places": places if template.image is None else [],
         **({"namespace": facts.namespace} if elsewhere else {}),
@@ -244,18 +235,16 @@ def _moving_ref(case: _Case) -> str:
 
 
 def _is_pinned(case: _Case) -> bool:
-    """Its runs got one commit, whatever the ref names by now. A function's code is not theirs."""
-    return not case.template.is_function and bool(_COMMIT.fullmatch(case.facts.revision))
+    """Its runs got one commit, whatever the ref names by now."""
+    return bool(_COMMIT.fullmatch(case.facts.revision))
 
 
 def _unknown_tree(case: _Case) -> str:
     source = case.template.source
     if source is None or source.path is None:
         return ""
-    if not case.template.is_function and case.facts.revision:
+    if case.facts.revision:
         return ""
-    if case.template.is_function:
-        return "a function's source.path is taken when it is made ready, and its content not kept"
     return "the content of source.path is not known: it is too large to compare, or was not there"
 
 

@@ -16,8 +16,9 @@ from controllers.intervals import IntervalSet
 from controllers.model import LIVE_STATES, Run, RunState
 from controllers.retry import Limits
 from controllers.sandboxes import Sandboxes
-from controllers.settling import Unfinished
+from controllers.settling import Outdated, Unfinished
 from controllers.waiting import Waiting
+from controllers.working import Working
 
 
 class History:
@@ -34,12 +35,14 @@ class History:
         "first_result_at_s",
         "highest",
         "infra_failures",
+        "kept_outdated",
         "last_failure",
         "limits",
         "live",
         "live_by_index",
         "lowest",
         "note",
+        "outdated",
         "placed",
         "providers",
         "refused",
@@ -52,7 +55,9 @@ class History:
         "unfinished",
         "unpriced",
         "unpriced_s",
+        "unwanted",
         "waiting",
+        "working",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -60,9 +65,14 @@ class History:
         self.succeeded = IntervalSet()
         self.failed = IntervalSet()
         self.taken = IntervalSet()  # every index that is not fresh
+        self.unwanted = IntervalSet()  # of attempts that the present spec has no unit for
         self.live: dict[str, Run] = {}
         self.live_by_index: dict[int, str] = {}
         self.unfinished: dict[int, Unfinished] = {}
+        # Units to run again, and what their outdated successes had taken; and of the succeeded
+        # those whose success is outdated and counts all the same.
+        self.outdated: dict[int, Outdated] = {}
+        self.kept_outdated = IntervalSet()
         self.waiting = Waiting()  # units for their next attempt
         self.sandboxes = Sandboxes(self.live)
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
@@ -77,6 +87,7 @@ class History:
         self.spent_usd = 0.0  # by all ended runs, wanted or not
         self.unpriced = 0  # ended runs that cost something unknown
         self.unpriced_s = 0.0  # how long these lasted
+        self.working = Working()  # when any attempt ran, wanted or not
         self.charged_usd = 0.0  # what all ended runs count for in budgets
         self.first_result_at_s: float | None = None
         self.failed_job: Run | None = None  # a failure whose rule says FailJob
@@ -124,12 +135,13 @@ class History:
         *,
         score: float | None = None,
         superseded: bool = False,
+        outdated: bool = False,
         wanted: bool = True,
     ) -> None:
         """A live run reached its end: the unit is finished, given up, or due again.
 
-        superseded and wanted as in replaying.Replayed: what is left is what reading all rows back
-        would give.
+        superseded, outdated and wanted as in replaying.Replayed: what is left is what reading all
+        rows back would give.
         """
         before = self.live.pop(run.name)
         del self.live_by_index[run.index]
@@ -142,10 +154,14 @@ class History:
             return
         if superseded:
             unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
+            if outdated:
+                settling.outdate(self, run)
             settling.requeue(self, run.index, unit, 0.0)
             return
         if settling.take(self, unit, run, score):
             settling.settle(self, unit, run)
+        elif outdated:
+            self.kept_outdated.add(run.index)
 
     def charged(self, usd: float) -> None:
         """An idle sandbox cost this much more, after the end of its last run."""
@@ -177,6 +193,8 @@ class History:
         return unit.attempts + 1 if unit else 1
 
     def _forget_unit(self, run: Run) -> None:
+        self.unwanted.add(run.index)
         self.taken.discard(run.index)
+        self.outdated.pop(run.index, None)
         self.started -= 1
         del self.unfinished[run.index]

@@ -6,13 +6,27 @@ what it says is what the next pass does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from controllers.advancing import unwanted
+from controllers.advancing import SCALED_DOWN, unwanted
 from controllers.history import History
 from controllers.kind import Controller
 from controllers.model import Run, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Finished units whose success is outdated and that would run again. work_s: what they had
+    taken; usd: had cost, None where one of them had no known price.
+    """
+
+    units: int = 0
+    work_s: float = 0.0
+    usd: float | None = 0.0
+
+
+NOT_AGAIN = Again()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +36,8 @@ class Impact:
     kept: finished ones that still count. cached: those that take the result of equal work over.
     failed: given up, and not tried again. going_on: live runs that the new spec wants. replaced and
     cancelled: live runs that it stops, with or without another attempt after them. to_run: units
-    that will start, also those replaced.
+    that will start, also those replaced. outdated: finished ones of another content; they run again
+    or are cached, or they are kept because a person said so.
     """
 
     total: int | None
@@ -37,6 +52,8 @@ class Impact:
     controller: Controller  # that was asked
     history: History  # that it was asked about
     cached: int = 0
+    outdated: int = 0
+    again: Again = NOT_AGAIN
 
     @property
     def destroyed(self) -> tuple[Run, ...]:
@@ -46,7 +63,11 @@ class Impact:
 
 
 def impact(
-    controller: Controller, history: History, *, cached: int = 0, parallelism: int | None = None
+    controller: Controller,
+    history: History,
+    *,
+    cached: Collection[int] = (),
+    parallelism: int | None = None,
 ) -> Impact:
     """What the next pass would keep, stop and start. history is read under the new spec; cached
     units have a known result; parallelism is what the providers give a spec that names none.
@@ -60,10 +81,10 @@ def impact(
     going_on = [run for run in history.live.values() if run.name not in reasons]
     done, failed = len(history.succeeded), len(history.failed)
     over = controller.verdict(history) is not None
-    cached = 0 if over else cached
+    known = 0 if over else len(cached)
     to_run = None
     if controller.total is not None:
-        to_run = 0 if over else max(0, controller.total - done - cached - failed - len(going_on))
+        to_run = 0 if over else max(0, controller.total - done - known - failed - len(going_on))
     return Impact(
         total=controller.total,
         kept=done,
@@ -73,11 +94,29 @@ def impact(
         cancelled=tuple(run for run in stopped if reasons[run.name] == "NoLongerWanted"),
         to_run=to_run,
         over=over,
-        spared=sum(1 for run in replaced if _template_alone(controller, run)),
+        spared=sum(
+            1
+            for run in replaced
+            if reasons[run.name] == SCALED_DOWN or _template_alone(controller, run)
+        ),
         controller=controller,
         history=history,
-        cached=cached,
+        cached=known,
+        outdated=len(history.outdated) + len(history.kept_outdated),
+        again=NOT_AGAIN if over else _again(history, cached),
     )
+
+
+def _again(history: History, cached: Collection[int]) -> Again:
+    """The cached ones take a result over; one that runs already is not lost now."""
+    lost = [
+        it
+        for index, it in history.outdated.items()
+        if index not in cached and index not in history.live_by_index
+    ]
+    known = [it.usd for it in lost if it.usd is not None]
+    usd = sum(known) if len(known) == len(lost) else None
+    return Again(len(lost), sum(it.work_s for it in lost), usd)
 
 
 def _template_alone(controller: Controller, run: Run) -> bool:

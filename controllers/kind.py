@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 from controllers.history import History
-from controllers.model import Run
+from controllers.model import Run, RunState
 from controllers.placing import HOUR_S, Candidate, Placement, Spill
 from controllers.plan import Rollout
 from controllers.retry import FailureAction, FailureRule, Limits
+from specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
     from specs.common import Execution
@@ -29,12 +30,15 @@ UNITS_KEPT_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One piece of wanted work: a task, a trial or a stage."""
+    """One piece of wanted work: a task, a trial or a stage. content: of specs/content.py, beside
+    the parameters: what comes of it.
+    """
 
     index: int
     params: Mapping[str, object]
     params_hash: str
     template_hash: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,9 @@ class Policy:
     rollout: Rollout
     placement: Placement
     grace_s: float
+    keep_outdated: bool = False  # finished units count whatever content they have
+    kept_until_s: float | None = None  # as in specs.content.Pins
+    finishing_at_s: float | None = None
 
 
 class Controller(Protocol):
@@ -79,6 +86,7 @@ class Controller(Protocol):
     policy: Policy
     limits: Limits
     template_hash: str  # of the template that all units share; empty where they differ
+    contents: tuple[str, ...]  # of the units, by index; a single one is that of all
 
     @property
     def total(self) -> int | None:
@@ -151,15 +159,36 @@ def keep(controller: Controller, run: Run) -> Keep | StopNow:
 def superseded(controller: Controller, run: Run) -> bool:
     """True when an ended run's outcome says nothing of the present wish.
 
-    A finished unit is kept when only the template changed: what is done is not done again. A
-    refusal speaks of
-    its template alone, and failures of an older template do not count against the new one. What
-    was put aside says nothing, whatever it came to.
+    A success counts while its content is the wished one, or is accepted all the same. A refusal
+    speaks of its template alone, and failures of an older template do not count against the new
+    one. What was put aside says nothing, whatever it came to.
     """
     unit = controller.unit(run.index)
     if unit is None or unit.params_hash != run.params_hash or _is_put_aside(run):
         return True
-    return unit.template_hash != run.template_hash and run.state.value != "Succeeded"
+    if run.state is RunState.SUCCEEDED:
+        return outdated(controller, run) and not _accepted(controller.policy, run)
+    return unit.template_hash != run.template_hash
+
+
+def outdated(controller: Controller, run: Run) -> bool:
+    """True for the success of a wanted unit with another content than the wished one. What was
+    stored without its content is taken for the wished one.
+    """
+    unit = controller.unit(run.index)
+    if unit is None or run.state is not RunState.SUCCEEDED or _is_put_aside(run):
+        return False
+    return unit.params_hash == run.params_hash and run.content not in ("", unit.content)
+
+
+def _accepted(policy: Policy, run: Run) -> bool:
+    if policy.keep_outdated:
+        return True
+    ended_at_s = run.created_at_s if run.ended_at_s is None else run.ended_at_s
+    if policy.kept_until_s is not None and ended_at_s <= policy.kept_until_s:
+        return True
+    at_s = policy.finishing_at_s
+    return at_s is not None and run.created_at_s <= at_s <= ended_at_s
 
 
 def _is_put_aside(run: Run) -> bool:
@@ -167,7 +196,9 @@ def _is_put_aside(run: Run) -> bool:
     return run.put_aside or not run.template_hash
 
 
-def policy_of(spec: Execution, *, reuse: int = 1, grace_s: float = 0.0) -> Policy:
+def policy_of(
+    spec: Execution, pins: Pins = NO_PINS, *, reuse: int = 1, grace_s: float = 0.0
+) -> Policy:
     """The shared part of a running kind's spec as plain data; reuse and grace_s where the kind asks
     for more.
     """
@@ -179,9 +210,12 @@ def policy_of(spec: Execution, *, reuse: int = 1, grace_s: float = 0.0) -> Polic
         active_deadline_s=spec.active_deadline_seconds,
         ttl_s=spec.ttl_seconds_after_finished,
         reuse=None if box == "all" else max(box, reuse),
-        rollout=Rollout(spec.rollout),
+        rollout=Rollout(pins.rollout or spec.rollout),
         placement=placement_of(spec),
         grace_s=max(template.termination_grace_period_seconds if template else 10.0, grace_s),
+        keep_outdated=spec.on_change == "Keep",
+        kept_until_s=pins.kept_until_s,
+        finishing_at_s=pins.finishing_at_s,
     )
 
 

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
+from controllers import batchjob, sweep, trainingrun
 from controllers.batchjob import BatchJob
 from controllers.kind import Controller
 from controllers.sweep import Sweep
 from controllers.trainingrun import TrainingRun
+from specs.content import NO_PINS, Pins
 
-Make = Callable[[Any, Mapping[str, int]], Controller]
 
-# kind -> (spec, {params hash: index} of what has runs already) -> controller
+class Make(Protocol):
+    def __call__(
+        self, spec: Any, allocated: Mapping[str, int], pins: Pins = NO_PINS, /
+    ) -> Controller: ...
+
+
+class Contents(Protocol):
+    def __call__(self, spec: Any, pins: Pins, /) -> tuple[str, ...]: ...
+
+
+# kind -> (spec, pins) -> Controller.contents, without the rest of a controller
+CONTENTS: dict[str, Contents] = {
+    "BatchJob": batchjob.contents,
+    "Sweep": sweep.contents,
+    "TrainingRun": trainingrun.contents,
+}
+# kind -> (spec, {params hash: index} of what has runs already, what its names stand for)
 CONTROLLERS: dict[str, Make] = {
-    "BatchJob": lambda spec, allocated: BatchJob(spec),  # noqa: ARG005
+    "BatchJob": lambda spec, allocated, pins=NO_PINS: BatchJob(spec, pins),  # noqa: ARG005
     "Sweep": Sweep,
-    "TrainingRun": lambda spec, allocated: TrainingRun(spec),  # noqa: ARG005
+    "TrainingRun": lambda spec, allocated, pins=NO_PINS: TrainingRun(spec, pins),  # noqa: ARG005
 }

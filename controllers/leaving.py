@@ -37,6 +37,7 @@ class Leaving:
         )
         self.limits = Limits()
         self.template_hash = ""
+        self.contents: tuple[str, ...] = ()
         self.total: int | None = 0
 
     def unit(self, index: int) -> Unit | None:  # noqa: ARG002

@@ -94,6 +94,7 @@ class Run:
     # What it counts for in budgets: its worst case while it lives, its charge once it is over.
     usd: float | None = None  # None: the price is not known, or nothing limits its time
     put_aside: bool = False  # somebody asked for another attempt: what it came to counts no more
+    content: str = ""  # of its unit when it began, see specs/content.py; empty: not known
 
     @property
     def cost_usd(self) -> float | None:

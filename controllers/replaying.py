@@ -22,12 +22,14 @@ class Replayed:
     """A row read back.
 
     superseded: its params or template are no longer the wish, so its outcome says nothing.
+    outdated: it succeeded with another content than the wished one.
     wanted: the present spec has its unit; else the row tells of a machine that may live, no more.
     """
 
     run: Run
     score: float | None = None
     superseded: bool = False
+    outdated: bool = False
     wanted: bool = True
 
 
@@ -56,6 +58,7 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
     last = rows[-1].run
     index, live = last.index, last.state in LIVE_STATES
     if not rows[-1].wanted:
+        history.unwanted.add(index)
         if not live:
             return
         rows = rows[-1:]
@@ -65,8 +68,12 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
     # An attempt under an older wish cuts off all that came before it: the latest attempt counts.
     cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
     unit.forced = cut >= 0 and rows[cut].run.put_aside
+    if cut >= 0 and (old := _outdated(rows[: cut + 1])) is not None:
+        settling.outdate(history, old)
     for row in rows[cut + 1 : len(rows) - live]:
         if not settling.take(history, unit, row.run, row.score):
+            if row.outdated:
+                history.kept_outdated.add(index)
             return
     if live:
         history.live[last.name] = last
@@ -75,3 +82,8 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
         settling.requeue(history, index, unit, 0.0)
     else:
         settling.settle(history, unit, unit.last)
+
+
+def _outdated(rows: list[Replayed]) -> Run | None:
+    """The newest success of these that has another content than the wished one."""
+    return next((row.run for row in reversed(rows) if row.outdated), None)

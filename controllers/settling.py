@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from controllers.history import History
 
 
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A success that no longer counts: its unit's content has changed. usd: None = not known."""
+
+    work_s: float
+    usd: float | None
+
+
 @dataclass(slots=True)
 class Unfinished:
     """A unit that has had attempts and is neither finished nor given up."""
@@ -45,6 +53,7 @@ def succeed(history: History, run: Run, score: float | None) -> None:
     added = history.succeeded.add(run.index)
     assert added, f"index {run.index} succeeded twice"
     history.cached += run.reason == CACHED
+    history.outdated.pop(run.index, None)
     if score is not None:
         history.scores[run.index] = score
         history.lowest = min(history.lowest or (score, run.index), (score, run.index))
@@ -71,6 +80,7 @@ def settle(history: History, unit: Unfinished, run: Run) -> None:
         history.limits, app_failures=unit.app_failures, infra_failures=unit.infra_failures
     ):
         history.failed.add(run.index)
+        history.outdated.pop(run.index, None)
         del history.unfinished[run.index]
         return
     requeue(history, run.index, unit, due_at_s(history.limits, run, app_failures=unit.app_failures))
@@ -85,6 +95,7 @@ def requeue(history: History, index: int, unit: Unfinished, at_s: float) -> None
 
 def spend(history: History, run: Run) -> None:
     """An ended run counts, wanted or not."""
+    history.working.add(run)
     cost_usd = run.cost_usd
     if cost_usd is None:
         history.unpriced += 1
@@ -93,6 +104,13 @@ def spend(history: History, run: Run) -> None:
     else:
         history.spent_usd += cost_usd
     history.charged_usd += (run.usd if run.usd is not None else cost_usd) or 0.0
+
+
+def outdate(history: History, run: Run) -> None:
+    """The success of a wanted unit is that of another content."""
+    ended_at_s = run.ended_at_s if run.ended_at_s is not None else run.created_at_s
+    began_at_s = run.started_at_s if run.started_at_s is not None else ended_at_s
+    history.outdated[run.index] = Outdated(max(0.0, ended_at_s - began_at_s), run.cost_usd)
 
 
 def begun(run: Run) -> bool:

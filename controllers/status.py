@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from controllers.budget import WITH_A_HINT, Account
 from controllers.history import History
+from controllers.kind import ordered
 from controllers.model import RunState
 from controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
 from controllers.wish import Prior, Wish, revived
@@ -45,6 +46,7 @@ def status_of(
     starting = sum(1 for run in history.live.values() if run.state is RunState.STARTING)
     stopping = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
     where = Counter(run.provider for run in history.live.values())
+    worked_s, working_since_s = history.working.figures(history.live.values())
     status: Status = {
         "phase": plan.phase.value,
         "reason": plan.reason,
@@ -57,18 +59,24 @@ def status_of(
         "succeeded": len(history.succeeded),
         "failed": len(history.failed),
         "cached": history.cached,
+        "outdated": len(history.outdated) + len(history.kept_outdated),
+        "contents": list(wish.controller.contents),
         "notCached": wish.uncached,
         "retries": history.retries,
         "infraFailures": history.infra_failures,
         "cost": _cost(history) | (wish.estimate.status() if wish.estimate is not None else {}),
         "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
+        "unwantedIndexes": history.unwanted.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),
         "activeSince": None if suspended else since_s or now_s,
         "completionTime": ((before.get("completionTime") if same else None) or now_s)
         if over
         else None,
         "firstResultTime": history.first_result_at_s,
+        "gpu": _gpu(wish, history),
+        "workedSeconds": round(worked_s, 3),
+        "workingSince": working_since_s,
         "waitingOn": list(plan.waiting_on),
         "where": dict(where),
         "placement": [
@@ -92,6 +100,18 @@ def _places(wish: Wish, history: History) -> list[str]:
     """Its candidates in their order, then where runs of earlier specs are or were."""
     candidates = [it.provider for it in wish.controller.policy.placement.candidates]
     return list(dict.fromkeys([*candidates, *sorted(+history.placed)]))
+
+
+def _gpu(wish: Wish, history: History) -> str:
+    """What its sandboxes ask for, `A100:4 H100:2` where either will do: of the stage that is on,
+    where the units build upon each other; empty without.
+    """
+    controller = wish.controller
+    at = len(history.succeeded) if ordered(controller) is not None else 0
+    if controller.unit(at) is None:
+        at = 0
+    wanted = controller.template(at).resources.gpu if controller.unit(at) is not None else None
+    return " ".join(map(str, wanted.choices)) if wanted is not None else ""
 
 
 def _cost(history: History) -> dict[str, object]:

@@ -15,7 +15,8 @@ from controllers.history import History
 from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
 from controllers.search import command_line, points, random_point
 from controllers.verdicts import early_verdict
-from specs.hashing import params_hash, template_hash
+from specs.content import NO_PINS, Pins, content_of, template_hash
+from specs.hashing import params_hash
 from specs.template import Template
 
 if TYPE_CHECKING:
@@ -25,6 +26,20 @@ if TYPE_CHECKING:
 GRID_POINTS_MAX = 100_000
 
 
+def contents(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:
+    """As Controller.contents."""
+    return (content_of(shared_template(spec), pins),)
+
+
+def shared_template(spec: SweepSpec) -> Template:
+    """What all trials run, parameters aside: the template's own work, else the search's command."""
+    template = spec.template or Template()
+    if template.work is not None:
+        return template
+    command = (*(spec.search.command or DEFAULT_COMMAND), spec.search.program or "")
+    return template.model_copy(update={"command": command})
+
+
 class Sweep:
     """A trial's identity is its parameters: a grid that grows keeps the trials it had, under their
     old indexes.
@@ -32,18 +47,16 @@ class Sweep:
     allocated: params hash -> index of the trials that have runs already.
     """
 
-    def __init__(self, spec: SweepSpec, allocated: Mapping[str, int]) -> None:
+    def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
         self.spec = spec
-        self.policy = policy_of(spec, reuse=spec.trials_per_worker)
+        self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
         self.limits = limits_of(spec)
         self._template = spec.template or Template()
         command = spec.search.command or DEFAULT_COMMAND
         self._command = command if self._template.work is None else None
-        wished = self._template.model_copy(
-            update={"command": (*command, spec.search.program or "")}
-        )
-        self._shared = wished if self._command else self._template
-        self.template_hash = template_hash(self._shared, spec.placement)
+        self._shared = shared_template(spec)
+        self.template_hash = template_hash(self._shared, spec.placement, pins)
+        self.contents = contents(spec, pins)
         self._grid = spec.search.method == "grid"
         self.repeats = not self._grid  # what is drawn may be drawn again
         self._points: dict[int, Mapping[str, object]] = {}
@@ -66,7 +79,7 @@ class Sweep:
             return None
         else:
             params = random_point(self.spec.search, self.spec.seed, index)
-        return Unit(index, params, params_hash(params), self.template_hash)
+        return Unit(index, params, params_hash(params), self.template_hash, self.contents[0])
 
     def template(self, index: int) -> Template:
         """The template; where the search brings the command, with that trial's own arguments."""

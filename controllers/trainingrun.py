@@ -4,32 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from controllers.history import History
 from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
 from controllers.verdicts import early_verdict
-from specs.hashing import params_hash, template_hash
+from specs.content import NO_PINS, Pins, after, content_of, template_hash
+from specs.hashing import params_hash
 
 if TYPE_CHECKING:
     from specs.template import Template
     from specs.trainingrun import TrainingRunSpec
 
 
+def contents(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:
+    """As Controller.contents. A later stage builds on what the earlier ones leave."""
+    owns = (content_of(template, pins) for template in templates(spec))
+    return tuple(accumulate(owns, after))
+
+
+def templates(spec: TrainingRunSpec) -> list[Template]:
+    """Of the stages; each learns from its environment where to save and from where to go on."""
+    plain = [spec.template_of(at) for at in range(spec.count())]
+    if spec.checkpoint is None:
+        return plain
+    told = {"FLEETCTL_CHECKPOINT": spec.checkpoint.path, "FLEETCTL_RESUME": spec.checkpoint.resume}
+    return [it.model_copy(update={"env": {**told, **it.env}}) for it in plain]
+
+
 class TrainingRun:
     """Unit k is stage k; it starts when stage k-1 has succeeded. maxRestarts counts per stage."""
 
-    def __init__(self, spec: TrainingRunSpec) -> None:
+    def __init__(self, spec: TrainingRunSpec, pins: Pins = NO_PINS) -> None:
         self.spec = spec
         checkpoint = spec.checkpoint
         self.policy = policy_of(
-            spec, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
+            spec, pins, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
         )
         self.limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
-        self._templates = [
-            self._with_checkpoint(spec.template_of(at)) for at in range(spec.count())
-        ]
-        self._hashes = [template_hash(template, spec.placement) for template in self._templates]
+        self._templates = templates(spec)
+        self._hashes = [template_hash(one, spec.placement, pins) for one in self._templates]
+        self.contents = contents(spec, pins)
         self.template_hash = ""
         self.repeats = False
         self._names = [stage.name for stage in spec.stages] or ["main"]
@@ -40,21 +56,13 @@ class TrainingRun:
         if not 0 <= index < self.total:
             return None
         params = {"stage": self._names[index]}
-        return Unit(index, params, params_hash(params), self._hashes[index])
+        return Unit(index, params, params_hash(params), self._hashes[index], self.contents[index])
 
     def template(self, index: int) -> Template:
         return self._templates[index]
 
     def content(self, index: int) -> Template:
         return self._templates[index]
-
-    def _with_checkpoint(self, template: Template) -> Template:
-        """The stage learns from its environment where to save and from where to go on."""
-        checkpoint = self.spec.checkpoint
-        if checkpoint is None:
-            return template
-        told = {"FLEETCTL_CHECKPOINT": checkpoint.path, "FLEETCTL_RESUME": checkpoint.resume}
-        return template.model_copy(update={"env": {**told, **template.env}})
 
     def next(self, history: History) -> Iterator[Unit]:
         index = len(history.succeeded)

@@ -48,6 +48,8 @@ def parse_bytes(value: str | int) -> int:
     """Bytes, by the Kubernetes suffixes: `4Gi` is 4 * 1024**3, `4G` is 4 * 1000**3."""
     if isinstance(value, str):
         match = _BYTES.fullmatch(value)
+        if match is None and _BYTES.fullmatch(value.removeprefix("-")):
+            raise ValueError("a size must be more than 0")
         if match is None:
             raise ValueError(f"a size must be {BYTES_FORM}")
         value = int(Decimal(match[1]) * _UNIT_BYTES[match[2] or ""])
@@ -60,6 +62,8 @@ def parse_cpu(value: str | float) -> float:
     """Cores. `"500m"` is half a core."""
     if isinstance(value, str):
         match = _CPU.fullmatch(value)
+        if match is None and _CPU.fullmatch(value.removeprefix("-")):
+            raise ValueError("cpu must be more than 0")
         if match is None:
             raise ValueError(f"cpu must be {CPU_FORM}")
         value = float(match[1]) / (1000 if match[2] else 1)
@@ -82,6 +86,8 @@ def parse_indexes(text: str) -> tuple[range, ...]:
 def _duration_of_text(text: str) -> float:
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
         return float(text)
+    if text.startswith("-") and _DURATION.fullmatch(text[1:]):
+        raise ValueError("a duration must be 0 or more")
     if not _DURATION.fullmatch(text):
         raise ValueError(f"a duration must be {DURATION_FORM}")
     return sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION_PART.findall(text))

@@ -15,26 +15,35 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, duration_s, money, one_of, said_namespace
+from fleetctl.cli.flags import (
+    Parser,
+    add_allow_missing,
+    add_recursive,
+    duration_s,
+    money,
+    one_of,
+    rollout,
+    said_namespace,
+)
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.cli.view import mapping
 from fleetctl.errors import UsageError
 from fleetctl.home import home
+from fleetctl.manifest.documents import is_address
 from specs.kinds import KINDS
 
 if TYPE_CHECKING:
     from fleetctl.manifest.documents import Document
 
 CLIENT, SERVER, NONE = "client", "server", "none"
-ROLLOUTS = {"replace": "Replace", "finishrunning": "FinishRunning"}
 SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
 
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
+        usage="-f FILE|DIR|URL|- [-f ...] [-R] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
         "       [--prune --applyset NAME] [--yes] [--watch]",
         summary=(
             "Make the world look like these files. Applying them twice changes nothing.\n"
@@ -44,7 +53,8 @@ def parser(verb: str) -> Parser:
         examples=(
             "fleetctl apply -f sweep.yaml",
             "fleetctl apply -f jobs/ --wait --timeout 2h",
-            "fleetctl apply -f jobs/ --prune --applyset nightly",
+            "fleetctl apply -R -f fleet/ --prune --applyset nightly",
+            "fleetctl apply -f https://example.com/sweep.yaml",
             "fleetctl apply -f jobs/ --watch",
             "generate.py | fleetctl apply -f -",
         ),
@@ -53,11 +63,16 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
-        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
+    add_recursive(made)
     made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
     made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
     made.add_argument("--wait", action="store_true", help="follow the objects until they end")
+    made.add_argument(
+        "--wait-for-capacity", action="store_true",
+        help="with --wait: also while no machine of the kind is there",
+    )  # fmt: skip
     made.add_argument(
         "--watch", action="store_true", help="apply again whenever a file is saved, until Ctrl-C"
     )
@@ -75,6 +90,7 @@ def parser(verb: str) -> Parser:
 
 def _add_consequences(made: Parser) -> None:
     """Flags on what an apply may do to what is there."""
+    add_allow_missing(made)
     made.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
     )
@@ -83,9 +99,16 @@ def _add_consequences(made: Parser) -> None:
         help="refuse (3) when it may cost more, or when nobody knows; see `fleetctl plan`",
     )  # fmt: skip
     made.add_argument(
-        "--rollout", type=_rollout, metavar="Replace|FinishRunning",
+        "--rollout", type=rollout, metavar="Replace|FinishRunning",
         help="what a changed template does to running tasks, instead of spec.rollout",
     )  # fmt: skip
+    made.add_argument(
+        "--keep-finished", action="store_true",
+        help="finished tasks whose program, image or source changed count as they are",
+    )  # fmt: skip
+    made.add_argument(
+        "--rerun", action="store_true", help="run all again, whatever is known or finished"
+    )
     made.add_argument(
         "--applyset", default="", metavar="NAME",
         help="make the objects part of this set, for --prune",
@@ -101,12 +124,6 @@ def _add_consequences(made: Parser) -> None:
     made.add_argument(
         "--take-over", action="store_true", help="with --applyset: also what is in another set"
     )
-
-
-def _rollout(text: str) -> str:
-    """Also as peers write it: `finish-running`."""
-    plain = text.lower().replace("-", "")
-    return ROLLOUTS.get(plain) or one_of(*ROLLOUTS.values())(text)
 
 
 def run(args: Namespace, screen: Screen) -> int:
@@ -127,7 +144,7 @@ def run(args: Namespace, screen: Screen) -> int:
         )
     if args.watch:
         return _watch(args, screen)
-    documents, order = _wish(args, saved)
+    documents, order = _wish(args, saved, screen)
     if args.dry_run == CLIENT:
         from fleetctl.cli.dryrun import dry_run
 
@@ -140,6 +157,10 @@ def run(args: Namespace, screen: Screen) -> int:
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
     if args.dry_run == SERVER:
+        losses = reply.get("losses")
+        warn_of(
+            losses if isinstance(losses, list) else (), str(reply.get("hint") or ""), order, screen
+        )
         return 0
     if args.wait:
         from fleetctl.cli.follow import follow_to_end
@@ -171,23 +192,24 @@ def _watch(args: Namespace, screen: Screen) -> int:
     for name, beside in given.items():
         if beside:
             raise UsageError(f"--watch and {name} do not go together")
-    if "-" in args.files:
-        raise UsageError("stdin cannot be watched", hint="name files or directories")
+    if "-" in args.files or any(map(is_address, args.files)):
+        what = "stdin" if "-" in args.files else "an address"
+        raise UsageError(f"{what} cannot be watched", hint="name files or directories")
     from fleetctl.cli.reapply import watch
 
-    return watch(args.files, order_of(args), screen)
+    return watch(args.files, order_of(args), screen, recursive=args.recursive)
 
 
-def _wish(args: Namespace, saved: str) -> tuple[list[Document], dict[str, object]]:
+def _wish(args: Namespace, saved: str, screen: Screen) -> tuple[list[Document], dict[str, object]]:
     """The manifests and how to apply them: from the command line, or from a plan."""
     order = order_of(args)
     if not saved:
-        return documents_of(args.files), order
+        return documents_meant(args, screen), order
     from fleetctl.cli.savedplan import load
 
     if not args.bound:
         order.pop("namespace", None)  # of the environment: the plan has its own
-    changed = sorted(order.keys() - {"yes", "dryRun"})
+    changed = sorted(order.keys() - {"yes", "dryRun", "waitForCapacity"})
     if changed:
         raise UsageError(
             "a saved plan is applied as it was made; its own flags say how",
@@ -197,15 +219,26 @@ def _wish(args: Namespace, saved: str) -> tuple[list[Document], dict[str, object
     return plan.documents, {**plan.order, **order}
 
 
+def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
+    """Of -f and -R; with --prune there need be none."""
+    return documents_of(
+        args.files, recursive=args.recursive, may_be_empty=args.prune, tell=screen.hint
+    )
+
+
 def order_of(args: Namespace) -> dict[str, object]:
     """What the flags say, as a request tells it. What is not said is not in it."""
     said = {
         "yes": args.yes,
         "rollout": args.rollout,
+        "keepFinished": args.keep_finished,
+        "rerun": args.rerun,
         "applyset": args.applyset,
         "prune": args.prune,
         "maxPrune": args.max_prune,
         "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
+        "waitForCapacity": args.wait_for_capacity,
         "dryRun": args.dry_run == SERVER,
     }
     return {**{name: value for name, value in said.items() if value}, **said_namespace(args)}
@@ -263,6 +296,16 @@ def show(
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(safe(str(warning)))
+
+
+def warn_of(
+    losses: Sequence[object], hint: str, order: Mapping[str, object], screen: Screen
+) -> None:
+    """What a dry run would ask about, were it none."""
+    for loss in losses:
+        screen.warn(safe(str(loss)))
+    if losses and not order.get("yes"):
+        screen.hint(f"to apply it: {hint}")
 
 
 def _first_working(keys: Iterable[str]) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from fleetctl.errors import FleetctlError
+from fleetctl.cli.system.patience import Patience, Unanswered
+from fleetctl.errors import FleetctlError, StoreError
 from fleetctl.home import CONTROLLER, LOG, SOCKET
 
 # The shortest limit of the platforms we know (macOS 104, Linux 108), less the final zero.
@@ -24,14 +26,12 @@ REPLY_BYTES_MAX = 256 * 1024 * 1024
 # Validating and storing the largest manifest takes seconds; beyond this the controller hangs.
 REPLY_WAIT_S = 120.0
 PING_WAIT_S = 10.0  # a very busy machine lets a controller stand still for seconds
+SLICE_S = 0.5  # between two looks at a controller that has not answered yet
+SEND_BYTES = 1 << 16
 
 
 class NotRunning(Exception):
     """Nobody listens on the socket."""
-
-
-class Unanswered(FleetctlError):
-    """A controller listens and has not answered: it is very busy, hangs or has just ended."""
 
 
 class Refusal(FleetctlError):
@@ -48,18 +48,16 @@ def ask(
 ) -> dict[str, object]:
     """Send one request; the reply, also one that says no.
 
-    Raises NotRunning when nobody listens, Unanswered when one listens but does not answer.
+    Raises NotRunning when nobody listens, Unanswered when one listens but does not answer, and
+    within ten seconds Hung for one that does nothing at all.
     """
     line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+    short = request.get("verb") == "ping"
+    waiting = _Waiting(home, Patience(home, None if short else lambda s: _pinged(home, s)), wait_s)
     try:
-        with _connected(home, wait_s=wait_s) as connection:
-            connection.sendall(line)
-            answer = _read_line(connection)
-    except TimeoutError:
-        raise Unanswered(
-            f"the controller did not answer within {wait_s:g} s",
-            hint=f"its log is `{home / LOG}`",
-        ) from None
+        with _connected(home, waiting) as connection:
+            _send(connection, line, waiting)
+            answer = _read_line(connection, waiting)
     except (BrokenPipeError, ConnectionResetError):
         answer = b""  # it ended while we spoke; said below
     if not answer.endswith(b"\n"):
@@ -106,19 +104,68 @@ def ping(home: Path) -> dict[str, object] | None:
         return None
 
 
-@contextmanager
-def _connected(home: Path, *, wait_s: float) -> Iterator[socket.socket]:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(wait_s)
+def _pinged(home: Path, wait_s: float) -> bool:
+    """Whether it answers something short, beside what it is asked already."""
     try:
-        with _address(home) as address:
+        return bool(ask(home, {"verb": "ping"}, wait_s=wait_s).get("ok"))
+    except (NotRunning, FleetctlError):
+        return False
+
+
+class _Waiting:
+    """The end of one wait, looked at between slices of it."""
+
+    def __init__(self, home: Path, patience: Patience, wait_s: float) -> None:
+        self._home = home
+        self._patience = patience
+        self._wait_s = wait_s
+        self.slice_s = min(SLICE_S, wait_s)
+
+    def look(self) -> None:
+        if self._patience.waited_s >= self._wait_s:
+            raise Unanswered(
+                f"the controller did not answer within {self._wait_s:g} s",
+                hint=f"its log is `{self._home / LOG}`",
+            )
+        self._patience.look()
+
+
+@contextmanager
+def _connected(home: Path, waiting: _Waiting) -> Iterator[socket.socket]:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(waiting.slice_s)
+    try:
+        while True:
             try:
-                connection.connect(address)
+                with _address(home) as address:
+                    connection.connect(address)
+                break
             except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
                 raise NotRunning from None
+            except PermissionError as error:
+                raise not_permitted(home) from error
+            except (BlockingIOError, TimeoutError):  # so many wait for it that none more may
+                time.sleep(waiting.slice_s)
+                waiting.look()
         yield connection
     finally:
         connection.close()
+
+
+def not_permitted(home: Path) -> StoreError:
+    return StoreError(
+        f"the state directory `{home}` is not yours to use: permission denied",
+        hint="set FLEETCTL_HOME to a directory of your own, or run this as the user who owns it",
+    )
+
+
+def _send(connection: socket.socket, line: bytes, waiting: _Waiting) -> None:
+    rest = memoryview(line)
+    while rest:
+        try:
+            rest = rest[connection.send(rest[:SEND_BYTES]) :]
+        except TimeoutError:
+            waiting.look()
 
 
 @contextmanager
@@ -156,11 +203,15 @@ def _published_address(home: Path) -> str:
     return address
 
 
-def _read_line(connection: socket.socket) -> bytes:
+def _read_line(connection: socket.socket, waiting: _Waiting) -> bytes:
     parts: list[bytes] = []
     size = 0
     while size < REPLY_BYTES_MAX:
-        part = connection.recv(65536)
+        try:
+            part = connection.recv(65536)
+        except TimeoutError:
+            waiting.look()
+            continue
         if not part:
             break
         parts.append(part)

@@ -48,6 +48,17 @@ def _age(seen: View, now_s: float) -> str:
     return age(now_s - seen.resource.created_at_s)
 
 
+def _worked(seen: View, now_s: float) -> str:
+    """Of work alone: what waits grows no older by it."""
+    worked_s = seen.worked_s(now_s)
+    return NONE if worked_s is None else duration(worked_s)
+
+
+def _started(seen: View, now_s: float) -> str:
+    begun_s = seen.time_s("startTime")
+    return NONE if begun_s is None else f"{age(now_s - begun_s)} ago"
+
+
 def _best(seen: View, _now_s: float) -> str:
     metric = mapping(seen.map("best").get("metric"))
     if not metric:
@@ -208,6 +219,10 @@ FAILED = Column("FAILED", lambda seen, _: str(seen.count("failed")))
 RETRIES = Column("RETRIES", lambda seen, _: str(seen.count("retries")))
 WHERE = Column("WHERE", _where)
 AGE = Column("AGE", _age)
+# Of what runs something: how long, and since when.
+TIMES = (Column("DURATION", _worked, sparse=True), AGE, Column("STARTED", _started, wide=True))
+ASKED_GPU = Column("GPU", lambda seen, _: safe(seen.text("gpu")) or NONE, sparse=True)
+OUTDATED = Column("OUTDATED", lambda seen, _: str(seen.count("outdated") or NONE), sparse=True)
 MONEY = (Column("COST", _cost, sparse=True), Column("EST", _estimate, sparse=True))
 WIDE = (
     Column("BUDGET LEFT", _left, wide=True),
@@ -223,14 +238,17 @@ def _done(title: str) -> Column:
 
 
 _BY_KIND: Mapping[str, tuple[Column, ...]] = {
-    "BatchJob": (NAME, STATUS, _done("DONE"), ACTIVE, FAILED, RETRIES, WHERE, *MONEY, AGE, *WIDE),
+    "BatchJob": (
+        NAME, STATUS, _done("DONE"), ACTIVE, FAILED, OUTDATED, RETRIES, WHERE, ASKED_GPU,
+        *MONEY, *TIMES, *WIDE,
+    ),
     "Sweep": (
-        NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED,
-        Column("BEST", _best), Column("BEST TRIAL", _best_trial), *MONEY, AGE, *WIDE,
+        NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED, OUTDATED,
+        Column("BEST", _best), Column("BEST TRIAL", _best_trial), ASKED_GPU, *MONEY, *TIMES, *WIDE,
     ),
     "TrainingRun": (
-        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, RETRIES, WHERE,
-        *MONEY, AGE, *WIDE,
+        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, OUTDATED, RETRIES,
+        WHERE, ASKED_GPU, *MONEY, *TIMES, *WIDE,
     ),
     "Volume": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *PLAIN,
@@ -258,8 +276,9 @@ _ALL = (
     Column("DONE", lambda seen, _: seen.done if seen.kind.runs else NONE),
     Column("ACTIVE", lambda seen, _: str(seen.count("active")) if seen.kind.runs else NONE),
     Column("FAILED", lambda seen, _: str(seen.count("failed")) if seen.kind.runs else NONE),
+    ASKED_GPU,
     *MONEY,
-    AGE,
+    *TIMES,
     *WIDE,
 )
 
@@ -268,6 +287,18 @@ def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
     """The columns for objects of one kind, or of all kinds together (None)."""
     chosen = _ALL if kind is None else _BY_KIND.get(kind.name, _OTHER)
     return tuple(column for column in chosen if wide or not column.wide)
+
+
+def labels_asked(keys: Sequence[str], *, everything: bool) -> tuple[Column, ...]:
+    """A column for each label, as kubectl titles it, and one for all of them."""
+    asked = tuple(
+        Column(
+            safe(key.rpartition("/")[2].upper()),
+            lambda seen, _, key=key: safe(seen.resource.labels.get(key, "")) or NONE,  # type: ignore[misc]
+        )
+        for key in keys
+    )
+    return (*asked, Column("LABELS", _labels)) if everything else asked
 
 
 def filled(
@@ -285,6 +316,7 @@ def filled(
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
 ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
 RUN_COST = ("COST",)
+UNWANTED = "NoLongerWanted"  # as an attempt is stopped for that
 RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
 
 
@@ -299,18 +331,20 @@ def task_row(
 ) -> list[str]:
     """One line of `get tasks`, or of `get attempts`, which has a line for every run."""
     run = task.run
-    middle = [safe(task.state), safe(task.reason) or NONE]
+    middle = [safe(task.shown), (safe(task.reason) if task.wanted else UNWANTED) or NONE]
     row = [str(run.index), *(
         [str(run.attempt), *middle] if attempts else [*middle, str(task.attempts)]
     ), safe(run.provider) or NONE]  # fmt: skip
     row.append(f"{age(now_s - run.started_at_s)} ago" if run.started_at_s is not None else NONE)
     row.append(_duration(task, now_s))
-    if wide or cost:
+    if (wide or cost) and not task.begun:
+        row.append(NONE)
+    elif wide or cost:
         spent = task_usd(task, now_s)
         row.append(NONE if spent is None else usd(spent))
     if wide:
         row.append(NONE if run.exit_code is None else str(run.exit_code))
-        row.append(safe(run.name))
+        row.append(safe(run.name) or NONE)
         row.append(safe(assignments(parsed(run.params))) or NONE)
         row.append(safe(shorten(last_line(run.message), WHY_CHARS_MAX)) or NONE)
         row.append(safe(run.placed) or NONE)

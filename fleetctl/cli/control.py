@@ -13,6 +13,7 @@ from fleetctl.cli.flags import Parser, add_output, duration_s
 from fleetctl.cli.pace import Deadline
 from fleetctl.cli.reading import open_reading
 from fleetctl.cli.render import Screen
+from fleetctl.cli.system.patience import Hung, Unanswered
 from fleetctl.cli.text import plural
 from fleetctl.cli.version import VERSION
 from fleetctl.errors import FleetctlError, Refused
@@ -21,6 +22,7 @@ from fleetctl.home import LOG, home
 # A controller finishes its transaction and lets go of its connections; runs go on without it.
 DOWN_WAIT_S = 15.0
 DOWN_POLL_S = 0.02
+_STATE_UNREADY = "does not listen: it starts or stops, or makes a lost socket anew"
 
 _CODES = "0 ok, 1 failed, 2 wrong usage"
 _HELP = {
@@ -31,11 +33,13 @@ _HELP = {
         "0 ended in order (with --detach: runs), 1 failed, 2 wrong usage, 3 one runs already",
     ),
     "down": (
-        "",
-        "Stop the controller. Running tasks go on; the next controller finds them again.",
+        "[--force]",
+        "Stop the controller. Running tasks go on; the next controller finds them again.\n"
+        "--force ends one that hangs, once it is sure that this is the controller of this home.",
         (
             "fleetctl down",
             "fleetctl down && fleetctl up --detach",
+            "fleetctl down --force",
             "FLEETCTL_HOME=/srv/fleet fleetctl down",
         ),
         _CODES,
@@ -67,6 +71,12 @@ def parser(verb: str) -> Parser:
             metavar="TIME",
             help="end after so long with nothing to do",
         )
+    if verb == "down":
+        made.add_argument(
+            "--force",
+            action="store_true",
+            help="end it also where it does not answer; work goes on",
+        )
     if verb == "status":
         add_output(made, "table", "json")
     return made
@@ -76,7 +86,13 @@ def run(args: Namespace, screen: Screen) -> int:
     place = home()
     if args.verb == "up":
         return _up(place, args, screen)
-    return _down(place, screen) if args.verb == "down" else _status(place, args.output, screen)
+    if args.verb == "status":
+        return _status(place, args.output, screen)
+    if args.force:
+        from fleetctl.cli.system.forcing import end_by_force
+
+        return end_by_force(place, screen)
+    return down(place, screen)
 
 
 def _up(place: Path, args: Namespace, screen: Screen) -> int:
@@ -97,7 +113,7 @@ def _up(place: Path, args: Namespace, screen: Screen) -> int:
     return serve(place, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal)
 
 
-def _down(place: Path, screen: Screen) -> int:
+def down(place: Path, screen: Screen) -> int:
     pid = starting.holder(place)
     try:
         reply = ask(place, {"verb": "shutdown"})
@@ -106,8 +122,9 @@ def _down(place: Path, screen: Screen) -> int:
             screen.talk("no controller runs")
             return 0
         raise FleetctlError(
-            f"process {pid} holds the store but does not listen",
-            hint=f"it may be starting or ending; its log is `{place / LOG}`",
+            f"process {pid} holds the store but does not listen: it is starting or ending, or will "
+            "make a lost socket anew within seconds",
+            hint=f"try again; `fleetctl down --force` ends it; its log is `{place / LOG}`",
         ) from None
     if not reply.get("ok"):
         raise_refusal(reply)
@@ -116,7 +133,7 @@ def _down(place: Path, screen: Screen) -> int:
         if deadline.passed:
             raise FleetctlError(
                 f"the controller (pid {pid}) did not end within {DOWN_WAIT_S:g} s",
-                hint=f"its log is `{place / LOG}`",
+                hint=f"`fleetctl down --force` ends it; its log is `{place / LOG}`",
             )
         deadline.sleep(DOWN_POLL_S)
     screen.data("controller stopped; running tasks go on")
@@ -125,24 +142,39 @@ def _down(place: Path, screen: Screen) -> int:
 
 def _status(place: Path, output: str, screen: Screen) -> int:
     pid = starting.holder(place)
-    answer = ping(place) if pid is not None else None
+    answer, why = _asked(place) if pid is not None else (None, None)
     facts: dict[str, object] = {
         "pid": pid,
         "ready": bool(answer and answer.get("ready")),
+        "hangs": isinstance(why, Hung),
         "home": str(place),
         "version": VERSION,
     }
     with open_reading(place) as reading:
         objects = Counter(seen.resource.kind for seen in reading.views())
         facts |= {"objects": dict(objects), "liveRuns": reading.live_runs()}
+    code = int(isinstance(why, Hung))
     if output == "json":
         screen.data(json.dumps(facts))
-        return 0
-    state = "ready" if facts["ready"] else "starting or stopping"
+        return code
+    state = "ready" if facts["ready"] else _STATE_UNREADY
+    if why is not None:
+        state = "hangs" if code else "does not answer"
     counts = ", ".join(plural(count, name) for name, count in objects.items())
     screen.data(f"Controller:  {f'runs, pid {pid}, {state}' if pid else 'does not run'}")
     screen.data(f"Home:        {place}")
     screen.data(f"Version:     {VERSION}")
     screen.data(f"Objects:     {counts or 'none'}")
     screen.data(f"Live runs:   {facts['liveRuns']}")
-    return 0
+    if why is not None:
+        screen.warn(str(why))
+        screen.hint(why.hint)
+    return code
+
+
+def _asked(place: Path) -> tuple[dict[str, object] | None, Unanswered | None]:
+    """What the controller says of itself, or why it says nothing."""
+    try:
+        return ping(place), None
+    except Unanswered as error:
+        return None, error

@@ -33,13 +33,14 @@ ATTEMPTS = """
 WITH spans AS (
     SELECT object, kind, provider, uid, namespace, state, 1 AS attempts, duration_s AS seconds,
         duration_s AS lasted_s, coalesce(strftime('%s', ended_at), now_s()) - ?1 AS after_s,
-        usd, usd_per_h IS NOT NULL AS priced, usd IS NULL AS unpriced, 0 AS unpriced_warm
+        usd, usd_per_h IS NOT NULL AS priced, usd IS NULL AS unpriced, 0 AS unpriced_warm,
+        deleted_at
     FROM attempts
     UNION ALL
     SELECT object, kind, provider, uid, namespace, 'Warm', 0, seconds,
         coalesce(strftime('%s', until), now_s()) - strftime('%s', since),
         coalesce(strftime('%s', until), now_s()) - ?1,
-        usd, usd_per_h IS NOT NULL OR usd > 0, 0, unpriced
+        usd, usd_per_h IS NOT NULL OR usd > 0, 0, unpriced, deleted_at
     FROM warm
 ), shares AS (
     SELECT *, CASE WHEN ?1 IS NULL THEN 1.0 WHEN lasted_s > 0
@@ -49,7 +50,7 @@ WITH spans AS (
 SELECT {key} AS key, count(DISTINCT uid), sum(attempts), round(sum(seconds * share), 3),
     CASE WHEN sum(priced) THEN sum(usd * share) END AS spent,
     sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd * share END), sum(unpriced),
-    sum(unpriced_warm)
+    sum(unpriced_warm), count(DISTINCT CASE WHEN deleted_at IS NOT NULL THEN uid END)
 FROM shares {joined} WHERE share > 0 AND (?3 IS NULL OR shares.namespace = ?3)
 GROUP BY 1 ORDER BY spent, 1
 """
@@ -106,6 +107,7 @@ class Spent(NamedTuple):
     failed_usd: float | None
     unpriced: int
     unpriced_warm: int  # Functions whose warm containers have no known price
+    deleted: int  # objects of the group that are gone
 
 
 def parser(verb: str) -> Parser:
@@ -116,6 +118,7 @@ def parser(verb: str) -> Parser:
         summary="Show what was spent: each attempt's price times its duration, live ones up to now."
         "\nAttempts without a known price are counted apart. The provider's own bill decides."
         "\nOf a Function it counts the containers that stay warm, and each call in them as well."
+        "\nWhat deleted objects cost stays in it, while they are kept (90 days by default)."
         "\nCACHE SAVED is what the work had cost whose results were taken from the cache.",
         examples=(
             "fleetctl cost",
@@ -150,6 +153,8 @@ def run(args: Namespace, screen: Screen) -> int:
         savings = saved(asking, args.by, since_s=since_s, namespace=namespace)
         hidden = others(asking, namespace)
     columns = _columns(args.by, estimates, savings)
+    if any(group.deleted for group in groups):
+        columns.append(GridColumn("DELETED", "deleted", text_cell))
     if groups or args.output != "table":
         rows = [_row(group, estimates, savings) for group in groups]
         total = _total(groups, estimates, savings)
@@ -219,7 +224,7 @@ def _total(
     sums: dict[str, Any] = {"key": "TOTAL"}
     if savings:
         sums["saved_usd"] = sum(savings.values())
-    for name in ("objects", "attempts", "seconds", "usd", "failed_usd", "unpriced"):
+    for name in ("objects", "attempts", "seconds", "usd", "failed_usd", "unpriced", "deleted"):
         sums[name] = _sum(getattr(group, name) for group in groups)
     if not estimates:
         return sums

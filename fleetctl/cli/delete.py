@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli import starting
+from fleetctl.cli.choosing import kinds_before_labels, target_seen, with_labels
 from fleetctl.cli.consent import accepts
-from fleetctl.cli.flags import Parser, duration_s, selector
-from fleetctl.cli.get import matches
-from fleetctl.cli.kinds import Target, kind_of, target, target_of
+from fleetctl.cli.flags import Parser, add_recursive, duration_s, selector
+from fleetctl.cli.kinds import Target, kinds_of, target
 from fleetctl.cli.pace import Deadline, Every
-from fleetctl.cli.reading import Reading, missing, open_reading
+from fleetctl.cli.reading import Reading, all_missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import INTERRUPTED, Supervisor
-from fleetctl.cli.text import duration, safe
+from fleetctl.cli.text import and_more, duration, plural, safe
 from fleetctl.cli.view import DELETING, View
 from fleetctl.errors import Refused, UsageError
 from fleetctl.home import home
@@ -26,20 +26,22 @@ TALK_EVERY_S = 5.0
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | -f FILE|DIR|-\n"
-        "    [--no-wait] [--timeout TIME]",
+        usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | [KIND] --all\n"
+        "    | -f FILE|DIR|- [-R] [--no-wait] [--timeout TIME]",
         summary=(
             "Stop the work of objects and remove them with their runs, results and logs.\n"
             "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
-            "`deletionPolicy: Delete`; then it asks first, and without a terminal it refuses."
+            "`deletionPolicy: Delete`; then, and with --all, it asks first, and without a\n"
+            "terminal it refuses."
         ),
         examples=(
             "fleetctl delete job/chunks",
             "fleetctl delete -f sweep.yaml",
             "fleetctl delete jobs -l team=rlm,stage!=prod",
+            "fleetctl delete jobs,sweeps --all --yes",
             "fleetctl delete job/a sweep/b --no-wait",
         ),
-        codes="0 gone (with --no-wait: going), 2 wrong usage, 3 refused (data would go: --yes),\n"
+        codes="0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),\n"
         "  4 no such object, 124 timed out, 130 interrupted (the deletion goes on)",
     )
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
@@ -51,14 +53,18 @@ def parser(verb: str) -> Parser:
         help="of the kind that is named, or of `all`, those with these labels",
     )
     made.add_argument(
+        "--all", action="store_true", help="every object of the kind, or of all, in the namespace"
+    )
+    made.add_argument(
         "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
         help="delete the objects that these manifests name",
     )  # fmt: skip
+    add_recursive(made)
     made.add_argument(
         "--ignore-not-found", action="store_true", help="what is not there is no error"
     )
     made.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask before the data of a volume goes"
+        "-y", "--yes", action="store_true", help="do not ask before data goes, or all"
     )
     made.add_argument("--no-wait", action="store_true", help="return as soon as the wish is stored")
     made.add_argument("--timeout", type=duration_s, metavar="TIME", help="stop waiting after this")
@@ -69,12 +75,12 @@ def run(args: Namespace, screen: Screen) -> int:
     targets = _targets(args)
     place = home()
     with open_reading(place) as reading:
-        if args.selector:
+        if args.selector or args.all:
             targets = _selected(args, reading)
         found = _found(targets, reading, ignore=args.ignore_not_found)
         if not found:
-            if args.selector:
-                screen.talk("no object has such labels")
+            if args.selector or args.all:
+                screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
         _consent(found, reading, args, screen)
         _ask(place, found, reading)
@@ -91,24 +97,36 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 def _selected(args: Namespace, reading: Reading) -> list[Target]:
-    """Those that live; what is being deleted already needs no one to say so."""
-    word = args.objects[0]
-    kind = None if word.lower() == "all" else kind_of(word)
-    return [
-        target_of(seen.kind, seen.resource.name, seen.resource.namespace)
-        for seen in reading.views(kind, namespace=args.namespace)
-        if seen.phase != DELETING and matches(seen.resource.labels, args.selector)
-    ]
+    """Those that live; what is being deleted already needs no one to say so. Providers stay: there
+    is always one of each.
+    """
+    kinds = kinds_before_labels(args.objects, verb="delete")
+    found = with_labels(kinds, args.selector or (), args.namespace, reading)
+    return [target_seen(seen) for seen in found if kinds or seen.kind.name != "Provider"]
 
 
 def _targets(args: Namespace) -> list[Target]:
-    if args.selector:
-        if args.files or len(args.objects) != 1 or "/" in args.objects[0]:
+    if args.selector and not args.all and not args.objects:
+        raise UsageError(
+            "`-l` selects among the objects of a kind, or of `all`",
+            hint="fleetctl delete jobs -l team=rlm",
+        )
+    if args.selector or args.all:
+        if args.files:
             raise UsageError(
-                "`-l` selects among the objects of one kind, or of `all`",
-                hint="fleetctl delete jobs -l team=rlm",
+                "-f names its objects; leave out `-l` and `--all`", hint="fleetctl delete -f FILE"
             )
+        if args.all and args.objects and "/" in args.objects[0]:
+            raise UsageError("`--all` takes no names", hint="fleetctl delete jobs --all")
         return []
+    if len(args.objects) == 1 and "/" not in (word := args.objects[0].lower()):
+        if word == "all":
+            raise UsageError("`all` names no object", hint="fleetctl delete --all")
+        kind = kinds_of(word)[0]  # raises for what is none
+        raise UsageError(
+            f"`{word}` is a kind; say which {kind.plural}",
+            hint=f"`fleetctl delete {kind.name.lower()}/NAME`, or `--all` of them",
+        )
     if bool(args.objects) == bool(args.files):
         raise UsageError(
             "`fleetctl delete` takes either objects or -f FILE", hint="fleetctl delete job/NAME"
@@ -117,25 +135,26 @@ def _targets(args: Namespace) -> list[Target]:
         return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
     from fleetctl.cli.loading import chosen_of, named_objects
 
-    return named_objects(args.files, chosen_of(args))
+    return named_objects(args.files, chosen_of(args), recursive=args.recursive)
 
 
 def _found(targets: Sequence[Target], reading: Reading, *, ignore: bool) -> dict[str, Target]:
     """The living targets by uid. One that is missing stops all, before anything is deleted."""
-    found: dict[str, Target] = {}
-    for one in targets:
-        seen = reading.find(one)
-        if seen is not None:
-            found[seen.resource.uid] = one
-        elif not ignore:
-            raise missing(one, reading)
-    return found
+    seen = {one: reading.find(one) for one in targets}
+    gone = [one for one, found in seen.items() if found is None]
+    if gone and not ignore:
+        raise all_missing(gone, reading)
+    return {found.resource.uid: one for one, found in seen.items() if found is not None}
 
 
 def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen: Screen) -> None:
-    """Raises Refused when data goes with a volume, and nobody has said yes to that."""
+    """Raises Refused when data goes with a volume, or all objects go, and nobody has said yes."""
     views = [reading.by_uid(uid) for uid in found]
-    losses = [
+    whole = [one.key for one in found.values()] if args.all and not args.selector else []
+    losses = [f"{plural(len(whole), 'object')} would be deleted: {and_more(whole, most=8)}"][
+        : bool(whole)
+    ]
+    losses += [
         f"{seen.key}: deleting it deletes its data (deletionPolicy is Delete)"
         for seen in views
         if seen is not None
@@ -146,7 +165,7 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
     if not losses or args.yes:
         return
     if "-" in args.files or not accepts(losses, screen):
-        raise Refused("\nerror: ".join(losses), hint="add --yes to delete the data")
+        raise Refused("\nerror: ".join(losses), hint="add --yes to do it all the same")
 
 
 def _ask(place: Path, found: dict[str, Target], reading: Reading) -> None:

@@ -24,13 +24,14 @@ CSV = ("lastTimestamp", "type", "reason", "object", "count", "message")
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="[KIND/NAME] [--since TIME] [--types TYPES] [-w] [-o table|json|csv]",
+        usage="[KIND/NAME] [--since TIME] [--types TYPES] [--deleted] [-w] [-o table|json|csv]",
         summary="Show what happened, oldest first. Quick repeats are one line with a count.",
         examples=(
             "fleetctl events",
             "fleetctl events job/chunks --since 1h",
             "fleetctl events --types Warning -o json",
             "fleetctl events -w --since 10m",
+            "fleetctl events job/chunks --deleted",
         ),
         codes="0 ok, 2 wrong usage, 4 no such object, 130 interrupted",
     )
@@ -44,6 +45,9 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument(
         "-w", "--watch", action="store_true", help="go on: a line for every event, until Ctrl-C"
+    )
+    made.add_argument(
+        "--deleted", action="store_true", help="also of objects that are gone, while they are kept"
     )
     add_all_namespaces(made)
     add_output(made, "table", "json", "csv")
@@ -63,11 +67,16 @@ def run(args: Namespace, screen: Screen) -> int:
     now_s = SystemClock().now_s()
     since_s = 0.0 if args.since is None else now_s - args.since
     with open_reading(home()) as reading:
-        name = args.object or args.of
-        seen = must_find(target(name, args.namespace), reading) if name else None
+        wanted = target(args.object or args.of, args.namespace) if args.object or args.of else None
+        past = reading.events_of_gone(wanted, since_s=since_s) if wanted and args.deleted else []
+        seen = reading.find(wanted) if wanted and past else None
+        if wanted and not past:
+            seen = must_find(wanted, reading)
         if args.watch:
             return _watch(seen, reading, since_s, args, screen)
-        found = _found(seen, reading, since_s, args)
+        found = _of_types(past, args)
+        if seen is not None or wanted is None:
+            found += _found(seen, reading, since_s, args)
     if args.output == "json":
         screen.data(json.dumps([_document(event) for event in found], indent=2))
     elif args.output == "csv":
@@ -81,7 +90,11 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _found(seen: View | None, reading: Reading, since_s: float, args: Namespace) -> list[Event]:
     within = None if args.everywhere else args.namespace
-    found = reading.events(seen, since_s=since_s, namespace=within)
+    found = reading.events(seen, since_s=since_s, namespace=within, deleted=args.deleted)
+    return _of_types(found, args)
+
+
+def _of_types(found: list[Event], args: Namespace) -> list[Event]:
     return [event for event in found if not args.types or event.line.kind in args.types]
 
 
@@ -126,7 +139,7 @@ def _cells(event: Event, now_s: float) -> list[str]:
 
 
 def _document(event: Event) -> dict[str, object]:
-    row = event.line
+    row, gone_at_s = event.line, event.gone_at_s
     return {
         "type": row.kind,
         "reason": row.reason,
@@ -135,4 +148,5 @@ def _document(event: Event) -> dict[str, object]:
         "message": row.message,
         "count": row.count,
         "lastTimestamp": timestamp(row.at_s),
+        "deletedAt": None if gone_at_s is None else timestamp(gone_at_s),
     }

@@ -21,26 +21,45 @@ PIECE_BYTES = 64 * 1024
 
 
 class _Parser(Parser):
-    """What follows `--` is the command, whatever it looks like."""
+    """What follows `--` is the command, whatever it looks like; without it, what follows the
+    object.
+    """
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        at = list(argv).index("--") if "--" in argv else len(argv)
-        args = super().parse(argv[:at])
-        args.command = list(argv[at + 1 :])
+        words = list(argv)
+        at = words.index("--") if "--" in words else self._after_object(words)
+        args = super().parse(words[:at])
+        args.command = words[at:][words[at : at + 1] == ["--"] :]
         return args
+
+    def _after_object(self, words: Sequence[str]) -> int:
+        """Where the command begins: at the first word after `job/x`, or after `job x`."""
+        values = {name for it in self.arguments() if it.nargs != 0 for name in it.option_strings}
+        names, skip = 0, False
+        for at, word in enumerate(words):
+            if skip:
+                skip = False
+            elif word.startswith("-"):
+                skip = word in values
+            elif names >= 2:
+                return at
+            else:
+                names += 2 if names or "/" in word else 1
+        return len(words)
 
 
 def parser(verb: str) -> Parser:
     made = _Parser(
         verb=verb,
-        usage="KIND/NAME [--index N] [-i] [-t] -- COMMAND [ARG ...]",
+        usage="KIND/NAME [--index N] [-i] [-t] [--] COMMAND [ARG ...]",
         summary=(
             "Run a command beside a task that runs, in its sandbox: its files, variables and\n"
             "limits. The exit code is the command's. It ends with the task, and the task does\n"
             "not notice. At Daytona a command without a terminal gets its input as a whole."
         ),
         examples=(
-            "fleetctl exec job/chunks --index 3 -- ls -l",
+            "fleetctl exec job/chunks ls -l",
+            "fleetctl exec job/chunks --index 3 -- python -c 'print(1)'",
             "fleetctl exec tr/pretrain -it -- bash",
             "tar -c lib | fleetctl exec tr/pretrain -i -- tar -x",
         ),
@@ -58,9 +77,8 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     if not args.command:
-        raise UsageError(
-            "there is no command", hint=f"write it after `--`: fleetctl exec {args.object} -- ls"
-        )
+        hint = f"write it after the object: fleetctl exec {args.object} -- ls"
+        raise UsageError("there is no command", hint=hint)
     return asyncio.run(_run(args, screen))
 
 

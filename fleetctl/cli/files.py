@@ -6,22 +6,44 @@ Parsing belongs to the controller (apply) or to loading.py, so that a client sta
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fleetctl.cli.text import and_more, safe
 from fleetctl.errors import NotFound
-from fleetctl.manifest.documents import Document, read_documents
+from fleetctl.manifest.documents import Document, is_address, read_documents
+
+NAMES_SHOWN_MAX = 5
 
 
-def documents_of(names: Sequence[str]) -> list[Document]:
-    """The texts behind files, directories and `-`. Raises NotFound for a path that is not there.
+def documents_of(
+    names: Sequence[str],
+    *,
+    recursive: bool = False,
+    may_be_empty: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> list[Document]:
+    """The texts behind files, directories, addresses and `-`. Raises NotFound for a path that is
+    not there.
 
-    What is there and cannot be read is told by the loader, beside all other problems.
+    What is there and cannot be read is told by the loader, beside all other problems. tell: gets a
+    sentence on files of directories that are left out, for they are of other tools.
     """
     for name in names:
-        if name != "-" and not _exists(name):
+        if name != "-" and not is_address(name) and not _exists(name):
             raise NotFound(f"there is no file or directory `{name}`", hint=_near(Path(name)))
-    return read_documents(names, stdin=sys.stdin.buffer)
+    foreign: list[str] = []
+    found = read_documents(
+        names,
+        stdin=sys.stdin.buffer,
+        recursive=recursive,
+        may_be_empty=may_be_empty,
+        foreign=foreign,
+    )
+    if foreign and tell is not None:
+        shown = and_more([safe(Path(name).name) for name in foreign], most=NAMES_SHOWN_MAX)
+        tell(f"left out, for nothing in it is `kind: ...`: {shown}")
+    return found
 
 
 def _exists(name: str) -> bool:

@@ -9,6 +9,7 @@ from fleetctl.cli.get import Wanted, cells, matches, named, pick, select
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.view import View, document
+from fleetctl.clock import SystemClock
 
 
 def watch(wanted: Wanted, args: Namespace, reading: Reading, screen: Screen) -> int:
@@ -51,7 +52,7 @@ def _lines(wanted: Wanted, args: Namespace, reading: Reading, screen: Screen) ->
 def _now(wanted: Wanted, args: Namespace, reading: Reading) -> list[View]:
     found = [
         view
-        for view in reading.views(wanted.kind, namespace=wanted.namespace)
+        for view in wanted.views(reading)
         if matches(view.resource.labels, args.selector) and _named(view, wanted)
     ]
     return pick(found, args)
@@ -66,17 +67,20 @@ def _change_printer(wanted: Wanted, output: str, screen: Screen) -> Callable[[li
     from fleetctl.cli.templated import OBJECT_CSV, is_templated, writer
 
     widths: list[int] = []
-    write = writer(output, OBJECT_CSV, screen) if is_templated(output) else None
+    write = (
+        writer(output, OBJECT_CSV, screen, headers=wanted.headers) if is_templated(output) else None
+    )
 
     def show(found: list[View]) -> None:
         nonlocal widths
+        now_s = SystemClock().now_s()
         if write is not None:
             for view in found:
-                write([document(view)], one=True)
+                write([document(view, now_s)], one=True)
         elif output in ("json", "yaml"):
             from fleetctl.cli.documents import write_stream
 
-            write_stream([document(view) for view in found], output, screen)
+            write_stream([document(view, now_s) for view in found], output, screen)
         elif output == "name":
             for view in found:
                 screen.data(named(view))

@@ -6,7 +6,7 @@ Loads the models, which costs a fifth of a second; apply leaves that to the cont
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.kinds import Target, kind_of
@@ -19,12 +19,20 @@ def chosen_of(args: Namespace) -> Chosen:
     return Chosen(args.namespace, binding=args.bound)
 
 
-def load_files(names: Sequence[str], namespace: Chosen) -> list[Manifest]:
+def load_files(
+    names: Sequence[str],
+    namespace: Chosen,
+    *,
+    recursive: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> list[Manifest]:
     """Raises ManifestErrors with everything that is wrong in any file."""
-    return load(documents_of(names), namespace)
+    return load(documents_of(names, recursive=recursive, tell=tell), namespace)
 
 
-def named_objects(names: Sequence[str], namespace: Chosen) -> list[Target]:
+def named_objects(
+    names: Sequence[str], namespace: Chosen, *, recursive: bool = False
+) -> list[Target]:
     """The objects that manifests name, the last first: what others use goes after its users."""
-    found = reversed(load_files(names, namespace))
+    found = reversed(load_files(names, namespace, recursive=recursive))
     return [Target(kind_of(it.kind), it.name, it.namespace) for it in found]

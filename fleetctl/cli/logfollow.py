@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.logpick import Pick, ending
@@ -18,27 +19,42 @@ LIVE = ("Starting", "Running", "Stopping")
 LOOK_EVERY_S = 0.2
 
 
-def follow(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> int:
-    """0 once the object is over, or gone, and all that was asked for is printed."""
-    uid, follower = seen.resource.uid, Follower(place, pick, screen)
-    for task in pick.tasks(seen, reading, every=True):
-        follower.known(task)
-    for task in pick.tasks(seen, reading):
-        follower.show(seen, task)
+def follow(place: Path, views: Sequence[View], pick: Pick, reading: Reading, screen: Screen) -> int:
+    """0 once all the objects are over, or gone, and all that was asked for is printed."""
+    followed = [Followed(place, seen, pick, reading, screen) for seen in views]
     looks = Every(LOOK_EVERY_S, first_s=0.0)
     with Supervisor(place, screen) as supervisor:
-        while True:
-            now = reading.by_uid(uid)
-            over = now is None or now.over or now.phase == DELETING
-            if now is not None and (over or looks.due()):
-                for task in list(pick.tasks(now, reading, every=True)):
-                    follower.show_new(now, task)
-            if follower.drain() == 0 and over:
-                return 0
-            if now is None:
-                return 0
-            supervisor.check()
-            reading.pause()
+        while followed:
+            due = looks.due()
+            followed = [one for one in followed if one.goes_on(reading, due=due)]
+            if followed:
+                supervisor.check()
+                reading.pause()
+    return 0
+
+
+class Followed:
+    """One object whose runs are being printed."""
+
+    def __init__(
+        self, place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen
+    ) -> None:
+        self._uid, self._pick = seen.resource.uid, pick
+        self._follower = Follower(place, pick, screen)
+        for task in pick.tasks(seen, reading, every=True):
+            self._follower.known(task)
+        for task in pick.tasks(seen, reading):
+            self._follower.show(seen, task)
+
+    def goes_on(self, reading: Reading, *, due: bool) -> bool:
+        """Print what is new. due: look for new runs, too."""
+        now = reading.by_uid(self._uid)
+        over = now is None or now.over or now.phase == DELETING
+        if now is not None and (over or due):
+            for task in list(self._pick.tasks(now, reading, every=True)):
+                self._follower.show_new(now, task)
+        live = self._follower.drain()
+        return now is not None and not (over and live == 0)
 
 
 class Follower:

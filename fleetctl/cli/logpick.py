@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleetctl.cli.flags import Indexes
-from fleetctl.cli.logstream import LogStream
+from fleetctl.cli.logstream import Dating, LogStream
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.tasks import Task, attempt
@@ -27,6 +27,8 @@ class Pick(NamedTuple):
     tail: int | None
     prefixed: bool
     previous: bool = False
+    dating: Dating = Dating()
+    several: bool = False  # lines say whose they are
 
     @property
     def single(self) -> int | None:
@@ -51,16 +53,39 @@ class Pick(NamedTuple):
             return False
         if self.indexes is not None and task.run.index not in self.indexes:
             return False
+        since_s, ended_at_s = self.dating.since_s, task.run.ended_at_s
+        if since_s is not None and ended_at_s is not None and ended_at_s < since_s:
+            return False
         return not self.failed or task.run.state in ENDED_BADLY
 
-    def stream(self, place: Path, seen: View, task: Task, screen: Screen) -> LogStream:
+    def stream(
+        self, place: Path, seen: View, task: Task, screen: Screen, *, uid: str = ""
+    ) -> LogStream:
+        """uid: of another object, whose run it is."""
         return LogStream(
-            place, seen.resource.uid, task.run, screen, tail=self.tail, prefixed=self.prefixed
+            place,
+            uid or seen.resource.uid,
+            task.run,
+            screen,
+            tail=self.tail,
+            prefixed=self.prefixed,
+            dating=self.dating,
+            whose=safe(seen.key) if self.several else "",
         )
 
 
-def pick_of(args: Namespace) -> Pick:
-    return Pick(args.index, args.failed, args.attempt, args.tail, not args.no_prefix, args.previous)
+def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
+    since_s = None if args.since is None else now_s - args.since
+    return Pick(
+        args.index,
+        args.failed,
+        args.attempt,
+        args.tail,
+        not args.no_prefix,
+        args.previous,
+        Dating(args.timestamps, since_s),
+        several,
+    )
 
 
 def ending(task: Task) -> str:

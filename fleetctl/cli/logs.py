@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.cli.flags import Parser, count, indexes
-from fleetctl.cli.kinds import target
+from fleetctl.cli.choosing import working_objects
+from fleetctl.cli.flags import Parser, count, duration_s, indexes, selector
+from fleetctl.cli.kinds import commands
 from fleetctl.cli.logpick import Pick, ending, pick_of
-from fleetctl.cli.reading import Reading, must_find, open_reading
+from fleetctl.cli.reading import Reading, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import detached
 from fleetctl.cli.tasks import CACHED
 from fleetctl.cli.text import plural, safe
 from fleetctl.cli.view import View
+from fleetctl.clock import SystemClock
 from fleetctl.errors import NotFound, UsageError
 from fleetctl.home import home
 
@@ -21,21 +24,35 @@ from fleetctl.home import home
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [-f] [--index 3,7-9] [--failed] [--tail N] [--attempt N] [--build]",
+        usage="KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS\n"
+        "    [-f] [--index 3,7-9] [--failed] [--tail N] [--since TIME] [--timestamps]\n"
+        "    [--attempt N] [--build]",
         summary=(
             "Show what tasks printed, the newest attempt of each, in the order of their indexes.\n"
-            "Every line begins with [index/attempt]; --no-prefix leaves that out."
+            "Every line begins with [index/attempt], and of several objects with their names;\n"
+            "--no-prefix leaves that out. Lines are dated to about a second, remote ones by their\n"
+            "coming here."
         ),
         examples=(
             "fleetctl logs job/chunks -f",
             "fleetctl logs job/chunks --failed --tail 50",
             "fleetctl logs sweep/lr --index 3,7-9 --attempt 1",
+            "fleetctl logs job/chunks --since 10m --timestamps",
+            "fleetctl logs jobs -l team=rlm --failed --tail 5",
             "fleetctl logs job/chunks --build -f",
         ),
         codes="0 ok, 2 wrong usage, 4 no such object or task, 130 interrupted (work goes on)",
     )
-    made.add_argument("object", metavar="KIND/NAME", help="whose logs")
-    made.add_argument("-f", "--follow", action="store_true", help="go on until the object ends")
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="whose logs")
+    made.add_argument(
+        "-l",
+        "--selector",
+        type=selector,
+        default=(),
+        metavar="LABELS",
+        help="of all objects, or of a kind, with such labels",
+    )
+    made.add_argument("-f", "--follow", action="store_true", help="go on until the objects end")
     made.add_argument("--index", type=indexes, metavar="LIST", help="only these tasks: 3,7-9")
     made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")
     made.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each task")
@@ -43,6 +60,10 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "-p", "--previous", action="store_true", help="the attempt before the newest of each task"
     )
+    made.add_argument(
+        "--since", type=duration_s, metavar="TIME", help="only lines of the last 45s, 5m, 2h, 7d"
+    )
+    made.add_argument("--timestamps", action="store_true", help="when each line came, in UTC")
     made.add_argument("--no-prefix", action="store_true", help="lines as the tasks wrote them")
     made.add_argument(
         "--build", action="store_true", help="what was printed while its images were built"
@@ -53,45 +74,64 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     if args.previous and (args.follow or args.attempt is not None):
         raise UsageError("--previous is one attempt that has ended; leave out -f and --attempt")
-    wanted, pick, place = target(args.object, args.namespace), pick_of(args), home()
+    place = home()
     with open_reading(place) as reading:
-        seen = must_find(wanted, reading)
-        if not seen.kind.runs:
-            raise UsageError(f"a {seen.kind.name} has no logs")
+        views = working_objects(args, reading, verb="logs")
+        for seen in views:
+            if not seen.kind.runs:
+                raise UsageError(f"a {seen.kind.name} has no logs")
+        pick = pick_of(args, SystemClock().now_s(), several=len(views) > 1)
+        keys = [seen.key for seen in views]
         try:
             if args.build:
-                from fleetctl.cli.buildlogs import show
-
-                return show(place, seen, args, reading, screen)
+                return _build(place, views, args, reading, screen)
             if not args.follow:
-                return _show(place, seen, pick, reading, screen)
+                for seen in views:
+                    _show(place, seen, pick, reading, screen)
+                return 0
             from fleetctl.cli.logfollow import follow
 
-            return follow(place, seen, pick, reading, screen)
+            return follow(place, views, pick, reading, screen)
         except KeyboardInterrupt:
             build = " --build" if args.build else ""
-            return detached([wanted.key], f"fleetctl logs {wanted.key}{build} -f", screen)
+            return detached(keys, commands("logs", keys) + f"{build} -f", screen)
 
 
-def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> int:
+def _build(
+    place: Path, views: Sequence[View], args: Namespace, reading: Reading, screen: Screen
+) -> int:
+    from fleetctl.cli.buildlogs import show
+
+    if len(views) != 1:
+        raise UsageError("`--build` shows the images of one object")
+    return show(place, views[0], args, reading, screen)
+
+
+def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> None:
     shown = cached = 0
     for task in pick.tasks(seen, reading):
         shown += 1
+        uid = ""
         if task.state == CACHED:
-            cached += 1
-            continue
-        stream = pick.stream(place, seen, task, screen)
+            found = reading.source_of(task.run)
+            if found is None:
+                cached += 1
+                continue
+            uid, whose, run = found
+            screen.talk(f"[{task.run.index}/{task.run.attempt}] cached: the log of {safe(whose)}")
+            task = task._replace(run=run)
+        stream = pick.stream(place, seen, task, screen, uid=uid)
         stream.drain()
         stream.finish()
         if stream.empty:
             screen.talk(f"{stream.name} -- no output; {ending(task)}")
     if cached:
         whose = f"fleetctl get tasks {safe(seen.key)} -o wide"
-        screen.talk(f"{plural(cached, seen.kind.unit)} cached, so nothing was printed here")
+        units = plural(cached, seen.kind.unit)
+        screen.talk(f"{units} cached, and whose results these are is gone with its log")
         screen.hint(f"whose results these are: {whose}")
     if not shown:
         _say_none(seen, pick, screen)
-    return 0
 
 
 def _say_none(seen: View, pick: Pick, screen: Screen) -> None:
@@ -100,6 +140,8 @@ def _say_none(seen: View, pick: Pick, screen: Screen) -> None:
         screen.talk(f"no {unit} of {safe(seen.key)} has failed")
     elif pick.previous:
         screen.talk(f"no {unit} of {safe(seen.key)} had an attempt before its newest one")
+    elif pick.dating.since_s is not None:
+        screen.talk(f"no {unit} of {safe(seen.key)} has run since then")
     elif pick.indexes is not None or pick.attempt is not None:
         what = "attempt" if pick.attempt is not None else unit
         raise NotFound(

@@ -7,17 +7,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.providers.rundir.logs import LogReader
     from fleetctl.stores.reader import RunRow
 
 
 def read_bytes(place: Path, uid: str, run: RunRow, offset: int) -> Iterator[tuple[bytes, int]]:
     """What there is now from `offset` on, in pieces, each with the offset that follows it."""
-    from fleetctl.providers.rundir.logs import LogReader
-    from fleetctl.providers.rundir.places import runs_dir
-
-    reader = LogReader(runs_dir(place, run.provider, uid), run.name)
+    reader = _reader(place, uid, run)
     while True:
         data, offset = reader.read(offset)
         if not data:
             return
         yield data, offset
+
+
+def read_times(place: Path, uid: str, run: RunRow) -> list[tuple[int, float]]:
+    """(offset, when the byte there came), ascending; the first byte came when the run began."""
+    begun_s = run.created_at_s if run.started_at_s is None else run.started_at_s
+    return [(0, begun_s), *_reader(place, uid, run).times()]
+
+
+def _reader(place: Path, uid: str, run: RunRow) -> LogReader:
+    from fleetctl.providers.rundir.logs import LogReader
+    from fleetctl.providers.rundir.places import runs_dir
+
+    return LogReader(runs_dir(place, run.provider, uid), run.name)

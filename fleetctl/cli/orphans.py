@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
 FAILED, REFUSED = 1, 3
+_CANNOT_ASK = ("KeyMissing", "AccountNotReady")  # no credentials, or no package
 
 
 class Orphan(NamedTuple):
@@ -159,7 +160,7 @@ async def _strays(
             if named:
                 raise answer
             screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
-        elif isinstance(answer, Unavailable) and answer.reason == "KeyMissing" and not named:
+        elif isinstance(answer, Unavailable) and not named and _never_used(account, answer, place):
             screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
         elif isinstance(answer, Unavailable):
             screen.error(str(answer), hint=answer.hint)
@@ -167,6 +168,13 @@ async def _strays(
         else:
             found += answer
     return found, complete
+
+
+def _never_used(account: Account, answer: Unavailable, place: Path) -> bool:
+    """It cannot be asked from here, and nothing of this store was ever there: no answer is missed.
+    Where something was, what is not known is told as an error.
+    """
+    return answer.reason in _CANNOT_ASK and not account.directory(place).exists()
 
 
 async def _told(account: Account, place: Path) -> Sequence[Stray] | Refused | Unavailable:

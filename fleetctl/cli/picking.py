@@ -23,7 +23,8 @@ SHORT = {
     "state": "status.phase", "reason": "status.reason", "provider": "status.provider",
     "index": "metadata.index", "attempt": "metadata.attempt", "attempts": "status.attempts",
     "exitCode": "status.exitCode", "cost": "status.cost.actual",
-    "age": "metadata.creationTimestamp",
+    "age": "metadata.creationTimestamp", "duration": "status.durationSeconds",
+    "started": "status.startTime", "gpu": "status.gpu", "wanted": "status.wanted",
 }  # fmt: skip
 _FIRST = ("apiVersion", "kind", *PARTS)
 _DIGITS = re.compile(r"(\d+)")
@@ -86,7 +87,8 @@ def in_order_of(
     path = _path(sort_by)
     parts = _parts(path)
     found = [find(path, document(one, parts)) for one in things]
-    if things and not any(found):
+    word = sort_by.strip().strip("{}").removeprefix(".")
+    if things and not any(found) and word not in SHORT:
         raise UsageError(
             f"nothing in this list has a field `{sort_by}`",
             hint="`-o json` shows the fields that there are",

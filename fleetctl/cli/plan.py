@@ -9,8 +9,15 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, add_output, money, said_namespace
+from fleetctl.cli.apply import documents_meant
+from fleetctl.cli.flags import (
+    Parser,
+    add_allow_missing,
+    add_output,
+    add_recursive,
+    money,
+    said_namespace,
+)
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -25,7 +32,8 @@ NO_CHANGE, ERROR, CHANGES = 0, 1, 2
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="-f FILE|DIR|- [-f ...] [--out FILE] [-o text|json|markdown] [--detailed-exitcode]",
+        usage="-f FILE|DIR|URL|- [-f ...] [-R] [--out FILE] [-o text|json|markdown]\n"
+        "    [--detailed-exitcode]",
         summary=(
             "Show what an apply would do, where it would run and what it would cost, before the\n"
             "first dollar. Works offline: no account, no controller, nothing is changed."
@@ -35,13 +43,14 @@ def parser(verb: str) -> Parser:
             "fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan",
             "fleetctl plan -f jobs/ -o markdown > comment.md",
         ),
-        codes="0 ok, 2 a manifest is wrong, 3 refused (prune guard, --max-cost), 4 no such file;\n"
-        "  with --detailed-exitcode: 0 no change, 1 error, 2 changes",
+        codes="0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,\n"
+        "  --max-cost), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes",
     )
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
-        help="a manifest, a directory of manifests, or - for stdin; may be repeated",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
+    add_recursive(made)
     add_output(made, "text", "json", "markdown")
     made.add_argument("--out", metavar="FILE", help="keep the plan, for `fleetctl apply FILE`")
     made.add_argument(
@@ -57,6 +66,7 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
     made.add_argument("--take-over", action="store_true", help="as apply has it")
+    add_allow_missing(made)
     return made
 
 
@@ -73,32 +83,38 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _plan(args: Namespace, screen: Screen) -> bool:
     """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
+    from fleetctl.cli.foreseeing import foreseen
     from fleetctl.cli.proposing import refuse_above, reported
     from fleetctl.cli.savedplan import save
+    from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.readonly import open_readonly
 
-    documents, place = documents_of(args.files), home()
+    documents, place = documents_meant(args, screen), home()
     order = {
         "applyset": args.applyset,
         "prune": args.prune,
         "maxPrune": args.max_prune,
         "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
     }
     order = {name: value for name, value in order.items() if value} | said_namespace(args)
     with open_readonly(place) as stored:
         proposal, found = reported(place, stored, documents, order)
-        if args.out is not None:
+        providers = proposal.accounts.backends
+        wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
+        if args.out is not None and not wrong:
             save(args.out, stored, documents, proposal.changes, order)
-    _show(found, args, screen)
-    for manifest in proposal.manifests:
-        for warning in manifest.warnings:
-            screen.warn(safe(warning))
+    _show(found, args, screen, saved="" if wrong else args.out or "")
+    for warning in (*proposal.warnings, *doubts):
+        screen.warn(safe(warning))
+    if wrong:
+        raise ManifestErrors(wrong)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
     return found.changes
 
 
-def _show(found: Report, args: Namespace, screen: Screen) -> None:
+def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:
     if args.output == "json":
         from fleetctl.cli.plandocument import document
 
@@ -110,4 +126,4 @@ def _show(found: Report, args: Namespace, screen: Screen) -> None:
     else:
         from fleetctl.cli.planscreen import show
 
-        show(found, screen, saved=args.out or "")
+        show(found, screen, saved=saved)

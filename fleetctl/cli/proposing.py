@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleetctl.clock import SystemClock
 from fleetctl.engine.applying import propose
 from fleetctl.engine.changes import Change
-from fleetctl.engine.drafting import revisions_of
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.orders import declared_in, namespace_of, order_of, parallelism_of
+from fleetctl.engine.sources import Sources
 from fleetctl.errors import Refused
 from fleetctl.manifest.documents import Document
 from fleetctl.manifest.loader import Manifest, load
@@ -36,31 +36,38 @@ PRICES_S = 3.0  # for an account to tell its prices; the import of its SDK is mo
 
 
 class Proposal(NamedTuple):
-    """accounts: the providers as the controller has them; nothing is started there."""
+    """accounts: the providers as the controller has them; nothing is started there. warnings:
+    sentences for a person.
+    """
 
     manifests: list[Manifest]
     changes: list[Change]
     accounts: Accounts
+    warnings: list[str]
 
 
 def proposed(
     place: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
 ) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
-    manifests = load(documents, namespace_of(order))
+    manifests = load(documents, namespace_of(order), may_be_empty=bool(order.get("prune")))
     accounts = Accounts(place, store_id=stored.store_id, notify=_nobody)
-    for resource in stored.resources.list():
-        if resource.kind == PROVIDER and resource.deleted_at_s is None:
-            accounts.open(resource.name, json.loads(resource.spec))
+    for resource in stored.resources.living(PROVIDER):
+        accounts.open(resource.name, json.loads(resource.spec))
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
+    sources = Sources(place)
+    looked = asyncio.run(sources.look(manifests))
     whole = replace(
         order_of(order),
         parallelism=parallelism_of(accounts.backends),
-        revisions=revisions_of(manifests),
+        looked=looked,
+        sources=sources,
     )
     changes = propose(stored, manifests, whole, SystemClock().now_s())
-    return Proposal(manifests, changes, accounts)
+    warnings = [text for manifest in manifests for text in manifest.warnings]
+    warnings += [it.warning for it in looked.values() if it.warning]
+    return Proposal(manifests, changes, accounts, warnings)
 
 
 def reported(

@@ -5,7 +5,7 @@ The one module of cli that knows stores/reader.py. Prints nothing, writes nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -15,7 +15,14 @@ from fleetctl.cli.pace import Deadline
 from fleetctl.cli.tasks import Task, attempt, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
-from fleetctl.stores.reader import EventLine, LivePrices, MetricRow, Reader, ResourceRow
+from fleetctl.stores.reader import (
+    EventLine,
+    LivePrices,
+    MetricRow,
+    Reader,
+    ResourceRow,
+    RunRow,
+)
 from specs.kinds import Kind
 from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
@@ -27,10 +34,11 @@ DURATIONS_MAX = 1000  # the middle of so many is the middle of all, near enough
 
 
 class Event(NamedTuple):
-    """`key` is kind/name, or empty when the object is gone."""
+    """`key` is kind/name. gone_at_s: when its object was gone; None for one that is there."""
 
     key: str
     line: EventLine
+    gone_at_s: float | None = None
 
 
 class Reading:
@@ -87,12 +95,26 @@ class Reading:
         rows = self._reader.runs(seen.resource.uid, index=index)
         return (attempt(run) for run in rows)
 
+    def live_attempts(self, seen: View) -> list[RunRow]:
+        """Those that hold a sandbox; costs what is live."""
+        states = ("Starting", "Running", "Stopping")
+        return list(self._reader.runs(seen.resource.uid, states=states))
+
     def failed_tasks(self, seen: View) -> Iterator[Task]:
         """The tasks that count as failed, by index. Costs what is taken, not what there is."""
         for index in in_order(seen.text("failedIndexes")):
             found = self.task(seen, index)
             if found is not None:
                 yield found
+
+    def source_of(self, cached: RunRow) -> tuple[str, str, RunRow] | None:
+        """(uid and key of the object, run) that a cached task has its result from; None when that
+        is gone.
+        """
+        whose, _, name = cached.message.removeprefix("the result of ").rpartition(", run ")
+        uid = self._reader.owner_of(name) if name else None
+        run = self._reader.run(name) if uid else None
+        return None if run is None or uid is None else (uid, whose, run)
 
     def last_metric(self, run: str, name: str) -> float | None:
         """The newest value that a run reported under `name`."""
@@ -104,19 +126,35 @@ class Reading:
         return self._reader.metrics(run)
 
     def events(
-        self, seen: View | None = None, *, since_s: float = 0.0, namespace: str | None = None
+        self,
+        seen: View | None = None,
+        *,
+        since_s: float = 0.0,
+        namespace: str | None = None,
+        deleted: bool = False,
     ) -> list[Event]:
-        """Of one object, of a namespace, or of all, oldest first."""
+        """Of one object, of a namespace, or of all, oldest first; deleted: also of what is gone."""
         if seen is not None:
             lines = self._reader.events(seen.resource.uid, since_s=since_s)
             return [Event(seen.key, line) for line in lines]
-        lines = self._reader.events(since_s=since_s)
-        found = {uid: key for uid, *key in self._reader.object_keys()}
-        keys = {uid: object_key(*key) for uid, key in found.items()}
+        owners = {
+            uid: (object_key(kind, name, within), gone_at_s)
+            for uid, kind, name, within, gone_at_s in self._reader.all_keys()
+            if (deleted or gone_at_s is None) and namespace in (None, within)
+        }
         return [
-            Event(keys.get(line.uid, ""), line)
-            for line in lines
-            if namespace is None or line.uid not in found or found[line.uid][2] == namespace
+            Event(owners[line.uid][0], line, owners[line.uid][1])
+            for line in self._reader.events(since_s=since_s)
+            if line.uid in owners
+        ]
+
+    def events_of_gone(self, wanted: Target, *, since_s: float = 0.0) -> list[Event]:
+        """Of all that had this name and are gone, oldest first."""
+        about = (wanted.kind.name, wanted.name, wanted.namespace)
+        return [
+            Event(object_key(wanted.kind.name, shown, wanted.namespace), line, gone_at_s)
+            for uid, shown, gone_at_s in list(self._reader.gone(*about))
+            for line in self._reader.events(uid, since_s=since_s)
         ]
 
     def namespaces(self) -> dict[str, dict[str, int]]:
@@ -168,6 +206,29 @@ def must_find(wanted: Target, reading: Reading) -> View:
     if found is None:
         raise missing(wanted, reading)
     return found
+
+
+def must_find_all(targets: Sequence[Target], reading: Reading) -> list[View]:
+    """Raises NotFound that tells of every one that is not there."""
+    found = [reading.find(one) for one in targets]
+    lost = [one for one, seen in zip(targets, found, strict=True) if seen is None]
+    if lost:
+        raise all_missing(lost, reading)
+    return [seen for seen in found if seen is not None]
+
+
+def all_missing(lost: Sequence[Target], reading: Reading) -> NotFound:
+    """One error for all of them; each is told with its own hint."""
+    errors = [missing(one, reading) for one in lost]
+    if len(errors) == 1:
+        return errors[0]
+    hints = [error.hint if error.hint.startswith("did you") else "" for error in errors]
+    lines = [
+        f"{error} ({hint})" if hint else str(error)
+        for error, hint in zip(errors, hints, strict=True)
+    ]
+    rest = "" if all(hints) else "`fleetctl get all` lists what there is"
+    return NotFound("\nerror: ".join(lines), hint=rest)
 
 
 def missing(wanted: Target, reading: Reading) -> NotFound:

@@ -7,7 +7,8 @@ nothing. Never asks; what would lose running work needs `--yes`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from fleetctl.cli.apply import apply, show
 from fleetctl.cli.client import results_of
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.render import Screen
+from fleetctl.cli.reread import Reread
 from fleetctl.cli.supervise import detached
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError, NotFound
@@ -34,24 +36,28 @@ AWAY_S, AWAY_LOOK_S = 0.5, 0.01
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".csv")  # of `tasks.fromFile`
 
 
-def watch(files: Sequence[str], order: Mapping[str, object], screen: Screen) -> int:
+def watch(
+    files: Sequence[str], order: Mapping[str, object], screen: Screen, *, recursive: bool = False
+) -> int:
     """130 after Ctrl-C. Raises NotFound when a file is not there at the start."""
     turns = _Turns(files, order, screen)
-    turns.take(documents_of(files))
-    said = False
+    read = partial(documents_of, files, recursive=recursive, may_be_empty=bool(order.get("prune")))
+    turns.take(read())
+    said, code = False, Reread()
     try:
-        for touched in _saves(files):
+        for touched in _saves(files, recursive=recursive):
             if not said:
                 # The first look comes when the watching has begun: said earlier it would not hold.
                 screen.talk(f"watching {' '.join(map(safe, files))}; Ctrl-C ends the watching")
                 said = True
-            documents = _documents(files, screen)
+            documents = _documents(read, screen)
+            touched = code.touched(turns.read) or touched
             if documents is not None and (touched or documents != turns.seen):
                 turns.take(documents)
     except KeyboardInterrupt:
         pass
     keys = [key for key in turns.keys if not key.startswith(("volume/", "secret/"))]
-    again = " ".join(f"-f {name}" for name in files)
+    again = " ".join(f"-f {name}" for name in files) + (" -R" if recursive else "")
     return detached(keys or list(turns.keys), f"fleetctl apply {again} --watch", screen)
 
 
@@ -64,20 +70,25 @@ class _Turns:
         self._screen = screen
         self._told = ""  # the last error: it is told once, however often the file is touched
         self.seen: list[Document] | None = None
+        self.read: tuple[str, ...] = ()  # what the manifests name: data files, directories of code
         self.keys: dict[str, None] = {}
 
     def take(self, documents: list[Document]) -> None:
         first, self.seen = self.seen is None, documents
         try:
             # Nobody is asked: whoever edits looks at the editor.
-            reply = apply(home(), documents, self._order, self._screen, piped=True)
+            order = {**self._order, "tellRead": True}
+            reply = apply(home(), documents, order, self._screen, piped=True)
         except FleetctlError as error:
             if str(error) != self._told:
+                self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
                 self._screen.error(str(error), hint=error.hint)
                 self._screen.talk("nothing was applied; the old state stays")
             self._told = str(error)
             return
         self._told = ""
+        read = reply.get("read")
+        self.read = tuple(map(str, read)) if isinstance(read, list) else ()
         results = results_of(reply)
         for result in results:
             key = str(result.get("key", ""))
@@ -86,11 +97,13 @@ class _Turns:
             else:
                 self.keys[key] = None
         news = [it for it in results if first or it.get("outcome") != "unchanged"]
+        if news:
+            self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
         show(news, reply if news else {}, self._screen)
         self._screen.flush()
 
 
-def _saves(files: Sequence[str]) -> Iterator[bool]:
+def _saves(files: Sequence[str], *, recursive: bool) -> Iterator[bool]:
     """After every save, and now and then: whether a file of data was touched, whose content the
     manifests do not tell.
     """
@@ -104,17 +117,17 @@ def _saves(files: Sequence[str]) -> Iterator[bool]:
         step=QUIET_MS,
         rust_timeout=LOOK_EVERY_MS,
         yield_on_timeout=True,
-        recursive=False,
+        recursive=recursive,
     ):
         yield any(path.endswith(DATA_SUFFIXES) for _, path in changes)
 
 
-def _documents(files: Sequence[str], screen: Screen) -> list[Document] | None:
+def _documents(read: Callable[[], list[Document]], screen: Screen) -> list[Document] | None:
     """The files as they are; None, after a while and with a word, when one is gone."""
     until_s = time.monotonic() + AWAY_S
     while True:
         try:
-            return documents_of(files)
+            return read()
         except NotFound as error:
             if time.monotonic() >= until_s:
                 screen.warn(f"{error}; the old state stays")

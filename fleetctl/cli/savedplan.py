@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.errors import Conflict, NotFound, UsageError
-from fleetctl.manifest.documents import Document, read_documents
+from fleetctl.manifest.documents import Document, is_address, read_documents
 
 if TYPE_CHECKING:
     from fleetctl.engine.changes import Change
@@ -43,7 +43,7 @@ def save(
     kept = {
         "form": FORM,
         "documents": [document._asdict() for document in documents],
-        "files": {it.path: _digest(it.text) for it in documents if it.path != "-"},
+        "files": {it.path: _digest(it.text) for it in documents if _is_file(it.path)},
         "order": dict(order),
         "expected": {
             "store": stored.store_id,
@@ -96,6 +96,11 @@ def _read(path: str) -> dict[str, dict]:  # type: ignore[type-arg]
             hint=f"a manifest is applied with `fleetctl apply -f {path}`",
         )
     return kept
+
+
+def _is_file(path: str) -> bool:
+    """Neither standard input nor an address: what was read there stands in the plan."""
+    return path != "-" and not is_address(path)
 
 
 def _digest(text: str) -> str:

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SystemClock
 from fleetctl.errors import Refused
-from fleetctl.home import CONTROLLER, SOCKET
+from fleetctl.home import CONTROLLER, RESTORED, SOCKET
 
 if TYPE_CHECKING:
     from fleetctl.engine.api import Api
     from fleetctl.engine.forecasts import Forecast
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.orders import Order
+    from fleetctl.engine.settings import Settings
     from fleetctl.manifest import Manifest
     from fleetctl.providers.base import Backend
     from fleetctl.stores.base import Store
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fleetctl.serve")
 
 IDLE_CHECK_S = 1.0
+SOCKET_CHECK_S = 1.0  # a command that finds none waits for longer than this
 # About 5 MB between two collections; Python's own 700 is for small heaps. Fewer would look again
 # and again at what the calls under way hold, and more would make a pause that people notice.
 GC_YOUNG_OBJECTS = 50_000
@@ -50,24 +52,29 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
     event loop that cannot be had.
     """
     from fleetctl.cli.eventloop import loop_factory
+    from fleetctl.cli.retention import engine_settings
     from fleetctl.wiring import open_store
 
     _log_to_stderr()
-    runner = asyncio.Runner(loop_factory=loop_factory())
+    runner, settings = asyncio.Runner(loop_factory=loop_factory()), engine_settings()
     store = open_store(home, SystemClock())
     try:
         with runner:
-            runner.run(_serve(home, store, idle_exit_s=idle_exit_s, foreground=foreground))
+            work = _serve(home, store, settings, idle_exit_s=idle_exit_s, foreground=foreground)
+            runner.run(work)
     finally:
         store.close()
     return 0
 
 
-async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foreground: bool) -> None:
+async def _serve(
+    home: Path, store: Store, settings: Settings, *, idle_exit_s: float | None, foreground: bool
+) -> None:
     from fleetctl.engine.adopting import Adopter
     from fleetctl.engine.api import Api
     from fleetctl.engine.loop import Engine
     from fleetctl.engine.secrets import SecretValues
+    from fleetctl.engine.sources import Sources
     from fleetctl.wiring import Accounts
 
     secrets = SecretValues(store, os.environ)
@@ -82,8 +89,10 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
         store=store,
         providers=accounts.backends,
         clock=SystemClock(),
+        settings=settings,
         secrets=secrets.resolve,
         accounts=accounts,
+        sources=Sources(home),
     )
     providers = engine.providers
     engines.append(engine)
@@ -97,18 +106,26 @@ async def _serve(home: Path, store: Store, *, idle_exit_s: float | None, foregro
         forecaster=partial(_forecast, home, providers),
         adopter=Adopter(engine, accounts.strays),
     )
-    listener = _listen(home)
-    server = await api.serve(listener)
-    watch = asyncio.ensure_future(_idle(engine, api, idle_exit_s))
+    if (home / RESTORED).exists():
+        from fleetctl.engine.recovering import Recovery
+
+        done = partial((home / RESTORED).unlink, missing_ok=True)
+        engine.recovery = Recovery(engine, accounts.strays, done)
+    door = Door(home, api)
+    await door.open()
+    watches = [
+        asyncio.ensure_future(_idle(engine, api, idle_exit_s)),
+        asyncio.ensure_future(door.keep_open()),
+    ]
     _calm_collector()
     if foreground:
         print(f"controller runs, pid {os.getpid()}; Ctrl-C ends it", file=sys.stderr)
     try:
         await engine.run()
     finally:
-        watch.cancel()
-        server.close()
-        _remove(home)
+        for watch in watches:
+            watch.cancel()
+        door.close()
         await accounts.close()
 
 
@@ -147,6 +164,54 @@ async def _idle(engine: Engine, api: Api, idle_exit_s: float | None) -> None:
             return
 
 
+class Door:
+    """The socket in the home. One that is lost, as to a cleaner of old files, is made anew."""
+
+    def __init__(self, home: Path, api: Api) -> None:
+        self._home = home
+        self._api = api
+        self._server: asyncio.Server | None = None
+        self._mark: tuple[int, int] | None = None
+
+    async def open(self) -> None:
+        """Raises Refused where nothing can listen there."""
+        listener = _listen(self._home)
+        self._mark = _mark_of(self._home)
+        self._server = await self._api.serve(listener)
+
+    async def keep_open(self) -> None:
+        if self._mark is None:
+            return  # it listens elsewhere, and says where
+        while True:
+            await asyncio.sleep(SOCKET_CHECK_S)
+            if _mark_of(self._home) == self._mark or not self._home.is_dir():
+                continue
+            log.warning("the socket was lost; it is made anew", extra={"home": str(self._home)})
+            old = self._server
+            try:
+                await self.open()
+            except Refused as error:
+                log.warning("no new socket", extra={"error": str(error)})
+                continue
+            if old is not None:
+                old.close()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for name in (SOCKET, CONTROLLER):
+            (self._home / name).unlink(missing_ok=True)
+
+
+def _mark_of(home: Path) -> tuple[int, int] | None:
+    """Which file the socket's name leads to; None for none."""
+    try:
+        found = (home / SOCKET).lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _listen(home: Path) -> socket.socket:
     """A listening socket at its well-known place; a long path is bound through the directory's
     handle.
@@ -179,11 +244,6 @@ def _listen(home: Path) -> socket.socket:
     (home / CONTROLLER).write_text(json.dumps(about), encoding="utf-8")
     listener.setblocking(False)
     return listener
-
-
-def _remove(home: Path) -> None:
-    (home / SOCKET).unlink(missing_ok=True)
-    (home / CONTROLLER).unlink(missing_ok=True)
 
 
 def _log_to_stderr() -> None:

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from fleetctl.cli.client import NotRunning, Unanswered, ask, ping, raise_refusal
+from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
 from fleetctl.cli.pace import Deadline
+from fleetctl.cli.system.holder import held_by
+from fleetctl.cli.system.patience import Hung, Patience, Unanswered
 from fleetctl.errors import FleetctlError
 from fleetctl.home import LOCK, LOG
 
@@ -55,23 +57,9 @@ def demand(home: Path, message: Mapping[str, object]) -> dict[str, object]:
 
 
 def holder(home: Path) -> int | None:
-    """The process that holds the store's lock, or None. The kernel's word, not a pid file's.
-
-    The file is empty after an orderly end, so nothing is locked to find out.
-    """
-    import fcntl
-
-    try:
-        with open(home / LOCK, "rb") as lock:
-            words = lock.read(200).split()
-            if not words:
-                return None
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int(words[0]) if words[0].isdigit() else None
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return None
+    """The process that holds the store's lock, or None. The kernel's word, not a pid file's."""
+    found = held_by(home)
+    return None if found is None else found.pid
 
 
 def ended_orderly(home: Path) -> bool:
@@ -86,12 +74,13 @@ def start(home: Path, *, idle_exit_s: float | None = IDLE_EXIT_S) -> dict[str, o
     """Make sure that a controller runs and is ready; what it says of itself.
 
     One that is starting or ending is waited for. Raises FleetctlError with the end of the log when
-    none comes up.
+    none comes up, and Hung for one that does nothing.
     """
     child: subprocess.Popen[bytes] | None = None
     spawned, log_at = 0, 0
-    deadline = Deadline(READY_WAIT_S)
+    deadline, patience = Deadline(READY_WAIT_S), Patience(home)
     while not deadline.passed:
+        patience.look()
         found = _said(home)
         if found and found.get("ready"):
             return found
@@ -112,6 +101,8 @@ def _said(home: Path) -> dict[str, object] | None:
     """What a controller says of itself; nothing while it is too busy or ends, None without one."""
     try:
         return ping(home)
+    except Hung:
+        raise
     except Unanswered:
         return {}
 

@@ -66,8 +66,6 @@ def failed_line(task: Task, seen: View) -> str:
 
 
 def took(seen: View) -> str:
-    """` in 3m02s`, or nothing while either end is unknown."""
-    start, end = seen.status.get("startTime"), seen.status.get("completionTime")
-    if isinstance(start, (int, float)) and isinstance(end, (int, float)):
-        return f" in {duration(end - start)}"
-    return ""
+    """` in 3m02s` of work, waiting left out; nothing while it goes on, or where nobody knows."""
+    worked_s = seen.worked_s(0.0) if seen.over else None
+    return "" if worked_s is None else f" in {duration(worked_s)}"

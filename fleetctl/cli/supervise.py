@@ -13,6 +13,7 @@ from fleetctl.cli import starting
 from fleetctl.cli.kinds import commands
 from fleetctl.cli.pace import Every
 from fleetctl.cli.render import Screen
+from fleetctl.cli.system.standstill import standstill
 from fleetctl.cli.text import safe
 
 CHECK_EVERY_S = 1.0
@@ -49,7 +50,7 @@ class Supervisor:
             return
         first, self._began = not self._began, True
         if starting.holder(self._place) is not None:
-            self._said = False
+            self._said = self._told_standstill()
         elif first:
             starting.start(self._place)
         elif not starting.ended_orderly(self._place):
@@ -60,6 +61,14 @@ class Supervisor:
             self._screen.talk(
                 "the controller was stopped; nothing moves on until `fleetctl up --detach`"
             )
+
+    def _told_standstill(self) -> bool:
+        """Whether nothing can move on though a controller is there, which is said once."""
+        found = standstill(self._place)
+        if found is not None and not self._said:
+            self._screen.warn(found.why)
+            self._screen.hint(found.hint)
+        return found is not None
 
 
 def detached(keys: Sequence[str], come_back: str, screen: Screen, *, cancel: str = "") -> int:

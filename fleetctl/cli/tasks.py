@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.flags import INDEX_MAX
-from fleetctl.cli.view import FAILED, View
+from fleetctl.cli.view import FAILED, SUCCEEDED, View
 
 if TYPE_CHECKING:
     from fleetctl.stores.reader import RunRow, TaskRow
 
-QUEUED, CANCELLED = "Queued", "Cancelled"
+QUEUED, CANCELLED, OUTDATED = "Queued", "Cancelled", "Outdated"
 CACHED = "Cached"  # as controllers.model has it, which would cost a read path its models
 
 
@@ -27,14 +27,70 @@ class Task(NamedTuple):
     state: str
     result: str | None
     older: tuple[RunRow, ...] = ()
+    wanted: bool = True  # False: the present spec has no such task
+    outdated: bool = False  # it succeeded with another content than the wished one
 
     @property
     def reason(self) -> str:
         return self.run.reason
 
+    @property
+    def shown(self) -> str:
+        """Its state in a word for people."""
+        return OUTDATED if self.outdated else self.state
+
+    @property
+    def begun(self) -> bool:
+        return self.attempts > 0
+
+    @property
+    def duration_s(self) -> float | None:
+        """Of its newest attempt, once that has ended."""
+        start_s, end_s = self.run.started_at_s, self.run.ended_at_s
+        return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
+
 
 def task(row: TaskRow, seen: View) -> Task:
-    return Task(row.run, row.attempts, _state(row.run, seen), row.result, row.older)
+    wanted = not in_ranges(row.run.index, seen.text("unwantedIndexes"))
+    state = _state(row.run, seen)
+    old = state in (SUCCEEDED, CACHED) and is_outdated(row.run, seen)
+    return Task(row.run, row.attempts, state, row.result, row.older, wanted, old)
+
+
+def is_outdated(run: RunRow, seen: View) -> bool:
+    """Whether a success is that of another program, image or source than the wished one."""
+    contents = seen.status.get("contents")
+    if not run.content or not isinstance(contents, list) or not contents:
+        return False
+    # A single one is that of all; of a kind whose units differ there is one for each.
+    wished = contents[min(run.index, len(contents) - 1)]
+    return run.content != str(wished)
+
+
+def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
+    """The same, by index, with a row for every task of a known number that has not begun."""
+    total = seen.count("total")
+    highest, wanted = -1, 0
+    for one in begun:
+        if seen.kind.name != "Sweep":
+            yield from (_unbegun(index, seen) for index in range(highest + 1, one.run.index))
+            wanted += max(0, one.run.index - highest - 1)
+        yield one
+        highest, wanted = one.run.index, wanted + one.wanted
+    # A trial that is still to come gets the next number, whatever became of earlier ones.
+    for index in range(highest + 1, highest + 1 + max(0, total - wanted)):
+        yield _unbegun(index, seen)
+
+
+def _unbegun(index: int, seen: View) -> Task:
+    from fleetctl.stores.reader import RunRow
+
+    state = CANCELLED if seen.over else QUEUED
+    row = RunRow(
+        index, 0, state, "", "", "", "", seen.resource.created_at_s, None, None, None, "", "",
+        sandbox_open=False, params="{}",
+    )  # fmt: skip
+    return Task(row, 0, state, None)
 
 
 def attempt(run: RunRow) -> Task:

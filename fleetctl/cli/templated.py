@@ -25,14 +25,14 @@ OBJECT_CSV = (
     "cached:.status.cached,retries:.status.retries,usd:.status.cost.actual,"
     "created_at:.metadata.creationTimestamp,started_at:.status.startTime,"
     "ended_at:.status.completionTime,labels:.metadata.labels,"
-    "estimated_usd:.status.cost.estimated"
+    "estimated_usd:.status.cost.estimated,duration_s:.status.durationSeconds,gpu:.status.gpu"
 )
 TASK_CSV = (
     "owner:.metadata.owner,index:.metadata.index,attempt:.metadata.attempt,"
     "attempts:.status.attempts,state:.status.phase,reason:.status.reason,"
     "provider:.status.provider,exit_code:.status.exitCode,started_at:.status.startTime,"
     "ended_at:.status.completionTime,usd:.status.cost.actual,params:.spec.params,"
-    "run:.metadata.name,message:.status.message"
+    "run:.metadata.name,message:.status.message,duration_s:.status.durationSeconds"
 )
 
 
@@ -45,7 +45,9 @@ def is_templated(output: str) -> bool:
     return "=" in output or output == "csv"
 
 
-def writer(output: str, csv_columns: str, screen: Screen) -> Callable[..., None]:
+def writer(
+    output: str, csv_columns: str, screen: Screen, *, headers: bool = True
+) -> Callable[..., None]:
     """A function of documents (and `one=True` for a single object, which is no list) that writes
     them; called again it goes on below. Raises UsageError for a template that is wrong.
     """
@@ -59,8 +61,8 @@ def writer(output: str, csv_columns: str, screen: Screen) -> Callable[..., None]
 
         return write
     if form == "custom-columns":
-        return _table_writer(custom_columns(text), screen)
-    return _csv_writer(custom_columns(csv_columns), screen)
+        return _table_writer(custom_columns(text), screen, headers=headers)
+    return _csv_writer(custom_columns(csv_columns), screen, headers=headers)
 
 
 def custom_columns(text: str) -> list[CustomColumn]:
@@ -92,15 +94,17 @@ def _write_text(text: str, screen: Screen) -> None:
     screen.piece(text)
 
 
-def _table_writer(columns: Sequence[CustomColumn], screen: Screen) -> Callable[..., None]:
+def _table_writer(
+    columns: Sequence[CustomColumn], screen: Screen, *, headers: bool
+) -> Callable[..., None]:
     widths: list[int] = []
 
     def write(documents: Iterable[Document], *, one: bool = False) -> None:  # noqa: ARG001
         nonlocal widths
         rows = ([_cell(column, document) for column in columns] for document in documents)
-        header = [safe(column.title) for column in columns]
+        header = [safe(column.title) for column in columns] if headers else []
         widths = screen.table(header, rows, widths=widths) or widths
-        if not widths:  # kubectl prints the header of an empty list, too
+        if not widths and headers:  # kubectl prints the header of an empty list, too
             screen.data("  ".join(header))
             widths = [len(title) for title in header]
 
@@ -112,8 +116,10 @@ def _cell(column: CustomColumn, document: Document) -> str:
     return safe(",".join(found)) or NONE
 
 
-def _csv_writer(columns: Sequence[CustomColumn], screen: Screen) -> Callable[..., None]:
-    header: list[str] = [column.title for column in columns]
+def _csv_writer(
+    columns: Sequence[CustomColumn], screen: Screen, *, headers: bool
+) -> Callable[..., None]:
+    header: list[str] = [column.title for column in columns] if headers else []
 
     def write(documents: Iterable[Document], *, one: bool = False) -> None:  # noqa: ARG001
         rows = (

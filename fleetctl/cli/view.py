@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.kinds import kind_named
-from fleetctl.cli.text import timestamp
+from fleetctl.cli.text import YEAR_10000_S, timestamp
 from specs.kinds import API_VERSION, Kind
 from specs.namespaces import object_key
 
@@ -33,6 +33,7 @@ TIME_KEYS = (
     "completionTime",
     "firstResultTime",
     "activeSince",
+    "workingSince",
     "lastTransitionTime",
 )
 
@@ -71,6 +72,20 @@ class View(NamedTuple):
         """`431/500`, or `-` while nobody knows how many there will be."""
         total = self.status.get("total")
         return f"{self.count('succeeded')}/{total if isinstance(total, int) else '?'}"
+
+    def time_s(self, key: str) -> float | None:
+        """Of a status, where it is one that a clock can show."""
+        value = self.status.get(key)
+        known = isinstance(value, (int, float)) and 0 <= value < YEAR_10000_S
+        return value if known else None  # type: ignore[return-value]
+
+    def worked_s(self, now_s: float) -> float | None:
+        """For how long at least one attempt ran; None where none ever did, or nobody kept it."""
+        before_s, since_s = self.time_s("workedSeconds"), self.time_s("workingSince")
+        if before_s is None:
+            start_s, end_s = self.time_s("startTime"), self.time_s("completionTime")
+            return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
+        return before_s + (0.0 if since_s is None else max(0.0, now_s - since_s)) or None
 
     @property
     def waiting_on(self) -> list[str]:
@@ -118,8 +133,9 @@ def view(resource: ResourceRow, spec_text: Callable[[], str]) -> View:
 PARTS = ("metadata", "spec", "status")
 
 
-def document(seen: View, *, parts: Collection[str] = PARTS) -> dict[str, object]:
-    """The object as a manifest with a status: what `-o json` and `-o yaml` print.
+def document(seen: View, now_s: float, *, parts: Collection[str] = PARTS) -> dict[str, object]:
+    """The object as a manifest with a status: what `-o json` and `-o yaml` print. now_s: of what
+    runs, so long it has.
 
     Lists of thousands that need only a part are spared the others.
     """
@@ -129,7 +145,7 @@ def document(seen: View, *, parts: Collection[str] = PARTS) -> dict[str, object]
     if "spec" in parts:
         shown["spec"] = seen.spec()
     if "status" in parts:
-        shown["status"] = _status(seen)
+        shown["status"] = _status(seen, now_s)
     return shown
 
 
@@ -151,12 +167,14 @@ def _metadata(resource: ResourceRow) -> dict[str, object]:
     return metadata
 
 
-def _status(seen: View) -> dict[str, object]:
+def _status(seen: View, now_s: float) -> dict[str, object]:
     status = {"phase": PENDING, "active": 0, "succeeded": 0, "failed": 0, **dated(seen.status)}
     if seen.conditions:
         status["conditions"] = [dated(condition) for condition in seen.conditions]
     if seen.resource.deleted_at_s is not None:
         status["phase"] = DELETING
+    if (worked_s := seen.worked_s(now_s)) is not None:
+        status["durationSeconds"] = round(worked_s, 3)
     return status
 
 

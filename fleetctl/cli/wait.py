@@ -5,11 +5,12 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
+from fleetctl.cli.choosing import add_labels_and_files, meant
 from fleetctl.cli.flags import Parser, duration_s
 from fleetctl.cli.goals import Answer, Goal, Outcome, answer, goal, tally
-from fleetctl.cli.kinds import Target, commands, target
+from fleetctl.cli.kinds import Target, commands
 from fleetctl.cli.pace import Deadline, Every
-from fleetctl.cli.reading import Reading, missing, open_reading
+from fleetctl.cli.reading import Reading, all_missing, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.supervise import Supervisor, detached
 from fleetctl.cli.text import duration, safe
@@ -24,10 +25,12 @@ TALK_EVERY_S = 60.0
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [KIND/NAME ...] --for=GOAL [--timeout TIME]",
+        usage="KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS | -f FILE|DIR|- [-R]\n"
+        "    --for=GOAL [--timeout TIME]",
         summary=(
             "Block until a goal is met by all the objects. Ends at once, with 1, when one of them\n"
-            "can no longer meet it.\n\n"
+            "can no longer meet it. With -l and -f those that do work are meant; what gets such\n"
+            "labels later is not waited for.\n\n"
             "goals:\n"
             "  complete | succeeded  the end, and a good one\n"
             "  failed                the end, and a bad one\n"
@@ -39,12 +42,16 @@ def parser(verb: str) -> Parser:
         examples=(
             "fleetctl wait job/chunks --for=succeeded --timeout 1h",
             "fleetctl wait sweep/lr --for=first-result",
+            "fleetctl wait -f jobs/ --timeout 2h",
+            "fleetctl wait jobs -l team=rlm --for=finished",
             "fleetctl wait job/chunks --for=delete",
         ),
         codes="0 met, 1 can no longer be met, 2 wrong usage, 4 no such object, 124 timed out,\n"
         "  130 interrupted (work goes on)",
     )
-    made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to watch")
+    made.set_defaults(verb=verb)
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to watch")
+    add_labels_and_files(made, "watch")
     made.add_argument(
         "--for",
         dest="goal",
@@ -58,9 +65,11 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     wanted = goal(args.goal)
-    targets = [target(text, args.namespace) for text in args.objects]
+    lasting = wanted.word in ("delete", "condition")
+    with open_reading(home()) as reading:
+        targets = meant(args, reading, working=not lasting)
     for one in targets:
-        if not one.kind.runs and wanted.word not in ("delete", "condition"):
+        if not one.kind.runs and not lasting:
             raise UsageError(
                 f"a {one.kind.name} never ends",
                 hint="wait for its deletion or for a condition=NAME",
@@ -68,7 +77,8 @@ def run(args: Namespace, screen: Screen) -> int:
     try:
         return _wait(targets, wanted, screen, timeout_s=args.timeout)
     except KeyboardInterrupt:
-        return detached([one.key for one in targets], commands("wait", [targets[0].key]), screen)
+        keys = [one.key for one in targets]
+        return detached(keys, commands("wait", keys), screen)
 
 
 def _wait(
@@ -104,16 +114,13 @@ def _identified(
     targets: Sequence[Target], wanted: Goal, reading: Reading, screen: Screen
 ) -> dict[str, Target]:
     """The targets by uid: a new object of the same name is not the one that was meant."""
-    found: dict[str, Target] = {}
-    for one in targets:
-        seen = reading.find(one)
-        if seen is not None:
-            found[seen.resource.uid] = one
-        elif wanted.word == "delete":
-            _met(one, wanted, Answer(Outcome.MET, "gone"), screen)
-        else:
-            raise missing(one, reading)
-    return found
+    seen = {one: reading.find(one) for one in targets}
+    gone = [one for one, found in seen.items() if found is None]
+    if gone and wanted.word != "delete":
+        raise all_missing(gone, reading)
+    for one in gone:
+        _met(one, wanted, Answer(Outcome.MET, "gone"), screen)
+    return {found.resource.uid: one for one, found in seen.items() if found is not None}
 
 
 class _Progress:

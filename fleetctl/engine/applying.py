@@ -9,11 +9,13 @@ allow first is in consent.py, which objects go with `--prune` in pruning.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controllers.model import Resource, RunState
+from controllers.kinds import CONTENTS
+from controllers.model import LIVE_STATES, Resource, RunState
+from controllers.plan import Rollout
 from fleetctl.engine.changes import (
     CONFIGURED,
     CREATED,
@@ -22,13 +24,24 @@ from fleetctl.engine.changes import (
     Change,
     differences,
 )
-from fleetctl.engine.drafting import drafted, named_volumes
+from fleetctl.engine.drafting import drafted, function_content, named_volumes
 from fleetctl.engine.impacts import fresh_impact, impact_on
+from fleetctl.engine.notes import (
+    FINISHING,
+    FUNCTION,
+    KEPT,
+    NOTES,
+    RERUN,
+    REVISION,
+    ROLLOUT,
+    pins_of,
+)
 from fleetctl.engine.orders import Order
 from fleetctl.engine.pruning import pruned
 from fleetctl.errors import Conflict
 from fleetctl.stores.base import EventRow, Store, Stored
-from specs.changes import same
+from specs.changes import UNSET, FieldChange, same
+from specs.common import Execution
 from specs.kinds import KINDS
 from specs.provider import ProviderSpec
 
@@ -45,12 +58,14 @@ def propose(
     Modal's create_if_missing does, so that no data sits where `get volumes` does not show it.
     """
     changes: list[Change] = []
+    functions = {(it.name, it.namespace): it for it in manifests if it.kind == "Function"}
     volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
     for manifest in manifests:
         for volume in named_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
-        changes.append(_proposed(stored, manifest, order, now_s))
+        function = function_content(stored, manifest, functions, order)
+        changes.append(_proposed(stored, manifest, order, now_s, function=function))
     if order.pruning is not None:
         kept = {manifest.key for manifest in manifests}
         within = {order.namespace, *(it.namespace for it in manifests if KINDS[it.kind].namespaced)}
@@ -69,27 +84,37 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
                 continue
             if change.asked_again:
                 _forget_refusals(store, change.after)
+            if change.rerun:
+                _put_aside(store, change.after.uid)
             version = change.before.version if change.before is not None else None
             store.resources.put(change.after, expected_version=version)
+            if change.outcome == PRUNED:
+                store.cache.forget(change.after.uid)
         store.events.record(
             [
-                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), _said(it))
+                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
                 for it in changes
                 if it.outcome != UNCHANGED
             ]
         )
 
 
-def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) -> Change:
+def _proposed(
+    stored: Stored, manifest: Manifest, order: Order, now_s: float, *, function: str
+) -> Change:
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
-    wish = drafted(manifest, order, known, now_s)
+    wish = drafted(manifest, order, known, now_s, function=function)
+    rerun = order.rerun and KINDS[manifest.kind].runs
     if known is None:
+        if rerun:
+            wish = replace(wish, annotations={**wish.annotations, RERUN: "1"})
         return Change(CREATED, None, wish, impact=fresh_impact(stored, manifest, wish, order))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
     same_spec = same(json.loads(known.spec), json.loads(wish.spec))
-    same_words = known.labels == wish.labels and known.annotations == wish.annotations
-    if same_spec and same_words:
+    same_work = same_spec and _pinned(known) == _pinned(wish)
+    same_words = known.labels == wish.labels and _written(known) == _written(wish)
+    if same_work and same_words and not rerun:
         if _was_refused(known):
             again = replace(known, generation=known.generation + 1)
             note = "it was refused; trying again"
@@ -99,11 +124,64 @@ def _proposed(stored: Stored, manifest: Manifest, order: Order, now_s: float) ->
         known,
         spec=known.spec if same_spec else wish.spec,
         labels=wish.labels,
-        annotations=wish.annotations,
-        generation=known.generation + (not same_spec),
+        annotations=_with_consequences(known, wish, manifest, order, now_s),
+        generation=known.generation + (rerun or not same_work),
     )
-    affected = None if same_spec else impact_on(stored, after, order)
-    return Change(CONFIGURED, known, after, tuple(differences(known, after)), affected)
+    if rerun:
+        after = replace(after, annotations={**after.annotations, RERUN: str(after.generation)})
+    affected = None
+    if rerun or not same_work:
+        affected = impact_on(stored, after, order, rerun=rerun)
+    fields = (*differences(known, after), *_moved(known, after, order))
+    note = "asked to run again" if rerun else ""
+    return Change(CONFIGURED, known, after, fields, affected, note=note, rerun=rerun)
+
+
+def _pinned(resource: Resource) -> tuple[str, str]:
+    """What makes its work another without a change of its spec."""
+    notes = resource.annotations
+    return notes.get(REVISION, ""), notes.get(FUNCTION, "")
+
+
+def _written(resource: Resource) -> dict[str, str]:
+    """Where a source lies on this machine is no part of the wish."""
+    return {key: text for key, text in resource.annotations.items() if key not in NOTES}
+
+
+def _with_consequences(
+    known: Resource, wish: Resource, manifest: Manifest, order: Order, now_s: float
+) -> dict[str, str]:
+    """The annotations with what is said, of this apply alone, of work whose content changes; what
+    was said of an earlier change says nothing of this one.
+    """
+    notes, find = dict(wish.annotations), CONTENTS.get(wish.kind)
+    if find is None:
+        return notes
+    before = json.loads(known.status or "{}").get("contents")
+    if before is None or list(find(manifest.spec, pins_of(notes))) != before:
+        for said in (KEPT, FINISHING, ROLLOUT, RERUN):
+            notes.pop(said, None)
+        if order.keep_finished:
+            notes[KEPT] = repr(now_s)
+        assert isinstance(manifest.spec, Execution)
+        if (order.rollout or manifest.spec.rollout) == Rollout.FINISH_RUNNING:
+            notes[FINISHING] = repr(now_s)
+    if order.rollout:
+        notes[ROLLOUT] = order.rollout
+    return notes
+
+
+def _moved(known: Resource, after: Resource, order: Order) -> Iterator[FieldChange]:
+    """What changes though the spec says the same: what its names stand for."""
+    old, new = known.annotations, after.annotations
+    before, revision = old.get(REVISION, ""), new.get(REVISION, "")
+    looked = order.looked.get(after.key)
+    if before != revision and revision and looked is not None and order.sources is not None:
+        told = order.sources.changed(old, looked)
+        yield FieldChange("source", before or UNSET, revision, told)
+    if old.get(FUNCTION, "") != new.get(FUNCTION, ""):
+        was, now = old.get(FUNCTION) or UNSET, new.get(FUNCTION) or UNSET
+        yield FieldChange("function", was, now, "what it runs in changed")
 
 
 def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
@@ -131,5 +209,8 @@ def _forget_refusals(store: Store, refused: Resource) -> None:
             store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
 
 
-def _said(change: Change) -> str:
-    return f"{change.key} {change.outcome}"
+def _put_aside(store: Store, uid: str) -> None:
+    """What all ended units of an object came to counts no more."""
+    ends = {run.index: run for run, _ in store.runs.of(uid) if run.state not in LIVE_STATES}
+    for run in ends.values():
+        store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))

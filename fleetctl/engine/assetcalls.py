@@ -16,7 +16,7 @@ from controllers.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.engine.functions import order_of, placed
+from fleetctl.engine.functions import order_of, pinned, placed
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.track import Track
 from fleetctl.errors import Refused
@@ -70,18 +70,19 @@ def _calls(
         case RemoveVolume():
             return [(action.provider, partial(backend.remove_volume, called))]
         case EnsureFunction():
-            asset = _function(track, backend, secrets)
+            asset = _function(engine, track, backend, secrets)
             return [(action.provider, partial(backend.ensure_function, asset))]
 
 
-def _function(track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset:
+def _function(engine: Engine, track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset:
     """What a Function object stands for; its secrets are found here and kept nowhere."""
     spec = track.spec
     assert isinstance(spec, FunctionSpec)
     if not backend.contract.functions:
         raise Refused(f"provider `{spec.provider}` has no functions", hint="name one that has them")
     name, namespace = track.resource.name, track.resource.namespace
-    template = placed(spec.applied_to(Template()), namespace)
+    whole = pinned(engine, spec.applied_to(Template()), track.resource)
+    template = placed(whole, namespace)
     found = secrets(template.secrets, namespace) if template.secrets else Found()
     order = order_of(name, namespace, spec)
     return FunctionAsset(order, template, found.values, tuple(found.refs))

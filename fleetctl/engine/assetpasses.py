@@ -103,7 +103,7 @@ def _twins(engine: Engine, resource: Resource) -> list[Track]:
     """Assets of the same name at the same provider: at most one of them is not deleted."""
     return [
         track
-        for track in engine.tracks.values()
+        for track in engine.tracks.assets.values()
         if track.resource.kind == resource.kind
         and resource.kind in ASSET_KINDS
         and track.resource.name == resource.name

@@ -40,7 +40,7 @@ class Budgets:
     def load(self) -> None:
         """Which Budgets there are, once the tracks are there."""
         self._seen.clear()
-        tracks = self._engine.tracks.values()
+        tracks = self._engine.tracks.assets.values()
         self._uids = {it.resource.uid: None for it in tracks if it.resource.kind == BUDGET}
 
     def count(self, now_s: float) -> list[str]:

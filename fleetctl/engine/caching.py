@@ -18,7 +18,7 @@ from controllers.history import History
 from controllers.kind import Controller, Unit
 from controllers.model import CACHED, Metric, Run, RunState
 from controllers.plan import Reuse
-from fleetctl.engine.notes import REVISION
+from fleetctl.engine.notes import RERUN, REVISION
 from fleetctl.engine.track import Track
 from fleetctl.stores.base import Remembered, Store, Stored
 from specs.common import Execution
@@ -40,6 +40,7 @@ class Contents:
     controller: Controller
     revision: str
     namespace: str
+    rerun: bool = False  # whatever is known is not taken
     memo: dict[tuple[str, str], Content] = field(default_factory=dict)
 
     def of(self, unit: Unit) -> Content:
@@ -60,7 +61,9 @@ def contents_of(store: Stored, track: Track, *, revision: str | None = None) -> 
         return None
     if revision is None:
         revision = track.resource.annotations.get(REVISION, "")
-    return Contents(store, track.spec, track.controller, revision, track.resource.namespace)
+    resource = track.resource
+    rerun = RERUN in resource.annotations
+    return Contents(store, track.spec, track.controller, revision, resource.namespace, rerun)
 
 
 def fixed(template: Template) -> bool:
@@ -72,6 +75,8 @@ def lookup(contents: Contents, history: History) -> tuple[dict[int, Key], str]:
     """(the units whose results are known, a sentence why none can be or nothing)."""
     if comparable(contents.controller) is None:
         return {}, ""
+    if contents.rerun:
+        return {}, "somebody asked to run all again"
     first = contents.controller.unit(0)
     why = contents.of(first).why if first is not None else ""
     recall = cache(contents.store.cache.recall)
@@ -87,8 +92,12 @@ class Taken:
     metrics: tuple[Metric, ...]
 
 
-def take_over(store: Store, name: str, uid: str, action: Reuse, now_s: float) -> Taken | None:
-    """The run to record for `action`; None when its result was dropped in the meantime."""
+def take_over(
+    store: Store, name: str, uid: str, action: Reuse, content: str, now_s: float
+) -> Taken | None:
+    """The run to record for `action`, with the content of its unit; None when its result was
+    dropped in the meantime.
+    """
     known = store.cache.get(*action.key)
     if known is None:
         return None
@@ -106,6 +115,7 @@ def take_over(store: Store, name: str, uid: str, action: Reuse, now_s: float) ->
         created_at_s=now_s,
         ended_at_s=now_s,
         reason=CACHED,
+        content=content,
         message=f"the result of {known.object} {known.index}, run {known.run}",
         usd_per_s=0.0,
         usd=0.0,
@@ -148,21 +158,24 @@ def success(
 
 def _facts(of: Contents, own: Template) -> Facts:
     store, namespace = of.store, of.namespace
-    whole = _whole(store, own, namespace)
+    whole, revision = _whole(store, own, namespace)
     mounts = whole.volumes if whole is not None else ()
     rows = {it.name: store.resources.get("Volume", it.name, namespace) for it in mounts}
     volumes = {name: f"{row.uid}.{row.generation}" for name, row in rows.items() if row is not None}
-    revision = of.revision if own.source is not None else ""
+    if own.function is None:
+        revision = of.revision if own.source is not None else ""
     return Facts(whole, volumes, revision, namespace)
 
 
-def _whole(store: Stored, own: Template, namespace: str) -> Template | None:
-    """The template with all that its Function says; None when that is not declared."""
+def _whole(store: Stored, own: Template, namespace: str) -> tuple[Template | None, str]:
+    """(the template with all that its Function says, the revision of that one's source); None when
+    it is not declared.
+    """
     if own.function is None:
-        return own
+        return own, ""
     row = store.resources.get("Function", own.function, namespace)
     if row is None:
-        return None
+        return None, ""
     spec = parse_spec("Function", row.spec)
     assert isinstance(spec, FunctionSpec)
-    return spec.applied_to(own)
+    return spec.applied_to(own), row.annotations.get(REVISION, "")

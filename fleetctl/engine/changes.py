@@ -7,6 +7,7 @@ Made by applying.py; read by whatever shows, weighs or allows a change: the sock
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,12 @@ from specs.kinds import KINDS
 
 CREATED, CONFIGURED, UNCHANGED, PRUNED = "created", "configured", "unchanged", "pruned"
 FIELDS_SHOWN_MAX = 6
+FIELDS_KEPT_MAX = 20
+# Of these an event keeps that they changed, and not from what to what: values of `env` may be
+# credentials, and programs may have them in their text.
+_UNTOLD = frozenset(("env", "python", "script", "command", "args"))
+_WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_URL_USER = re.compile(r"//[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,7 @@ class Change:
     impact: Impact | None = None
     note: str = ""
     asked_again: bool = False  # it was refused before, and is tried anew
+    rerun: bool = False  # all that ended runs again, whatever is known
 
     @property
     def key(self) -> str:
@@ -45,6 +53,15 @@ class Change:
         told = [", ".join(shown), self.note, self._counts()]
         return "; ".join(text for text in told if text)
 
+    @property
+    def record(self) -> str:
+        """What is kept of it in an event: as `message`, with more fields and nothing secret."""
+        fields = [_recorded(field) for field in self.fields[:FIELDS_KEPT_MAX]]
+        if len(self.fields) > FIELDS_KEPT_MAX:
+            fields.append(f"and {len(self.fields) - FIELDS_KEPT_MAX} more")
+        told = "; ".join(text for text in (", ".join(fields), self.note, self._counts()) if text)
+        return f"{self.key} {self.outcome}" + (f": {told}" if told else "")
+
     def _counts(self) -> str:
         found = self.impact
         if found is None:
@@ -55,10 +72,16 @@ class Change:
             live = len(found.going_on) + len(found.replaced) + len(found.cancelled)
             return f"{live:,} stopped" if live else ""
         said = [f"{found.kept:,} kept"] if found.kept else []
+        if kept := len(found.history.kept_outdated):
+            said.append(f"{kept:,} of them outdated")
         said += [f"{found.cached:,} cached"] if found.cached else []
         if found.going_on:
             said.append(f"{len(found.going_on):,} running on")
-        fresh = None if found.to_run is None else found.to_run - len(found.replaced)
+        if found.again.units:
+            said.append(f"{found.again.units:,} to run again")
+        fresh = None
+        if found.to_run is not None:
+            fresh = found.to_run - len(found.replaced) - found.again.units
         if fresh:
             said.append(f"{fresh:,} to run")
         if found.replaced:
@@ -66,6 +89,20 @@ class Change:
         if found.cancelled:
             said.append(f"{len(found.cancelled):,} cancelled")
         return ", ".join(said)
+
+
+def _recorded(field: FieldChange) -> str:
+    if not _UNTOLD.isdisjoint(_WORDS.findall(field.path)):
+        return field.path
+    if any(_holds_untold(value) for value in (field.before, field.after)):
+        return field.path
+    return _URL_USER.sub("//***@", field.short)
+
+
+def _holds_untold(value: object) -> bool:
+    if isinstance(value, dict):
+        return not _UNTOLD.isdisjoint(value) or any(map(_holds_untold, value.values()))
+    return isinstance(value, list) and any(map(_holds_untold, value))
 
 
 def differences(before: Resource, after: Resource) -> list[FieldChange]:

@@ -10,11 +10,13 @@ from collections.abc import Collection, Sequence
 
 from controllers.impact import spent_usd, worked_s
 from controllers.model import Resource, Run
-from fleetctl.engine.changes import PRUNED, Change
+from fleetctl.engine.changes import CONFIGURED, PRUNED, Change
 from fleetctl.errors import Refused
 from specs.kinds import KINDS
 
 PATHS_SHOWN_MAX = 3
+# Finished work that is done again in less time than a person needs to answer is not asked about.
+REDONE_S_MIN = 10.0
 
 
 class NeedsConsent(Refused):
@@ -31,8 +33,11 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
     approved: names of runs and keys of objects that a person has seen going, in a saved plan.
     """
     losses: list[str] = []
-    spares = False
+    spares = keeps = False
     for change in changes:
+        if _stakes(change) and _again_of(change) not in approved:
+            losses.append(f"{change.key}: {_cause(change)}{_redone(change)}")
+            keeps = True
         doomed = [run for run in _destroyed(change) if run.name not in approved]
         if doomed:
             losses.append(f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}")
@@ -41,6 +46,7 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
             losses.append(f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)")
     if losses:
         rest = ", or --rollout=FinishRunning to let running work end first" if spares else ""
+        rest += ", or --keep-finished to leave finished work as it is" if keeps else ""
         raise NeedsConsent(losses, hint=f"add --yes to do it all the same{rest}")
 
 
@@ -48,7 +54,8 @@ def approvable(changes: Sequence[Change]) -> list[str]:
     """What a plan shows as lost, so that its apply need not ask again: see `check`."""
     runs = [run.name for change in changes for run in _destroyed(change)]
     volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
-    return sorted([*runs, *volumes])
+    again = [_again_of(change) for change in changes if _stakes(change)]
+    return sorted([*runs, *volumes, *again])
 
 
 def deletes_data(resource: Resource) -> bool:
@@ -56,6 +63,35 @@ def deletes_data(resource: Resource) -> bool:
     if resource.kind != "Volume":
         return False
     return bool(json.loads(resource.spec).get("deletionPolicy") == "Delete")
+
+
+def _stakes(change: Change) -> bool:
+    """Whether finished work would be done again that took time or money."""
+    if change.impact is None or change.outcome != CONFIGURED or change.rerun:
+        return False  # what was asked for by name is not asked about
+    again = change.impact.again
+    return again.units > 0 and (again.work_s >= REDONE_S_MIN or bool(again.usd))
+
+
+def _again_of(change: Change) -> str:
+    """How an approval names it."""
+    return f"{change.key}#again"
+
+
+def _redone(change: Change) -> str:
+    assert change.impact is not None
+    again = change.impact.again
+    unit = KINDS[change.after.kind].unit + ("s" if again.units != 1 else "")
+    cost = "" if not again.usd else f" and ${again.usd:,.2f}"
+    return f"{again.units:,} finished {unit}, {duration_text(again.work_s)}{cost}, would run again"
+
+
+def duration_text(seconds: float) -> str:
+    """`12 min`, `40 s`, `3 h`: what a person weighs, no more."""
+    for size_s, word in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:,.0f} {word}"
+    return f"{seconds:,.0f} s"
 
 
 def _destroyed(change: Change) -> tuple[Run, ...]:

@@ -4,36 +4,40 @@ which nobody declares. Called by applying.py; nothing is written here.
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from controllers.model import Resource
-from fleetctl.engine.notes import NOTES, REVISION
+from fleetctl.engine.notes import FUNCTION, NOTES, ORIGIN, REVISION
 from fleetctl.engine.orders import Order
 from fleetctl.engine.pruning import APPLYSET
+from fleetctl.engine.sources import source_of
 from fleetctl.errors import Conflict
-from fleetctl.providers.sources.revision import of_source
 from fleetctl.stores.base import Stored
 from specs.common import Execution
+from specs.content import content_of_function
 from specs.function import FunctionSpec
-from specs.kinds import dump_spec
+from specs.kinds import dump_spec, parse_spec
 from specs.scalars import Spec
 from specs.volume import VolumeSpec
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
+# Manifests of Functions by (name, namespace).
+Functions = Mapping[tuple[str, str], "Manifest"]
 # Annotation on a volume that was made because a template names it.
 NAMED_BY = "fleetctl.dev/named-by"
 
 
-def drafted(manifest: Manifest, order: Order, known: Resource | None, now_s: float) -> Resource:
-    """The row as of a new object; known: the one that is there by this name. Raises Conflict."""
+def drafted(
+    manifest: Manifest, order: Order, known: Resource | None, now_s: float, *, function: str = ""
+) -> Resource:
+    """The row as of a new object; known: the one that is there by this name. function: the content
+    of the Function that its template names. Raises Conflict.
+    """
     spec = manifest.spec
-    if order.rollout and isinstance(spec, Execution):
-        spec = spec.model_copy(update={"rollout": order.rollout})
     return Resource(
         uid=secrets.token_hex(8),
         kind=manifest.kind,
@@ -43,7 +47,7 @@ def drafted(manifest: Manifest, order: Order, known: Resource | None, now_s: flo
         spec=dump_spec(spec),
         status="",
         labels=_labels(manifest, order, known),
-        annotations=_annotations(manifest, order, known),
+        annotations=_annotations(manifest, spec, order, known, function),
         created_at_s=now_s,
         namespace=manifest.namespace,
     )
@@ -65,32 +69,52 @@ def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[st
     return labels
 
 
-def _annotations(manifest: Manifest, order: Order, known: Resource | None) -> dict[str, str]:
+def _annotations(
+    manifest: Manifest, spec: Spec, order: Order, known: Resource | None, function: str
+) -> dict[str, str]:
     """The manifest's own, and what we noted on the object ourselves."""
     before = known.annotations if known is not None else {}
     noted = {key: before[key] for key in NOTES if key in before}
-    # Runs of the same template go on with the copy of its source that was taken for it.
-    if known is None or not _same_template(known.spec, manifest):
+    source = source_of(spec)
+    if source is None or known is None or source != source_of(parse_spec(known.kind, known.spec)):
         noted.pop(REVISION, "")
-        if revision := order.revisions.get(manifest.key):
-            noted[REVISION] = revision
-    return {**manifest.metadata.annotations, **noted}
+        noted.pop(ORIGIN, "")
+    looked = order.looked.get(manifest.key)
+    if looked is not None and looked.origin:
+        noted[ORIGIN] = looked.origin
+    if looked is not None and (looked.revision or looked.origin):
+        # A remote that did not answer leaves the commit that is known.
+        noted[REVISION] = looked.revision
+    noted[FUNCTION] = function
+    kept = {key: text for key, text in noted.items() if text}
+    # What a person hands back to us of `get -o yaml` is not theirs.
+    written = manifest.metadata.annotations.items()
+    return {**{key: text for key, text in written if key not in NOTES}, **kept}
 
 
-def _same_template(spec: str, manifest: Manifest) -> bool:
-    new = json.loads(dump_spec(manifest.spec))
-    return bool(json.loads(spec).get("template") == new.get("template"))
+def function_content(stored: Stored, manifest: Manifest, among: Functions, order: Order) -> str:
+    """The content of the Function that a manifest's template names; empty while nobody knows.
+    among: those that are declared beside it, by (name, namespace).
+    """
+    template = getattr(manifest.spec, "template", None)
+    if template is None or template.function is None:
+        return ""
+    beside = among.get((template.function, manifest.namespace))
+    if beside is not None:
+        assert isinstance(beside.spec, FunctionSpec)
+        looked = order.looked.get(beside.key)
+        return content_of_function(beside.spec, looked.revision if looked is not None else "")
+    return stored_function_content(stored, template.function, manifest.namespace)
 
 
-def revisions_of(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """What the directories hold that the manifests name; may take a second, so ask in a thread."""
-    found = {}
-    for manifest in manifests:
-        template = getattr(manifest.spec, "template", None)
-        source = template.source if template is not None else None
-        if source is not None and source.path is not None:
-            found[manifest.key] = of_source(source)
-    return found
+def stored_function_content(stored: Stored, name: str, namespace: str) -> str:
+    """The content of a Function that is there; empty when it is not."""
+    row = stored.resources.get("Function", name, namespace)
+    if row is None:
+        return ""
+    spec = parse_spec("Function", row.spec)
+    assert isinstance(spec, FunctionSpec)
+    return content_of_function(spec, row.annotations.get(REVISION, ""))
 
 
 def named_volumes(

@@ -41,7 +41,7 @@ from fleetctl.engine.secrets import Found
 from fleetctl.engine.track import Call, Track
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunOrder, RunRef
-from specs.hashing import combined_hash
+from specs.content import combined_hash
 from specs.provider import ProviderSpec
 from specs.template import Template
 
@@ -139,6 +139,9 @@ class Effects:
     def _drive_start(self, track: Track, run: Run, now_s: float) -> None:
         call = track.calls.setdefault(run.name, Call())
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
+            return
+        if self._engine.holds_starts(run.provider):
+            self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
             return
         call.busy, call.asked_at_s = "start", now_s
         if call.nothing_made:
@@ -250,9 +253,9 @@ class Effects:
         controller = track.controller
         assert controller is not None
         namespace = track.resource.namespace
-        whole, function = functions.resolved(
-            self._engine, controller.template(run.index), namespace
-        )
+        own = controller.template(run.index)
+        own = functions.pinned(self._engine, own, track.resource)
+        whole, function = functions.resolved(self._engine, own, namespace)
         template = functions.placed(whole, namespace)
         if function is not None and not self._engine.providers[run.provider].contract.functions:
             raise Refused(

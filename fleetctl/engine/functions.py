@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controllers.model import Resource
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import FunctionOrder
 from specs.function import SCALEDOWN_S, FunctionSpec
@@ -28,8 +29,20 @@ def resolved(
         if not template.is_function:
             return template, None
         return template, FunctionOrder("", 0, None, SCALEDOWN_S)
-    spec = _spec(engine, template.function, namespace)
-    return spec.applied_to(template), order_of(template.function, namespace, spec)
+    resource = _resource(engine, template.function, namespace)
+    spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
+    whole = pinned(engine, spec.applied_to(template), resource)
+    return whole, order_of(template.function, namespace, spec)
+
+
+def pinned(engine: Engine, template: Template, resource: Resource) -> Template:
+    """The template with its source as it was when `resource`, which names it, was applied. Raises
+    Unavailable.
+    """
+    if engine.sources is None or template.source is None:
+        return template
+    found: Template = engine.sources.pinned(template, resource.annotations)
+    return found
 
 
 def placed(template: Template, namespace: str) -> Template:
@@ -48,12 +61,12 @@ def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionOrder:
     return FunctionOrder(called, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
 
 
-def _spec(engine: Engine, name: str, namespace: str) -> FunctionSpec:
+def _resource(engine: Engine, name: str, namespace: str) -> Resource:
     key = object_key("Function", name, namespace)
     resource = engine.store.resources.get("Function", name, namespace)
     if resource is None:
         # A deleted one serves its users to their end.
-        rows = (track.resource for track in engine.tracks.values())
+        rows = (track.resource for track in engine.tracks.assets.values())
         resource = next((row for row in rows if row.key == key), None)
     if resource is None:
         raise Unavailable(
@@ -61,5 +74,4 @@ def _spec(engine: Engine, name: str, namespace: str) -> FunctionSpec:
             reason=REASON_MISSING,
             hint=f"apply a manifest of kind Function with the name `{name}`",
         )
-    spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
-    return spec
+    return resource

@@ -68,8 +68,8 @@ def named(store: Store, key: str) -> Resource:
 
 def uid_for(store: Store, stray: Stray) -> str:
     """That of its old object while nothing here has it: its files lie under it."""
-    taken = {resource.uid for resource in store.resources.list()}
-    return stray.uid if stray.uid and stray.uid not in taken else secrets.token_hex(8)
+    free = stray.uid and store.resources.of(stray.uid) is None
+    return stray.uid if free else secrets.token_hex(8)
 
 
 def index_of(stray: Stray) -> int | None:
@@ -79,8 +79,7 @@ def index_of(stray: Stray) -> int | None:
 
 def _own(store: Store, stray: Stray) -> Resource | None:
     """The object that it was made for, or the one that has its name now."""
-    listed = store.resources.list()
-    same = next((it for it in listed if it.uid == stray.uid), None)
+    same = store.resources.of(stray.uid)
     if same is not None and same.deleted_at_s is not None:
         raise Refused(
             f"{same.key} is being deleted, and it goes with it",

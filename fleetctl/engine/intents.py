@@ -77,6 +77,8 @@ class Intents:
         assert track.controller is not None
         uid = track.resource.uid
         template = track.controller.template(start.index)
+        unit = track.controller.unit(start.index)
+        assert unit is not None, f"unit {start.index} starts and is not wanted"
         name = run_name(self._engine.store.store_id, uid, start.index, start.attempt)
         return Run(
             name=name,
@@ -93,6 +95,7 @@ class Intents:
             usd_per_s=self._engine.market.price(start.provider, template, track.resource.namespace),
             placed=start.placed,
             usd=start.usd,
+            content=unit.content,
         )
 
     def _begin_with(self, track: Track, starts: list[Run]) -> None:
@@ -115,7 +118,9 @@ class Intents:
         store, uid = self._engine.store, track.resource.uid
         del track.cached[action.index]
         name = run_name(store.store_id, uid, action.index, action.attempt)
-        taken = take_over(store, name, uid, action, now_s)
+        unit = track.controller.unit(action.index)
+        assert unit is not None, f"unit {action.index} is done and not wanted"
+        taken = take_over(store, name, uid, action, unit.content, now_s)
         if taken is None:
             return
         values = last_values(taken.metrics)
@@ -146,14 +151,15 @@ class Intents:
         uid = track.resource.uid
         if track.resource.kind == FUNCTION:
             self._engine.budgets.warming.gone(track)
+        self._engine.store.cache.forget(uid)
         self._engine.store.resources.delete(uid)
-        self._engine.tracks.pop(uid, None)
+        self._engine.tracks.let_go(uid)
         self._engine.queue.discard(uid)
         self.wake_assets()
 
     def wake_assets(self) -> None:
         """One may wait for its last user, or for a deleted one of its name."""
-        for track in self._engine.tracks.values():
+        for track in self._engine.tracks.assets.values():
             deleted = track.resource.deleted_at_s is not None
             waits = deleted or (track.resource.kind in ASSET_KINDS and not track.asset.ready)
             if track.resource.kind in (*ASSET_KINDS, PROVIDER) and waits:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from controllers.model import Run
 from fleetctl.clock import Clock
@@ -18,6 +18,7 @@ from fleetctl.engine.charges import Charges
 from fleetctl.engine.effects import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.facts import Fact, can_wait
+from fleetctl.engine.forgetting import forget_forever
 from fleetctl.engine.guard import reported
 from fleetctl.engine.market import Market
 from fleetctl.engine.observe.reach import watch_reach
@@ -29,13 +30,18 @@ from fleetctl.engine.reading import Reading
 from fleetctl.engine.records import Records
 from fleetctl.engine.secrets import Found
 from fleetctl.engine.settings import Settings
+from fleetctl.engine.sleeping import Sleepers
+from fleetctl.engine.sources import Sources
 from fleetctl.engine.sweeper import sweep_forever
-from fleetctl.engine.track import Track
+from fleetctl.engine.track import Track, Tracks
 from fleetctl.engine.turn import Turns
 from fleetctl.engine.watching import Watcher
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import Backend, Reachable, Resolving
 from fleetctl.stores.base import EventRow, Store
+
+if TYPE_CHECKING:
+    from fleetctl.engine.recovering import Recovery
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -57,16 +63,18 @@ class Engine:
         settings: Settings = Settings(),  # noqa: B008 - frozen
         secrets: Secrets | None = None,
         accounts: Accounts | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.store = store
         self.providers = dict(providers)
         self.built_in = frozenset(providers)  # those that nobody has to declare
         self.accounts = accounts
+        self.sources = sources
         self._helpers: list[asyncio.Future[None]] = []
         self.clock = clock
         self.settings = settings
         self.random = Random(settings.seed)  # noqa: S311 - jitter
-        self.tracks: dict[str, Track] = {}
+        self.tracks = Tracks()
         self.owner_of: dict[
             str, str
         ] = {}  # run name -> uid: live runs, and the last of open sandboxes
@@ -78,8 +86,10 @@ class Engine:
         self._wake_later: asyncio.TimerHandle | None = None  # for facts that can wait
         self._many_live = 0  # beyond a few, at the last look
         self._stopping = False
+        self.recovery: Recovery | None = None  # set where the store was put back from a backup
         self.started_at_s = clock.now_s()
         self._scan_at_s = self.started_at_s + settings.resync_s
+        self.sleepers = Sleepers(self)
         self.turns = Turns(self)
         self.watcher = Watcher(self)
         self.effects = Effects(self, secrets or _no_secrets)
@@ -189,6 +199,10 @@ class Engine:
             loop = asyncio.get_running_loop()
             self._wake_later = loop.call_later(self.settings.news_wait_s, self._wake.set)
 
+    def holds_starts(self, provider: str) -> bool:
+        """What it has begun since the backup is not known yet; see recovering.py."""
+        return self.recovery is not None and provider in self.recovery.unasked
+
     def stop(self) -> None:
         """End `run` soon. Work goes on at the providers."""
         self._stopping = True
@@ -203,7 +217,12 @@ class Engine:
     async def run(self) -> None:
         """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
         self.turns.load()
+        if self.recovery is not None:
+            await self.recovery.begin()
+            self.turns.load()
+            self._help(self.recovery.go_on)
         self._help(partial(sweep_forever, self))
+        self._help(partial(forget_forever, self))
         for name in self.providers:
             self._watch(name)
         try:
@@ -249,9 +268,11 @@ class Engine:
             await asyncio.sleep(0)
             return
         if now_s >= self._scan_at_s:
-            self._scan(now_s)
-        due_at_s = self.queue.next_due_at_s()
-        until_s = self._scan_at_s if due_at_s is None else min(due_at_s, self._scan_at_s)
+            # The slow full scan under the events; it comes in its time, however many come.
+            self._scan_at_s = now_s + self.settings.resync_s
+            self.sleepers.look(now_s)
+        dues_s = (self._scan_at_s, self.queue.next_due_at_s(), self.sleepers.look_at_s)
+        until_s = min(at_s for at_s in dues_s if at_s is not None)
         # While the store refuses, the facts wait; they must not keep the loop turning.
         until_s = max(until_s, self.turns.again_at_s)
         loop = asyncio.get_running_loop()
@@ -273,13 +294,6 @@ class Engine:
         wait_s = self.turns.made_at_s + gap_s - self.clock.now_s()
         if 0 < wait_s <= gap_s:  # a clock that was set back delays nothing
             await asyncio.sleep(wait_s)
-
-    def _scan(self, now_s: float) -> None:
-        """The slow full scan under the events; it comes in its time, however many come."""
-        self._scan_at_s = now_s + self.settings.resync_s
-        for uid, track in self.tracks.items():
-            if not track.dormant:
-                self.queue.add(uid)
 
     # -- questions ---------------------------------------------------------------------------------
 

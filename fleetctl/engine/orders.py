@@ -14,6 +14,7 @@ from fleetctl.engine.changes import Change
 from fleetctl.engine.notes import ESTIMATE
 from fleetctl.engine.pruning import Pruning
 from fleetctl.engine.requests import Request
+from fleetctl.engine.sources import Looked, Sources
 from fleetctl.errors import Conflict, UsageError
 from fleetctl.manifest.namespaces import Chosen
 from fleetctl.providers.base import Backend
@@ -34,15 +35,20 @@ _LIMIT = re.compile(r"(\d{1,9})(%?)")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a person said beside the files. rollout: FinishRunning or empty, for this apply."""
+    """What a person said beside the files, for this apply alone. rollout: as spec.rollout, or
+    empty. keep_finished: outdated units count all the same. rerun: all that ended runs again.
+    """
 
     rollout: str = ""
+    keep_finished: bool = False
+    rerun: bool = False
     applyset: str = ""
     take_over: bool = False  # also what belongs to another apply set
     pruning: Pruning | None = None
     # provider -> what an object runs there at once that names no parallelism
     parallelism: Mapping[str, int] = field(default_factory=dict)
-    revisions: Mapping[str, str] = field(default_factory=dict)  # key -> of its source.path
+    looked: Mapping[str, Looked] = field(default_factory=dict)  # key -> what its source is now
+    sources: Sources | None = None  # who tells how a source differs from what was applied
     namespace: str = DEFAULT_NAMESPACE  # where documents go that name none
 
 
@@ -63,7 +69,18 @@ def order_of(request: Request) -> Order:
             raise UsageError("pruning needs the name of an apply set")
         pruning = pruning_of(_text(request, "maxPrune"))
     take_over, within = bool(request.get("takeOver")), namespace_of(request).name
-    return Order(rollout, applyset, take_over, pruning, namespace=within)
+    keep_finished, rerun = bool(request.get("keepFinished")), bool(request.get("rerun"))
+    if keep_finished and rerun:
+        raise UsageError("what is to run again cannot be kept", hint="--rerun or --keep-finished")
+    return Order(
+        rollout=rollout,
+        keep_finished=keep_finished,
+        rerun=rerun,
+        applyset=applyset,
+        take_over=take_over,
+        pruning=pruning,
+        namespace=within,
+    )
 
 
 def namespace_of(request: Request) -> Chosen:

@@ -59,16 +59,14 @@ class Passes:
             self._runs(track, now_s)
 
     def _sleeps(self, track: Track, now_s: float) -> bool:
-        """It is over and not in memory, and nothing of it is to be freed yet."""
+        """It is over and nothing is known of its runs, and nothing of it is to be freed yet."""
         if not track.dormant or track.controller is not None:
             return False
         free_at_s = track.free_at_s
-        if free_at_s is None:
-            return True
-        if now_s < free_at_s:
-            self._engine.queue.add(track.resource.uid, free_at_s)
-            return True
-        return False
+        if free_at_s is not None and free_at_s <= now_s:
+            return False
+        self._engine.sleepers.put(track)
+        return True
 
     def _budget(self, track: Track, now_s: float) -> None:
         if track.resource.deleted_at_s is not None:
@@ -89,6 +87,7 @@ class Passes:
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()
+            self._sleeps(track, now_s)
 
     def _take_note(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
         """What the plan tells others: who waits for room or money, what was learned, when next."""

@@ -57,15 +57,17 @@ class Reading:
 
     def fresh_track(self, uid: str) -> Track | None:
         """The track with the newest row; rebuilt when the spec changed, dropped when the row is
-        gone.
+        gone. One that sleeps is read back.
         """
         engine = self._engine
         track = engine.tracks.get(uid)
         row = self.wished.pop(uid, None)
+        if row is None and track is None:
+            row = engine.store.resources.of(uid)
         if row is None:
             return track
         if track is None:
-            track = engine.tracks[uid] = track_of(row)
+            track = engine.tracks.hold(track_of(row))
         elif row.generation != track.resource.generation:
             track.resource = row
             track.spec, track.controller, track.history = None, None, None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controllers.kind import superseded
+from controllers.kind import outdated, superseded
 from controllers.model import Metric, Run, RunState
 from fleetctl.engine.remembering import remembered
 from fleetctl.engine.track import Track, last_values, score_of
@@ -76,6 +76,7 @@ class Records:
             run,
             score=score,
             superseded=superseded(track.controller, run),
+            outdated=outdated(track.controller, run),
             wanted=track.controller.unit(run.index) is not None,
         )
         track.waits.pop(run.name, None)

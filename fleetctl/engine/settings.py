@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Settings:
     """Defaults suit one person's machine; the simulator shortens them."""
 
-    keys_per_turn_max: int = 256  # a turn holds the store's transaction, so it stays short
+    # A pass takes about half a millisecond, and a person's question waits for the turn's end.
+    keys_per_turn_max: int = 64
     facts_per_turn_max: int = 1024
     # Many live runs make so many events that a turn for each would cost more than all else; a few
     # are answered at once. For each live run beyond those, turns are this much further apart.
@@ -33,4 +34,10 @@ class Settings:
     attention_after: int = (
         5  # failed stops or passes before an event says that a person should look
     )
+    # What deleted objects left behind (spend, outcomes, events) stays so long, and no more of it
+    # than this: a quarter's bill can be told, and the store stays a file that is copied in seconds.
+    keep_deleted_s: float = 90 * 86400.0
+    keep_deleted_bytes_max: int = 1 << 30
+    keep_deleted_objects_max: int = 100_000
+    forget_every_s: float = 3600.0
     seed: int = 0

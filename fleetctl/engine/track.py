@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from controllers.cache import Content, Key
 from controllers.history import History
-from controllers.kind import Controller, scoring, superseded
+from controllers.kind import Controller, outdated, scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.leaving import Leaving
-from controllers.model import Metric, Resource, Run, RunState
+from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from controllers.plan import TERMINAL_PHASES, AssetAction, CloseSandbox, Shortage
 from controllers.replaying import Replayed, replay
 from controllers.status import prior_of
 from controllers.wish import Prior, Wait
+from fleetctl.engine.notes import pins_of
 from fleetctl.stores.base import RunStore
 from specs.kinds import parse_spec
 from specs.scalars import Spec
@@ -142,6 +143,33 @@ class Asset:
     retry_at_s: float = 0.0
 
 
+class Tracks(dict[str, Track]):
+    """What the engine holds in memory, by uid: all that is not over. Changed by these verbs alone.
+
+    assets: of those, the ones that run nothing. They are few, and every end of an object asks them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.assets: dict[str, Track] = {}
+
+    def hold(self, track: Track) -> Track:
+        uid = track.resource.uid
+        self[uid] = track
+        if track.resource.kind not in CONTROLLERS:
+            self.assets[uid] = track
+        return track
+
+    def let_go(self, uid: str) -> None:
+        """Idempotent."""
+        self.pop(uid, None)
+        self.assets.pop(uid, None)
+
+    def forget(self) -> None:
+        self.clear()
+        self.assets.clear()
+
+
 def track_of(resource: Resource) -> Track:
     status = json.loads(resource.status) if resource.status else {}
     track = Track(resource, status)
@@ -150,8 +178,8 @@ def track_of(resource: Resource) -> Track:
     return track
 
 
-def load(track: Track, runs: RunStore) -> None:
-    """Parse the spec and rebuild the history from the rows.
+def load(track: Track, runs: RunStore, *, rerun: bool = False) -> None:
+    """Parse the spec and rebuild the history from the rows; rerun: as if none of them counted.
 
     Raises pydantic's ValidationError when the stored spec cannot be read by this version and the
     resource is not deleted.
@@ -173,11 +201,12 @@ def load(track: Track, runs: RunStore) -> None:
         if resource.kind == "Sweep":
             rows = list(rows)
             allocated = {run.params_hash: run.index for run, _ in rows}
-        track.controller = make(track.spec, allocated)
+        track.controller = make(track.spec, allocated, pins_of(resource.annotations))
     if track.controller is None:
         return
     track.history = History(track.controller.limits)
-    replay(track.history, _replayed(track.controller, rows, runs))
+    found = _replayed(track.controller, rows, runs)
+    replay(track.history, map(_discounted, found) if rerun else found)
     for run in track.history.live.values():
         track.latest[run.name] = last_values(runs.metrics_of(run.name))
 
@@ -211,7 +240,15 @@ def _replayed(
         score = None
         if wanted:
             score = score_of(controller, run, result, partial(_stored_values, runs, run.name))
-        yield Replayed(run, score, superseded(controller, run), wanted)
+        old = outdated(controller, run)
+        yield Replayed(run, score, superseded(controller, run), old, wanted)
+
+
+def _discounted(row: Replayed) -> Replayed:
+    """The success of a wanted unit is to be had anew."""
+    counts = row.run.state is RunState.SUCCEEDED and row.wanted and not row.superseded
+    over = row.run.state not in LIVE_STATES
+    return replace(row, superseded=row.superseded or over, outdated=row.outdated or counts)
 
 
 def _stored_values(runs: RunStore, run: str) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine.facts import AssetReplied, Fact
 from fleetctl.engine.track import Track, track_of
 from fleetctl.errors import StoreError
-from fleetctl.stores.base import DiskFull
+from fleetctl.stores.base import FROM_NOW, DiskFull
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -44,10 +44,13 @@ class Turns:
         self._take_wishes()
         keys = self._engine.queue.take(now_s, keys_max=self._engine.settings.keys_per_turn_max)
         facts, self.facts = self._take_facts()
-        if not facts and not keys:
+        sleepers = self._engine.sleepers
+        if not facts and not keys and not sleepers.is_due(now_s):
             return
         try:
             with self._engine.store.transaction():
+                if sleepers.is_due(now_s):
+                    sleepers.wake(now_s)  # the next turns look at them
                 touched = self._absorb(facts, now_s)
                 # A pass may read rows back, so they must say what was just absorbed.
                 self._engine.records.write()
@@ -79,20 +82,21 @@ class Turns:
             self._drive(uid, now_s)
 
     def load(self) -> None:
-        """Read every resource, and the history of each that is not over.
+        """Read every resource that does not sleep, and the history of each that is not over.
 
         All of them, before any pass: what one object holds limits what another may start.
         """
-        self._engine.tracks.clear()
+        self._engine.tracks.forget()
         self._engine.owner_of.clear()
         self.facts.clear()
         self._engine.reading.wished.clear()
-        self._watched, _ = self._engine.store.resources.watch(0)
-        for resource in self._engine.store.resources.list():
-            track = self._engine.tracks[resource.uid] = track_of(resource)
-            free_at_s = track.free_at_s if track.dormant else 0.0
-            if free_at_s is not None:
-                self._engine.queue.add(resource.uid, free_at_s)
+        self._watched, _ = self._engine.store.resources.watch(FROM_NOW)
+        for uid in self._engine.sleepers.awake(self._engine.clock.now_s()):
+            resource = self._engine.store.resources.of(uid)
+            if resource is None:
+                continue
+            track = self._engine.tracks.hold(track_of(resource))
+            self._engine.queue.add(uid)
             if not track.dormant:
                 self._read(track)
         self._engine.charges.load()
@@ -148,7 +152,14 @@ class Turns:
             self._engine.passes.failed(uid, error, now_s)
 
     def _take_facts(self) -> tuple[list[Fact], list[Fact]]:
-        at = self._engine.settings.facts_per_turn_max
+        """So many that no turn makes a person wait: of many objects each needs a pass."""
+        settings, owner_of = self._engine.settings, self._engine.owner_of
+        at, uids = 0, set()
+        for fact in self.facts[: settings.facts_per_turn_max]:
+            uids.add(fact.uid if isinstance(fact, AssetReplied) else owner_of.get(fact.run))
+            if len(uids) > settings.keys_per_turn_max:
+                break
+            at += 1
         return self.facts[:at], self.facts[at:]
 
     def _take_wishes(self) -> None:

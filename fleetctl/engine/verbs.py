@@ -6,14 +6,17 @@ adoption in adopting.py; here it is asked for, its object is looked at soon, and
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import wishes
 from fleetctl.engine.adopting import Adopter
+from fleetctl.engine.notes import ORIGIN
 from fleetctl.engine.requests import Reply, Request, keys_in, list_in, ranges_of, stray_of
 from fleetctl.engine.retrying import Choice, retry
+from fleetctl.engine.sources import source_of
 from fleetctl.errors import UsageError
-from specs.kinds import KINDS
+from specs.kinds import KINDS, parse_spec
 from specs.namespaces import object_key
 
 if TYPE_CHECKING:
@@ -68,8 +71,8 @@ class Verbs:
 
     async def retry(self, request: Request) -> Reply:
         which = request.get("which")
-        if which not in ("failed", "index", "all"):
-            raise UsageError("a retry needs `which`: failed, index or all")
+        if which not in ("failed", "index", "all", "rerun"):
+            raise UsageError("a retry needs `which`: failed, index, all or rerun")
         chosen = ranges_of(list_in(request, "indexes")) if which == "index" else ()
         choice = Choice(which, chosen, str(request.get("request") or ""))
         results = []
@@ -77,10 +80,27 @@ class Verbs:
             now_s = self._engine.clock.now_s()
             done = retry(self._engine.store, kind, name, choice, now_s, namespace=namespace)
             results.append(
-                {"key": done.key, "units": done.units, "live": done.live, "unit": KINDS[kind].unit}
+                {
+                    "key": done.key,
+                    "units": done.units,
+                    "live": done.live,
+                    "unit": KINDS[kind].unit,
+                    "sourceMoved": await self._source_moved(kind, name, namespace),
+                }
             )
         self._engine.poke_wishes()
         return {"ok": True, "results": results}
+
+    async def _source_moved(self, kind: str, name: str, namespace: str) -> str:
+        """How the directory of its source differs by now from the copy that it runs; or nothing."""
+        row, sources = self._engine.store.resources.get(kind, name, namespace), self._engine.sources
+        if row is None or sources is None or ORIGIN not in row.annotations:
+            return ""
+        try:
+            source = source_of(parse_spec(kind, row.spec))
+        except ValueError:
+            return ""  # a newer fleetctl wrote it; its source is none of this one's business
+        return await asyncio.to_thread(sources.moved_on, source, row.annotations)
 
     async def adopt(self, request: Request) -> Reply:
         if self._adopter is None:

@@ -6,6 +6,7 @@ what they were charged before, is in the Function's status, so that no restart f
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,17 @@ class Warming:
             lasted_s = self._engine.clock.now_s() - since_s
             self._charge(track, warm, lasted_s)
             self._count(track, warm, -warm.held_s(lasted_s), charged_s=lasted_s)
+            self._close(track, warm, lasted_s)
+
+    def _close(self, track: Track, warm: Warm, lasted_s: float) -> None:
+        """The last status, which stays for people: what it cost, with nothing warm any more."""
+        before = track.status.get("cost")
+        cost = _grown(before if isinstance(before, dict) else {}, warm, lasted_s)
+        status = {key: value for key, value in track.status.items() if key != "warm"}
+        status["cost"] = cost | {"until": self._engine.clock.now_s()}
+        about = track.resource
+        text = json.dumps(status, separators=(",", ":"))
+        self._engine.store.resources.put_status(about.uid, text, expected_version=about.version)
 
     def denied(self, track: Track, accounts: list[Account]) -> Denied | None:
         """Why the budgets do not pay for making it ready; None once it is, and where they do."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +14,10 @@ from typing import BinaryIO, NamedTuple
 FILE_BYTES_MAX = 8 * 1024 * 1024  # about 15,000 manifests of ordinary size
 FILES_MAX = 10_000
 SUFFIXES = (".yaml", ".yml", ".json")
+# A document that has either is meant as a manifest, perhaps of another tool: the loader says so.
+_OURS = re.compile(r"""^(["']?)(?:apiVersion|kind)\1[ \t]*:""", re.MULTILINE)
+_OURS_IN_FLOW = re.compile(r"""[{,]\s*(["']?)(?:apiVersion|kind)\1\s*:""")
+_SKIPPED = ("node_modules",)  # thousands of files of others
 
 
 class Document(NamedTuple):
@@ -28,39 +34,109 @@ class Document(NamedTuple):
     hint: str = ""
 
 
-def read_documents(paths: Sequence[str], *, stdin: BinaryIO | None = None) -> list[Document]:
-    """Files, directories (their *.yaml, *.yml and *.json, sorted, not hidden) and `-` for stdin."""
+def read_documents(
+    paths: Sequence[str],
+    *,
+    stdin: BinaryIO | None = None,
+    recursive: bool = False,
+    may_be_empty: bool = False,
+    foreign: list[str] | None = None,
+) -> list[Document]:
+    """Files, directories (their *.yaml, *.yml and *.json, sorted, not hidden), addresses, and `-`
+    for stdin.
+
+    recursive: also of the directories below. may_be_empty: a directory without any is no error.
+    foreign: gets the files of directories that are of other tools, which are left out.
+    """
     found: list[Document] = []
     for path in paths:
         if path == "-":
             assert stdin is not None, "the caller passes stdin along with `-`"
             found.append(_document("-", stdin, Path.cwd()))
+        elif is_address(path):
+            found.append(_fetched(path))
         elif Path(path).is_dir():
-            found.extend(_directory(path))
+            others = foreign if foreign is not None else []
+            found.extend(_directory(path, recursive, may_be_empty, others))
         else:
             found.append(_file(path))
     return found
 
 
-def _directory(path: str) -> Iterator[Document]:
+def is_address(path: str) -> bool:
+    """`https://...`; also with a scheme that is not taken, so that this is what is said."""
+    scheme, colon, _ = path.partition("://")
+    return bool(colon) and scheme.isalpha()
+
+
+def _directory(
+    path: str, recursive: bool, may_be_empty: bool, foreign: list[str]
+) -> Iterator[Document]:
     try:
-        names = sorted(
-            entry.name
-            for entry in os.scandir(path)
-            if entry.name.endswith(SUFFIXES) and not entry.name.startswith(".") and entry.is_file()
-        )
+        names = sorted(_names(path, recursive))
     except OSError as error:
         yield _refused(path, f"the directory cannot be read: {_reason(error)}")
         return
-    if not names:
-        yield _refused(path, "the directory holds no .yaml, .yml or .json file")
     if len(names) > FILES_MAX:
         yield _refused(
             path, f"the directory holds {len(names):,} manifests; {FILES_MAX:,} are read"
         )
         return
+    some = False
     for name in names:
-        yield _file(str(Path(path) / name))
+        document = _file(str(Path(path) / name))
+        if document.refused or not _is_foreign(document.text):
+            some = True
+            yield document
+        else:
+            foreign.append(document.path)
+    if some or may_be_empty:
+        return
+    others = " with a `kind`" if names else ""
+    yield _refused(
+        path,
+        f"the directory holds no .yaml, .yml or .json file{others}",
+        hint="" if recursive or not _has_below(path) else "-R also reads the directories below",
+    )
+
+
+def _names(path: str, recursive: bool) -> Iterator[str]:
+    """Of manifests, as seen from the directory. Links to directories are not followed."""
+    for entry in os.scandir(path):
+        if entry.name.startswith("."):
+            continue
+        if entry.name.endswith(SUFFIXES) and entry.is_file():
+            yield entry.name
+        elif recursive and entry.is_dir(follow_symlinks=False) and entry.name not in _SKIPPED:
+            yield from (f"{entry.name}/{name}" for name in _names(entry.path, recursive))
+
+
+def _has_below(path: str) -> bool:
+    return any(
+        next(_names(entry.path, recursive=False), "")
+        for entry in os.scandir(path)
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+    )
+
+
+def _is_foreign(text: str) -> bool:
+    """Whether a file of a directory says nothing that a manifest says: a package.json, a
+    docker-compose.yml, a sweep that another file names.
+    """
+    if not text.strip():
+        return False
+    ours = _OURS_IN_FLOW if text.lstrip()[0] in "{[" else _OURS
+    return ours.search(text) is None
+
+
+def _fetched(address: str) -> Document:
+    from fleetctl.manifest.fetching import Unfetched, fetch
+
+    try:
+        data = fetch(address, bytes_max=FILE_BYTES_MAX)
+    except Unfetched as error:
+        return _refused(address, str(error), hint=error.hint)
+    return _document(address, io.BytesIO(data), Path.cwd())
 
 
 def _file(path: str) -> Document:

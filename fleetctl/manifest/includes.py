@@ -1,7 +1,8 @@
 """Files that a manifest names, made part of the wish before it is checked. Called by loader.py.
 
-`searchFrom` becomes `search`, `tasks.fromFile` becomes `tasks.items`, and paths become absolute:
-what is stored means the same wherever the controller runs and whatever happens to the files later.
+`searchFrom` becomes `search`, and `tasks.fromFile` becomes `tasks.items`: what is stored means the
+same wherever the controller runs and whatever happens to the files later. `source.path` stays as
+it is written, so that two checkouts of a repository agree; where it leads is told beside it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Included:
     findings: list[Finding] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     moved: dict[Path, Document] = field(default_factory=dict)
+    origin: str = ""  # where `source.path` leads
+    read: list[str] = field(default_factory=list)  # files, absolute
 
 
 def include(data: dict[str, Any], document: Document) -> Included:
@@ -77,10 +80,20 @@ def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
     if not isinstance(source, dict) or "path" not in source:
         return
     written, here = source["path"], (*within, "source", "path")
-    source["path"] = path = _absolute(written, directory)
-    if isinstance(path, str) and "\0" not in path and not FilePath(path).is_dir():
+    path = _absolute(written, directory)
+    if not isinstance(path, str) or not path or "\0" in path:
+        return
+    source["path"] = _as_written(written)
+    included.origin = path
+    if not FilePath(path).is_dir():
         said = f" is {value_text(written)}; there is no such directory"
         included.findings.append(Finding(here, here, said))
+
+
+def _as_written(path: str) -> str:
+    """`./src/` and `src` are one path."""
+    own = os.path.expanduser(path)  # noqa: PTH111 - as in _absolute
+    return os.path.normpath(own)
 
 
 def _search(spec: dict[str, Any], document: Document, included: Included) -> None:
@@ -97,6 +110,7 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
         included.findings.extend(findings(error, SearchFile, named, here))
         return
     (found,) = read_documents([_absolute(path, document.dir)])
+    included.read.append(_absolute(path, document.dir))
     if found.refused:
         at = (*here, "file")
         included.findings.append(Finding(at, at, f" is {value_text(path)}; {found.refused}"))
@@ -127,6 +141,7 @@ def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None
         return
     spec["tasks"] = _SOME_TASKS
     path = _absolute(named.path, document.dir)
+    included.read.append(path)
     try:
         rows = read_rows(path)
     except RowError as error:

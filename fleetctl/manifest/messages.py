@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fleetctl.manifest import hints
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, shortened, value_text
 from fleetctl.manifest.words import HINTS, MAPPING_HINTS, NOT_YET_FIELDS, listed, meant
@@ -29,7 +30,8 @@ FIELDS_LISTED_MAX = 12
 class Finding:
     """Something wrong, before it has a line. Its text is `subject` followed by `said`.
 
-    path: an existing place in the document. at_key: the key is wrong, not its value.
+    path: an existing place in the document. at_key: the key is wrong, not its value. row: of a text
+    in lines of its own, which of them, from 1.
     """
 
     path: Path
@@ -37,6 +39,7 @@ class Finding:
     said: str
     hint: str = ""
     at_key: bool = False
+    row: int = 0
 
 
 def findings(
@@ -149,6 +152,9 @@ def _key(detail: ErrorDetails, path: Path) -> Finding:
 
 def _value(detail: ErrorDetails, path: Path, value: Any) -> Finding:
     right, hint = _right(detail), _value_hint(detail, path, value)
+    hint = hint or hints.of_labels(path, value) or hints.of_value(detail["type"], path, value)
+    if right.startswith(_WORK) and isinstance(value, dict) and "template" in value:
+        path, value = (*path, "template"), value["template"]  # a kind found it, of its template
     if isinstance(value, dict | list) and _is_about_content(detail):
         return Finding(path, path, f": {right}", hint)
     return Finding(path, path, f" is {value_text(value, path)}; {right}", hint)
@@ -166,6 +172,7 @@ def _is_caused_by_its_entries(detail: ErrorDetails, value: Any) -> bool:
     return len(value) >= int(detail["ctx"]["min_length"])
 
 
+_WORK = "a template needs exactly one of"
 _SORTS = {
     "string_type": "a text",
     "int_type": "a whole number",

@@ -22,6 +22,7 @@ DEPTH_MAX = 64  # the deepest valid manifest has about 15 levels
 NODES_MAX = 2_000_000  # a BatchJob of 100,000 items with eight parameters each
 KEYS_MAX = 10_000  # of one mapping
 DOCUMENTS_MAX = 10_000
+UNWANTED_SHOWN_MAX = 3  # anchors and aliases that are told; who has one has a hundred
 MISTAKES_MAX = 1000  # of one file; reading ends there
 TAG_DIRECTIVES_MAX = 16  # the parser compares each with all before it
 
@@ -46,6 +47,7 @@ class Root:
     collections: set[Path] = field(default_factory=set)
     written: dict[Path, str] = field(default_factory=dict)
     broken: set[Path] = field(default_factory=set)
+    prefix: Path = ()  # of an item of a list: where that list has it
 
 
 @dataclass(slots=True)
@@ -71,7 +73,8 @@ def read(file: str, text: str, *, wanted: frozenset[Path] = frozenset()) -> Read
     except yaml.reader.ReaderError as error:
         walk.report(*reader_problem(text, error))
     except yaml.MarkedYAMLError as error:
-        walk.report(*syntax_problem(text, error))
+        walk.report(*syntax_problem(text, error, walk.unclosed(text)))
+    walk.say_the_rest()
     return walk.reading
 
 
@@ -99,6 +102,8 @@ class _Walk:
         self.root = Root(None, (1, 1))
         self.nodes = 0
         self.documents = 0
+        self.unwanted = 0  # anchors and aliases
+        self.unwanted_at: Position = (1, 1)  # of the first that is not told by itself
 
     def report(self, at: Position, message: str, hint: str = "") -> None:
         self.reading.problems.append(Problem(self.file, *at, message, hint))
@@ -164,8 +169,29 @@ class _Walk:
         self.report(at, f"`{shortened(tag)}` is a tag; a value must be written without one")
         return True
 
+    def unclosed(self, text: str) -> Position | None:
+        """Where the innermost collection in brackets begins that is still open."""
+        lines = text.splitlines()
+        for frame in reversed(self.stack):
+            line, column = frame.at
+            if lines[line - 1][column - 1 : column] in ("[", "{"):
+                return frame.at
+        return None
+
     def _unwanted(self, at: Position, what: str) -> None:
-        self.report(at, f"{what}; each value must be written out where it is used")
+        self.unwanted += 1
+        if self.unwanted <= UNWANTED_SHOWN_MAX:
+            said = f"{what}; each value must be written out where it is used"
+            self.report(at, said, "if a text is meant, put it into quotes")
+        elif self.unwanted == UNWANTED_SHOWN_MAX + 1:
+            self.unwanted_at = at
+
+    def say_the_rest(self) -> None:
+        """Those of one habit that were not listed one by one."""
+        more = self.unwanted - UNWANTED_SHOWN_MAX
+        if more > 0:
+            what = "anchor or alias" if more == 1 else "anchors and aliases"
+            self.report(self.unwanted_at, f"and {more:,} more {what}")
 
     def _add(self, value: Any, at: Position, *, broken: bool = False, written: str = "") -> None:
         """Put a finished value into the collection around it. written: a plain scalar's text."""

@@ -7,6 +7,7 @@ Called by loader.py with specs that their models accepted. A line goes when its 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from controllers.command import MACROS, unknown_macros
 from controllers.search import size
@@ -49,11 +50,35 @@ def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
         yield Finding(at, at, said, "name the object `local`")
 
 
+def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
+    """The same of a sweep that is wrong otherwise too, so that nobody mends it in two rounds."""
+    spec = data.get("spec")
+    search = spec.get("search") if isinstance(spec, dict) else None
+    if data.get("kind") != "Sweep" or not isinstance(search, dict):
+        return
+    at = ("spec", "search")
+    if search.get("method") in ("bayes", "custom"):
+        yield _method(str(search["method"]))
+    if "early_terminate" in search:
+        yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
+    for name in _ELSEWHERE:
+        if name in search:
+            yield _finding((*at, name), "leave it out")
+
+
+def _method(method: str) -> Finding:
+    at = ("spec", "search", "method")
+    said = f" is `{method}`; only `grid` and `random` are carried out yet"
+    return Finding(at, at, said, "use `random` with `run_cap`")
+
+
+_ELSEWHERE = ("job", "image_uri", "scheduler", "metrics")
+
+
 def _sweep(spec: SweepSpec) -> Iterator[Finding]:
     search, at = spec.search, ("spec", "search")
     if search.method in ("bayes", "custom"):
-        said = f" is `{search.method}`; only `grid` and `random` are carried out yet"
-        yield Finding((*at, "method"), (*at, "method"), said, "use `random` with `run_cap`")
+        yield _method(search.method)
     if search.early_terminate is not None:
         yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
     if spec.backend == "wandb":
@@ -67,7 +92,7 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
     if points is not None and points > GRID_POINTS_MAX:
         said = f": the grid has more than {GRID_POINTS_MAX:,} points, which is the limit"
         yield Finding((*at, "parameters"), (*at, "parameters"), said, "use `random` with `run_cap`")
-    for name in ("job", "image_uri", "scheduler", "metrics"):
+    for name in _ELSEWHERE:
         if getattr(search, name) is not None:
             yield _finding((*at, name), "leave it out")
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from yaml import MarkedYAMLError
 from yaml.reader import ReaderError
+
+from fleetctl.manifest.hints import UNEXPANDED
+from fleetctl.manifest.problems import shortened
 
 Position = tuple[int, int]
 
@@ -35,13 +40,45 @@ _MESSAGES = {
 }
 
 
-def syntax_problem(text: str, error: MarkedYAMLError) -> tuple[Position, str]:
-    """Position and message; a problem without an entry above keeps the parser's own words."""
+def syntax_problem(
+    text: str, error: MarkedYAMLError, unclosed: Position | None
+) -> tuple[Position, str, str]:
+    """Position, message and hint; a problem without an entry above keeps the parser's own words.
+
+    unclosed: where the innermost `[` or `{` stands that nothing has closed.
+    """
+    at, message = _problem(text, error)
+    lines = [*text.splitlines(), ""]
+    line = lines[min(at[0], len(lines)) - 1]
+    over = line.startswith(("---", "...")) or (at[0] >= len(lines) - 1 and not line[at[1] - 1 :])
+    if unclosed is not None and over and _MESSAGES.get(str(error.problem)) is not _UNCLOSED_QUOTE:
+        opened = lines[unclosed[0] - 1][unclosed[1] - 1]
+        closing = {"[": "]", "{": "}"}[opened]
+        hint = f"write `{closing}` where it ends"
+        if " #" in lines[unclosed[0] - 1]:
+            hint = "` #` begins a comment; put a text that holds it into quotes"
+        return unclosed, f"the `{opened}` is not closed", hint
+    if "${" in line or "{{" in line:
+        return at, message, f"quote what has braces; {UNEXPANDED}"
+    if str(error.problem or "") == _NO_NAME:
+        return at, message, f'write `"{shortened(_WORD_ENDS.split(line[at[1] - 1 :])[0])}"`'
+    return at, message, ""
+
+
+_WORD_ENDS = re.compile(r"[,\]}\s]")
+_NO_NAME = "did not find expected alphabetic or numeric character"
+
+
+def _problem(text: str, error: MarkedYAMLError) -> tuple[Position, str]:
     mark = error.problem_mark or error.context_mark
     at = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
     problem = str(error.problem or error.context)
     if problem == "found character that cannot start any token":
         return at, _bad_beginning(text, at)
+    if problem == _NO_NAME and error.context_mark is not None:
+        # `*.txt` and `&&`: taken for an alias or an anchor, whose name would follow.
+        begun = error.context_mark.line + 1, error.context_mark.column + 1
+        return begun, _bad_beginning(text, begun)
     begin = error.context_mark or mark
     where = f"{begin.line + 1}:{begin.column + 1}" if begin is not None else "the top"
     message = _MESSAGES.get(problem)

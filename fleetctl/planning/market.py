@@ -20,7 +20,7 @@ from fleetctl.planning.lifetimes import Limit, limit_of
 from fleetctl.prices import table
 from fleetctl.providers.base import LivePrices
 from specs.function import FunctionSpec
-from specs.kinds import parse_spec
+from specs.kinds import KINDS, parse_spec
 from specs.provider import ProviderSpec
 from specs.template import Template
 
@@ -35,7 +35,7 @@ LIVE = "live rates of the account"
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """wishes: the objects as they will be, by (kind, name, namespace).
+    """wishes: the objects that work may need as they will be, by (kind, name, namespace).
 
     said: the Provider objects of them. held: (provider, USD a second, how many) of the sandboxes
     that are there now.
@@ -163,8 +163,11 @@ def _less(left: Vacancy, held: Held) -> Vacancy:
 def market_of(
     stored: Snapshot, changes: Sequence[Change], providers: Mapping[str, Backend]
 ) -> Market:
-    """With every object as the changes leave it."""
-    there = [it for it in stored.resources.list() if it.deleted_at_s is None]
+    """With every object as the changes leave it. Of those that run work only what changes is
+    read: a plan costs no more beside ten thousand others.
+    """
+    asked = (kind.name for kind in KINDS.values() if not kind.runs)
+    there = [it for name in asked for it in stored.resources.living(name)]
     wishes = {
         (it.kind, it.name, it.namespace): it for it in (*there, *(it.after for it in changes))
     }

@@ -15,6 +15,7 @@ from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.errors import StoreError
 from specs.namespaces import DEFAULT_NAMESPACE
 
+FROM_NOW = 1 << 62  # for `watch`: beyond every change that there is
 EVENTS_PER_OBJECT_MAX = 1000
 EVENT_REPEAT_S = 60.0  # equal events closer than this are counted, not repeated
 EVENT_MESSAGE_CHARS_MAX = 2048
@@ -76,6 +77,14 @@ class ResourceStore(Protocol):
         """The living resource of that name; one that is being deleted is not found here."""
         ...
 
+    def of(self, uid: str) -> Resource | None:
+        """The one with this uid, also while it is being deleted; None once it is dropped."""
+        ...
+
+    def living(self, kind: str) -> Sequence[Resource]:
+        """Those of a kind that are not being deleted, oldest first. Reads no others."""
+        ...
+
     def list(self) -> Sequence[Resource]:
         """All, also those being deleted, oldest first."""
         ...
@@ -97,7 +106,10 @@ class ResourceStore(Protocol):
         ...
 
     def delete(self, uid: str) -> None:
-        """Drop the row and all that hangs on it: runs, results, metrics, events. Idempotent."""
+        """It is gone: nothing here knows of it or of its runs any more. Idempotent.
+
+        What it leaves behind stays for people's questions, until GoneStore.forget takes it.
+        """
         ...
 
     def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
@@ -106,6 +118,26 @@ class ResourceStore(Protocol):
         Rises with every put and delete, not with a status, and never falls, across openings too. A
         dropped resource is not among them: it only moves the counter.
         """
+        ...
+
+
+class SleepStore(Protocol):
+    """Which objects a controller must look at of itself: all but those that were put to sleep.
+    Every write of a resource's wish or status wakes it.
+    """
+
+    def put(self, uid: str, *, until_s: float | None, expected_version: int) -> bool:
+        """It is over, and nothing of it is due before until_s (None = ever). False when the row has
+        another version or is gone: somebody wants something of it.
+        """
+        ...
+
+    def awake(self, now_s: float) -> Sequence[str]:
+        """The uids of those that do not sleep now, oldest first. Costs as much as there are."""
+        ...
+
+    def next_at_s(self, now_s: float) -> float | None:
+        """When the first sleeper wakes, after now_s."""
         ...
 
 
@@ -179,7 +211,9 @@ class CreateStore(Protocol):
 
 
 class CacheStore(Protocol):
-    """What succeeded, by content. Outlives the objects; the oldest go when there are too many."""
+    """What succeeded, by content. Goes with its object, for a result serves others only while its
+    log is there to show; the oldest go when there are too many.
+    """
 
     def remember(self, successes: Sequence[Remembered]) -> None:
         """Keep them, each in place of an older one of the same keys."""
@@ -190,6 +224,20 @@ class CacheStore(Protocol):
         ...
 
     def get(self, template_key: str, unit_key: str) -> Remembered | None: ...
+
+    def forget(self, uid: str) -> None:
+        """What runs of this object left; it is, or is about to be, deleted."""
+        ...
+
+
+class GoneStore(Protocol):
+    """What objects left behind that are gone: how they stood, runs, results, metrics, events."""
+
+    def forget(self, *, until_s: float, bytes_max: int, objects_max: int) -> bool:
+        """Take a small step towards having nothing of objects that went by then, and no more than
+        so much: the oldest goes first. False = there is nothing to take.
+        """
+        ...
 
 
 class EventStore(Protocol):
@@ -228,6 +276,9 @@ class Store(Protocol):
     def resources(self) -> ResourceStore: ...
 
     @property
+    def sleep(self) -> SleepStore: ...
+
+    @property
     def runs(self) -> RunStore: ...
 
     @property
@@ -241,6 +292,9 @@ class Store(Protocol):
 
     @property
     def events(self) -> EventStore: ...
+
+    @property
+    def gone(self) -> GoneStore: ...
 
     def close(self) -> None:
         """Let go of the lock. Idempotent."""

@@ -19,6 +19,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 -- A range at the start of the primary key: nothing or one row, however long the ring.
 DELETE FROM events WHERE uid = ? AND seq <= ?;
 
+-- name: rename
+UPDATE events SET uid = ? WHERE uid = ?;
+
 -- name: drop
 DELETE FROM events WHERE uid = ?;
 

@@ -19,6 +19,7 @@ from fleetctl import home as places
 from fleetctl.errors import StoreError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION, STATES
+from fleetctl.stores.damage import gone, is_missed
 from specs.namespaces import DEFAULT_NAMESPACE
 
 _WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
@@ -58,6 +59,7 @@ class RunRow(NamedTuple):
     params: str  # JSON object
     usd_per_s: float | None = None  # None = the price is not known
     placed: str = ""  # why it is at this provider; empty where there was no choice
+    content: str = ""  # what its unit stood for when it began; empty: not known
 
 
 RUN_COLUMNS = len(RunRow._fields)
@@ -128,8 +130,9 @@ class Reader:
         self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
     ) -> ResourceRow | None:
         """One, with its spec: the living one of that name, else one that is being deleted."""
-        for row in self._rows(places.STATE_DB, "resource", (kind, name, namespace)):
-            return _resource(row)
+        for query in ("resource", "resource_going"):
+            for row in self._rows(places.STATE_DB, query, (kind, name, namespace)):
+                return _resource(row)
         return None
 
     def names(
@@ -148,6 +151,19 @@ class Reader:
     def object_keys(self) -> Iterator[tuple[str, str, str, str]]:
         """uid, kind, name and namespace of every object; streams."""
         return self._rows(places.STATE_DB, "keys", ())
+
+    def all_keys(self) -> Iterator[tuple[str, str, str, str, float | None]]:
+        """The same also of objects that are gone, with the time when they went; streams.
+
+        A name means the newest object that has it; of older ones it is told with its end.
+        """
+        return self._rows(places.STATE_DB, "all_keys", ())
+
+    def gone(
+        self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
+    ) -> Iterator[tuple[str, str, float]]:
+        """uid, name as it is shown, and end of each object that had this name, the oldest first."""
+        return self._rows(places.STATE_DB, "gone", (kind, name, namespace))
 
     def namespaces(self) -> Iterator[tuple[str, str, int]]:
         """(namespace, kind, how many) of all that is there."""
@@ -185,6 +201,12 @@ class Reader:
     def run(self, name: str) -> RunRow | None:
         for row in self._rows(places.STATE_DB, "run", (name,)):
             return _run(row)
+        return None
+
+    def owner_of(self, run: str) -> str | None:
+        """The uid of the object that a run was made for; None when that is gone."""
+        for (uid,) in self._rows(places.STATE_DB, "owner_of", (run,)):
+            return str(uid)
         return None
 
     def metrics(self, run: str) -> Iterator[MetricRow]:
@@ -268,14 +290,23 @@ def connect_readonly(path: Path) -> sqlite3.Connection | None:
 
     Raises StoreError for a store that this version cannot read.
     """
+    home = path.parent.parent
     if not path.exists():
-        _must_be_no_file(path.parent.parent)
+        _must_be_no_file(home)
+        _must_not_be_missed(home, path)
         return None
     connection = _connect(path)
     if not _readable(connection, path):
         connection.close()
+        _must_not_be_missed(home, path)
         return None
     return connection
+
+
+def _must_not_be_missed(home: Path, path: Path) -> None:
+    """Raises StoreError: an empty list would hide that a store which was here is lost."""
+    if path == home / places.STATE_DB and (store_id := is_missed(home)):
+        raise gone(home, store_id)
 
 
 def _must_be_no_file(home: Path) -> None:
@@ -360,7 +391,9 @@ def _texts(stored: str) -> dict[str, str]:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, usd, params, placed = row
+    *columns, usd, params, placed, content = row
+    index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, placed or ""))
+    told = (placed or "", content or "")
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *told))

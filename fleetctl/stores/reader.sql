@@ -12,18 +12,31 @@ FROM resources JOIN specs USING (rid)
 WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR namespace = ?2) ORDER BY rid;
 
 -- name: resource
--- The living one, else the newest of those being deleted.
+-- The living one.
 SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
     status, spec, namespace
 FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ? AND namespace = ?
-ORDER BY deleted_at_s IS NULL DESC, rid DESC LIMIT 1;
+    AND deleted_at_s IS NULL;
+
+-- name: resource_going
+-- The newest of those being deleted; looks at every object.
+SELECT uid, kind, name, generation, version, created_at_s, deleted_at_s, labels, annotations,
+    status, spec, namespace
+FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ? AND namespace = ?
+    AND deleted_at_s IS NOT NULL
+ORDER BY rid DESC LIMIT 1;
 
 -- name: standing
--- Which indexes failed, and whether nothing more comes.
+-- Which indexes failed, whether nothing more comes, and the contents that are wished for.
 SELECT json_extract(nullif(status, ''), '$.failedIndexes'), deleted_at_s IS NOT NULL
     OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')
-        AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation)
-FROM resources WHERE rid = ?;
+        AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation),
+    json_extract(nullif(status, ''), '$.contents')
+FROM resources WHERE rid = ?1
+UNION ALL
+SELECT json_extract(nullif(status, ''), '$.failedIndexes'), 1,
+    json_extract(nullif(status, ''), '$.contents')
+FROM gone WHERE rid = ?1;
 
 -- name: names
 -- Living ones that begin with a text, by name. The bounds let the index of names serve.
@@ -41,10 +54,11 @@ FROM resources JOIN specs USING (rid) WHERE uid = ?;
 -- Parameters: uid, index or NULL, a bit for every state that is wanted.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word
+    why.word, stood_for.word
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
 WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
 ORDER BY idx, attempt;
 
@@ -52,10 +66,11 @@ ORDER BY idx, attempt;
 -- As `runs`, with the result.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, result
+    why.word, stood_for.word, result
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
     LEFT JOIN results USING (run_id)
 WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
 ORDER BY idx, attempt;
@@ -63,14 +78,20 @@ ORDER BY idx, attempt;
 -- name: run
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word
+    why.word, stood_for.word
 FROM runs JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
 WHERE runs.name = ?;
+
+-- name: owner_of
+-- The object that a run was made for, by its uid.
+SELECT uid FROM runs JOIN resources USING (rid) WHERE runs.name = ?;
 
 -- name: held
 -- Every run that holds a sandbox, also one that waits for its next task.
-SELECT runs.name, sandbox, handle FROM runs WHERE state <= 2 OR sandbox_open;
+SELECT runs.name, sandbox, handle FROM runs JOIN resources USING (rid)
+WHERE state <= 2 OR sandbox_open;
 
 -- name: store_id
 SELECT store_id FROM store;
@@ -100,11 +121,22 @@ ORDER BY at_s DESC, seq DESC LIMIT ?2;
 -- name: keys
 SELECT uid, kind, name, namespace FROM resources;
 
+-- name: all_keys
+-- Of what is there, and of what is gone: when that was.
+SELECT uid, kind, name, namespace, NULL FROM resources
+UNION ALL
+SELECT uid, kind, shown, namespace, gone_at_s FROM gone;
+
+-- name: gone
+-- uid, shown name and when it went: all that had this name, the oldest first.
+SELECT uid, shown, gone_at_s FROM gone WHERE kind = ? AND name = ? AND namespace = ?
+ORDER BY gone_at_s, rid;
+
 -- name: durations_of_template
 -- Seconds of the newest runs that succeeded with a template, whoever's they were.
-SELECT ended_at_s - started_at_s FROM runs
-WHERE template_hash = (SELECT word_id FROM words WHERE word = ?) AND state = 3
-    AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
+-- Of a template that never ran, no run is looked at.
+SELECT ended_at_s - started_at_s FROM words CROSS JOIN runs ON template_hash = word_id
+WHERE word = ? AND state = 3 AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
 ORDER BY run_id DESC LIMIT ?;
 
 -- name: durations_of_object
@@ -121,4 +153,5 @@ GROUP BY namespace, kind ORDER BY namespace, kind;
 -- Sandboxes that are there: where, at what price a second, and how many.
 SELECT provider.word, usd_per_s, COUNT(DISTINCT COALESCE(sandbox, runs.name)) FROM runs
 JOIN words AS provider ON provider.word_id = runs.provider
+JOIN resources USING (rid)
 WHERE state <= 2 OR sandbox_open GROUP BY provider.word, usd_per_s;

@@ -12,17 +12,19 @@ from pathlib import Path
 
 from fleetctl import home as places
 from fleetctl.clock import Clock
+from fleetctl.stores import queries, statedir
 from fleetctl.stores import sqlite_open as opening
-from fleetctl.stores import statedir
 from fleetctl.stores.base import DiskFull, Store
 from fleetctl.stores.sqlite_cache import SqliteCache
 from fleetctl.stores.sqlite_creates import SqliteCreates
 from fleetctl.stores.sqlite_errors import explain
 from fleetctl.stores.sqlite_events import SqliteEvents, drop_orphans
+from fleetctl.stores.sqlite_gone import SqliteGone
 from fleetctl.stores.sqlite_ledger import SqliteLedger
 from fleetctl.stores.sqlite_resources import SqliteResources
 from fleetctl.stores.sqlite_runs import SqliteRuns
 from fleetctl.stores.sqlite_session import Files, Hook, Hooks, Session, superseded
+from fleetctl.stores.sqlite_sleep import SqliteSleep
 
 
 class SqliteStore:
@@ -34,11 +36,13 @@ class SqliteStore:
         self._session = session
         self._lock = lock
         self._resources = SqliteResources(session)
+        self._sleep = SqliteSleep(session)
         self._runs = SqliteRuns(session)
         self._ledger = SqliteLedger(session)
         self._creates = SqliteCreates(session)
         self._cache = SqliteCache(session)
         self._events = SqliteEvents(session)
+        self._gone = SqliteGone(session)
 
     @property
     def store_id(self) -> str:
@@ -52,6 +56,10 @@ class SqliteStore:
     @property
     def resources(self) -> SqliteResources:
         return self._resources
+
+    @property
+    def sleep(self) -> SqliteSleep:
+        return self._sleep
 
     @property
     def runs(self) -> SqliteRuns:
@@ -72,6 +80,10 @@ class SqliteStore:
     @property
     def events(self) -> SqliteEvents:
         return self._events
+
+    @property
+    def gone(self) -> SqliteGone:
+        return self._gone
 
     def transaction(self) -> AbstractContextManager[None]:
         return self._session.transaction()
@@ -148,7 +160,8 @@ def _open_events(path: Path, state: sqlite3.Connection) -> sqlite3.Connection:
         if events.execute("PRAGMA user_version").fetchone()[0] == 0:
             opening.found_events(events)
         opening.upgrade_events(events)
-        drop_orphans(events, {uid for (uid,) in state.execute("SELECT uid FROM resources")})
+        known = (queries.named("state.sql")[query] for query in ("list_uids", "gone_uids"))
+        drop_orphans(events, {uid for query in known for (uid,) in state.execute(query)})
     except sqlite3.Error as error:
         events.close()
         raise explain(error, path) from error

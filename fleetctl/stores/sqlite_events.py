@@ -69,14 +69,20 @@ def _digest(row: EventRow) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 
+def rename_events(events: sqlite3.Connection, uid: str, past: str) -> None:
+    events.execute(queries.named("events.sql")["rename"], (past, uid))
+
+
 def drop_events(events: sqlite3.Connection, uid: str) -> None:
     events.execute(queries.named("events.sql")["drop"], (uid,))
 
 
-def drop_orphans(events: sqlite3.Connection, living: set[str]) -> None:
-    """Forget objects that are gone: a crash can fall between the commits of the two files."""
+def drop_orphans(events: sqlite3.Connection, known: set[str]) -> None:
+    """Forget objects that state.db does not know, neither as there nor as gone: a crash can fall
+    between the commits of the two files.
+    """
     for (uid,) in events.execute(queries.named("events.sql")["uids"]).fetchall():
-        if uid not in living:
+        if uid not in known:
             drop_events(events, uid)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from controllers.model import Resource
 from fleetctl.errors import Conflict
 from fleetctl.stores.base import ResourceStore
-from fleetctl.stores.sqlite_events import drop_events
+from fleetctl.stores.sqlite_gone import bury, make_way
 from fleetctl.stores.sqlite_session import Row, Session
 from specs.namespaces import DEFAULT_NAMESPACE
 
@@ -23,6 +23,13 @@ class SqliteResources:
     def get(self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
         rows = self._session.read("get_resource", (kind, name, namespace))
         return _resource(rows[0]) if rows else None
+
+    def of(self, uid: str) -> Resource | None:
+        rows = self._session.read("resource_of", (uid,))
+        return _resource(rows[0]) if rows else None
+
+    def living(self, kind: str) -> Sequence[Resource]:
+        return [_resource(row) for row in self._session.read("living_resources", (kind,))]
 
     def list(self) -> Sequence[Resource]:
         return [_resource(row) for row in self._session.read("list_resources")]
@@ -46,6 +53,7 @@ class SqliteResources:
                 f"{new.key} exists already", hint=f"run `fleetctl get {new.key}` to see it"
             ) from error
         state.execute(self._sql["insert_spec"], (rid, new.spec))
+        make_way(self._session, new.uid, new.kind, new.namespace, new.name)
         return replace(new, version=1)
 
     def _replace(self, new: Resource, expected_version: int) -> Resource:
@@ -85,12 +93,8 @@ class SqliteResources:
         found = state.execute(self._sql["rid_of"], (uid,)).fetchone()
         if found is None:
             return
-        # Metrics and results hang on runs, so they go first.
-        for query in ("drop_metrics", "drop_results", "drop_runs", "drop_spec", "drop_resource"):
-            state.execute(self._sql[query], found)
-        self._session.rids.pop(uid, None)
+        bury(self._session, uid, found[0])
         self._session.next_change()
-        self._session.event_writes.append(lambda events: drop_events(events, uid))
 
     def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
         counter = self._session.changes

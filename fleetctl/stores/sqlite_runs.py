@@ -91,7 +91,8 @@ class SqliteRuns:
             run.sandbox_open, run.exit_code, run.journal_offset, run.started_at_s, run.ended_at_s,
             None if run.sandbox == name else run.sandbox, run.handle, run.reason, run.message,
             run.usd_per_s, self._word(run.placed) if run.placed else None, run.usd,
-            run.put_aside, run.params_hash, run.params,
+            run.put_aside, self._word(run.content) if run.content else None,
+            run.params_hash, run.params,
         )  # fmt: skip
 
     def _rid(self, uid: str) -> int:
@@ -122,13 +123,13 @@ def _run(uid: str, row: Row) -> Run:
     (
         name, index, attempt, state, provider, sandbox, template_hash, params, params_hash,
         created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
-        sandbox_open, usd_per_s, placed, usd, put_aside, _result,
+        sandbox_open, usd_per_s, placed, usd, put_aside, content, _result,
     ) = row  # fmt: skip
     return Run(
         name, uid, index, attempt, _STATES[state], provider, name if sandbox is None else sandbox,
         template_hash, params, params_hash, created_at_s, handle, started_at_s, ended_at_s,
         exit_code, reason, message, journal_offset, bool(sandbox_open), usd_per_s,
-        placed or "", usd, bool(put_aside),
+        placed or "", usd, bool(put_aside), content or "",
     )  # fmt: skip
 
 

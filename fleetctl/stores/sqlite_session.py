@@ -82,6 +82,9 @@ class Session:
         except READ_FAILURES as error:
             raise explain(error, self._path) from error
 
+    def now_s(self) -> float:
+        return self._clock.now_s()
+
     def next_change(self) -> int:
         self.changes += 1
         return self.changes

@@ -23,6 +23,19 @@ SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
 FROM resources JOIN specs USING (rid)
 WHERE kind = ? AND name = ? AND namespace = ? AND deleted_at_s IS NULL;
 
+-- name: resource_of
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE uid = ?;
+
+-- name: living_resources
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE kind = ? AND deleted_at_s IS NULL
+ORDER BY resources.rid;
+
 -- name: list_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
     created_at_s, deleted_at_s, namespace
@@ -43,7 +56,7 @@ SELECT rid, version, status, created_at_s, deleted_at_s FROM resources WHERE uid
 
 -- name: replace_resource
 UPDATE resources SET generation = ?, version = ?, change = ?, deleted_at_s = ?, labels = ?,
-    annotations = ?
+    annotations = ?, wake_at_s = 0
 WHERE rid = ?;
 
 -- name: replace_spec
@@ -51,7 +64,17 @@ WHERE rid = ?;
 UPDATE specs SET spec = ?1 WHERE rid = ?2 AND spec <> ?1;
 
 -- name: put_status
-UPDATE resources SET status = ?, version = version + 1 WHERE uid = ? AND version = ?;
+UPDATE resources SET status = ?, version = version + 1, wake_at_s = 0 WHERE uid = ? AND version = ?;
+
+-- name: sleep
+UPDATE resources SET wake_at_s = ? WHERE uid = ? AND version = ?;
+
+-- name: awake
+-- The index holds no sleeper; left to choose, SQLite walks over all rows to have them in order.
+SELECT uid FROM resources INDEXED BY resources_awake WHERE wake_at_s <= ? ORDER BY rid;
+
+-- name: next_wake
+SELECT min(wake_at_s) FROM resources WHERE wake_at_s > ?;
 
 -- name: changed_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
@@ -62,14 +85,67 @@ WHERE change > ? ORDER BY change;
 -- name: rid_of
 SELECT rid FROM resources WHERE uid = ?;
 
--- name: drop_metrics
-DELETE FROM metrics WHERE run_id IN (SELECT run_id FROM runs WHERE rid = ?);
+-- name: end_runs
+UPDATE runs SET state = 6, ended_at_s = coalesce(ended_at_s, ?), reason = 'Deleted',
+    sandbox_open = 0
+WHERE rid = ? AND state <= 2;
 
--- name: drop_results
-DELETE FROM results WHERE run_id IN (SELECT run_id FROM runs WHERE rid = ?);
+-- name: bury
+-- About what it keeps: a row of a run has some 300 bytes, one of a metric 60.
+INSERT INTO gone (rid, uid, kind, name, namespace, generation, created_at_s, gone_at_s, labels,
+    status, bytes, shown)
+SELECT rid, uid, kind, name, namespace, generation, created_at_s, ?1, labels, status,
+    (SELECT 300 * count(*) FROM runs WHERE runs.rid = ?2)
+    + (SELECT 60 * count(*) FROM metrics
+        WHERE run_id IN (SELECT run_id FROM runs WHERE runs.rid = ?2))
+    + (SELECT coalesce(sum(length(result)), 0) FROM results
+        WHERE run_id IN (SELECT run_id FROM runs WHERE runs.rid = ?2)),
+    name
+FROM resources WHERE rid = ?2;
 
--- name: drop_runs
-DELETE FROM runs WHERE rid = ?;
+-- name: gone_key
+SELECT kind, namespace, name FROM gone WHERE rid = ?;
+
+-- name: gone_of
+SELECT rid FROM gone WHERE uid = ?;
+
+-- name: is_named
+SELECT 1 FROM resources WHERE kind = ? AND namespace = ? AND name = ? LIMIT 1;
+
+-- name: retitle_gone
+-- The last parameter: the one that keeps the plain name; NULL = none does.
+UPDATE gone SET shown = name || ' (deleted ' || strftime('%Y-%m-%dT%H:%M:%SZ', gone_at_s,
+    'unixepoch') || ')'
+WHERE kind = ? AND namespace = ? AND name = ? AND shown = name AND rid IS NOT ?;
+
+-- name: rename_gone
+UPDATE gone SET uid = ? WHERE rid = ?;
+
+-- name: rename_runs
+UPDATE runs SET sandbox = coalesce(sandbox, name), name = name || ? WHERE rid = ?;
+
+-- name: gone_uids
+SELECT uid FROM gone;
+
+-- name: oldest_gone
+SELECT rid, uid, gone_at_s FROM gone ORDER BY gone_at_s LIMIT 1;
+
+-- name: sum_gone
+SELECT count(*), coalesce(sum(bytes), 0) FROM gone;
+
+-- name: forget_gone
+DELETE FROM gone WHERE rid = ?;
+
+-- name: thin_metrics
+DELETE FROM metrics WHERE (run_id, seq) IN (SELECT run_id, seq
+    FROM runs CROSS JOIN metrics USING (run_id) WHERE rid = ? LIMIT ?);
+
+-- name: thin_results
+DELETE FROM results WHERE run_id IN (SELECT run_id
+    FROM runs CROSS JOIN results USING (run_id) WHERE rid = ? LIMIT ?);
+
+-- name: thin_runs
+DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs WHERE rid = ? LIMIT ?);
 
 -- name: drop_spec
 DELETE FROM specs WHERE rid = ?;
@@ -89,16 +165,18 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 -- name: insert_run
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
-    message, usd_per_s, placed, usd, put_aside, params_hash, params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    message, usd_per_s, placed, usd, put_aside, content, params_hash, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
+-- What an object left behind that is gone changes no more.
 UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
-    params_hash = ?, params = ?
-WHERE name = ? AND (1 << state) & ?;
+    content = ?, params_hash = ?, params = ?
+WHERE name = ? AND (1 << state) & ?
+    AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
 -- name: run_id
 SELECT run_id FROM runs WHERE name = ?;
@@ -114,18 +192,20 @@ INSERT OR IGNORE INTO metrics (run_id, seq, step, name, value, at_s) VALUES (?, 
 -- them.
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
-    sandbox_open, usd_per_s, why.word, usd, put_aside, result
+    sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
     LEFT JOIN results USING (run_id)
 WHERE rid = ? AND (idx, attempt) > (?, ?)
 ORDER BY idx, attempt
 LIMIT ?;
 
 -- name: metrics_of
-SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
+SELECT seq, step, metrics.name, value, at_s
+FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
 WHERE runs.name = ? ORDER BY seq;
 
 -- name: count_live
@@ -164,6 +244,10 @@ SELECT unit_key FROM cache WHERE template_key = ?;
 -- name: remembered
 SELECT template_key, unit_key, result, metrics, run, object, idx, duration_s, usd, ended_at_s
 FROM cache WHERE template_key = ? AND unit_key = ?;
+
+-- name: forget_successes_of
+DELETE FROM cache WHERE run IN (
+    SELECT runs.name FROM runs JOIN resources USING (rid) WHERE uid = ?);
 
 -- name: newest_remembered
 SELECT entry, bytes_so_far FROM cache ORDER BY entry DESC LIMIT 1;

@@ -23,16 +23,40 @@ CREATE TABLE resources (
     deleted_at_s REAL,             -- set = wanted gone
     labels TEXT NOT NULL,          -- JSON object
     annotations TEXT NOT NULL,     -- JSON object
-    status TEXT NOT NULL           -- JSON object, small; a spec can have megabytes and lives apart
+    status TEXT NOT NULL,          -- JSON object, small; a spec can have megabytes and lives apart
+    -- When the controller must look at it though nobody writes it: 0 = always, a later time = it is
+    -- over and something is due then, NULL = it is over for good.
+    wake_at_s REAL DEFAULT 0
 );
 -- A name is free again as soon as its resource is being deleted.
 CREATE UNIQUE INDEX resources_living ON resources (kind, namespace, name) WHERE deleted_at_s IS NULL;
 CREATE INDEX resources_change ON resources (change);
+CREATE INDEX resources_awake ON resources (wake_at_s) WHERE wake_at_s IS NOT NULL;
 
 CREATE TABLE specs (
     rid INTEGER PRIMARY KEY,
     spec TEXT NOT NULL
 );
+
+-- Objects that are gone, with their runs, results and metrics, which stay under the same rid until
+-- retention takes them. What decides about work never reads this table; people's questions do.
+CREATE TABLE gone (
+    rid INTEGER PRIMARY KEY,       -- as it was in resources, which never gives it again
+    uid TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    created_at_s REAL NOT NULL,
+    gone_at_s REAL NOT NULL,       -- when nothing of it was left at any provider
+    labels TEXT NOT NULL,          -- JSON object
+    status TEXT NOT NULL,          -- JSON object, the last one
+    bytes INTEGER NOT NULL,        -- about what it keeps here
+    -- A name means the newest object that has it; an older one is shown as `NAME (deleted TIME)`.
+    shown TEXT NOT NULL
+);
+CREATE INDEX gone_name ON gone (kind, namespace, name);
+CREATE INDEX gone_time ON gone (gone_at_s);
 
 -- Texts that many runs share: provider names, template hashes and why a run is where it is.
 CREATE TABLE words (
@@ -62,12 +86,13 @@ CREATE TABLE runs (
     usd_per_s REAL,                -- NULL = the price is not known
     placed INTEGER,                -- words: why it is at this provider; NULL = there was no choice
     put_aside INTEGER NOT NULL DEFAULT 0,  -- 1 = another attempt was asked for; never 0 again
+    content INTEGER,               -- words: what the unit stood for; NULL = not known
     usd REAL,                      -- of budgets: the worst case while live, the charge once over
     params_hash TEXT NOT NULL,
     params TEXT NOT NULL           -- last: the one that can be long
 );
 CREATE UNIQUE INDEX runs_attempt ON runs (rid, idx, attempt);
-CREATE INDEX runs_live ON runs (rid) WHERE state <= 2;
+CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open;
 
 -- What ended runs are charged: outlives them and their objects, for budgets over a period.
 CREATE TABLE ledger (
@@ -101,7 +126,7 @@ CREATE TABLE metrics (
     PRIMARY KEY (run_id, seq)
 ) WITHOUT ROWID;
 
--- What succeeded, by its content, for units that are the same work. Outlives the object that it
+-- What succeeded, by its content, for units that are the same work. Goes with the object that it
 -- came from; bounded by base.CACHE_ROWS_MAX and CACHE_BYTES_MAX.
 CREATE TABLE cache (
     entry INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of their coming; the lowest go first
@@ -118,3 +143,4 @@ CREATE TABLE cache (
     bytes_so_far INTEGER NOT NULL  -- of this entry and all before it, also those that are gone
 );
 CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key);
+CREATE INDEX cache_runs ON cache (run);

@@ -123,7 +123,7 @@ def _try_lock(fd: int, sort: int) -> bool:
 
 def _sign(fd: int, home: Path) -> None:
     """Write who we are. The line is of one length, so that it covers that of a killed holder."""
-    line = f"{os.getpid():<10} {_boot_id():<36}\n".encode()
+    line = f"{os.getpid():<10} {_boot_id():<36} {_begun():<20}\n".encode()
     try:
         try:
             os.pwrite(fd, line, 0)
@@ -155,6 +155,14 @@ def _held(path: Path, pid: str) -> StoreError:
 
 def _boot_id() -> str:
     return _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else "-"
+
+
+def _begun() -> str:
+    """When this process began, in the kernel's ticks: with the boot, its pid is unmistakable."""
+    try:
+        return Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return "-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,27 @@
 -- long and which a GROUP BY would otherwise carry along for every row.
 -- `index` is a word of SQL, so the column is idx. Times are RFC 3339 texts in UTC; usd is NULL where
 -- no price is known, which is not free. A live attempt counts up to now.
+-- Objects that were deleted stay in all views until retention takes them; deleted_at is NULL for
+-- those that are there. A name means the newest object that has it: an older one is shown as
+-- `NAME (deleted TIME)`, so that what is asked of a name never mixes two objects.
+
+-- name: owned_runs
+-- Every run beside its object, there or gone.
+SELECT runs.run_id, runs.rid, runs.idx, runs.attempt, runs.state, runs.provider, runs.exit_code,
+    runs.created_at_s, runs.started_at_s, runs.ended_at_s, runs.name AS run, runs.reason,
+    runs.message, runs.usd_per_s, runs.params, stood_for.word AS content,
+    coalesce(resources.kind, gone.kind) AS kind, coalesce(resources.name, gone.shown) AS name,
+    coalesce(resources.namespace, gone.namespace) AS namespace,
+    coalesce(resources.uid, gone.uid) AS uid,
+    strftime('%Y-%m-%dT%H:%M:%SZ', gone.gone_at_s, 'unixepoch') AS deleted_at
+FROM state.runs LEFT JOIN state.resources USING (rid) LEFT JOIN state.gone USING (rid)
+    LEFT JOIN state.words AS stood_for ON stood_for.word_id = runs.content;
 
 -- name: objects
 -- Every object: how it stands, and what its ended runs cost.
 SELECT kind, name, lower(kind) || '/' || name
         || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
-    CASE WHEN deleted_at_s IS NOT NULL THEN 'Deleting'
+    CASE WHEN gone_at_s IS NOT NULL THEN 'Deleted' WHEN deleted_at_s IS NOT NULL THEN 'Deleting'
         ELSE coalesce(json_extract(nullif(status, ''), '$.phase'), 'Pending') END AS phase,
     json_extract(nullif(status, ''), '$.reason') AS reason,
     json_extract(nullif(status, ''), '$.total') AS total,
@@ -17,102 +32,118 @@ SELECT kind, name, lower(kind) || '/' || name
     json_extract(nullif(status, ''), '$.succeeded') AS succeeded,
     json_extract(nullif(status, ''), '$.failed') AS failed,
     json_extract(nullif(status, ''), '$.cached') AS cached,
+    json_extract(nullif(status, ''), '$.outdated') AS outdated,
     json_extract(nullif(status, ''), '$.cost.actual') AS usd,
     json_extract(nullif(status, ''), '$.cost.estimated') AS estimated_usd,
     json_extract(nullif(status, ''), '$.budget.left') AS budget_left_usd,
     labels,
-    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at, uid, namespace
-FROM state.resources;
+    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at, uid, namespace,
+    strftime('%Y-%m-%dT%H:%M:%SZ', gone_at_s, 'unixepoch') AS deleted_at
+FROM (
+    SELECT kind, name, namespace, status, labels, uid, created_at_s, deleted_at_s,
+        NULL AS gone_at_s
+    FROM state.resources
+    UNION ALL
+    SELECT kind, shown, namespace, status, labels, uid, created_at_s, gone_at_s, gone_at_s
+    FROM state.gone
+);
 
 -- name: attempts
 -- Every run: what it was given, where it ran, how it ended, what it cost. start_s is how long it
 -- took to start.
-SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+SELECT kind, name, lower(kind) || '/' || name
         || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
-    CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
-    CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
-    CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
+    CASE kind WHEN 'BatchJob' THEN name END AS job, CASE kind WHEN 'Sweep' THEN name END AS sweep,
+    CASE kind WHEN 'TrainingRun' THEN name END AS training_run,
     idx, attempt,
     CASE WHEN reason = 'Cached' THEN 'Cached' ELSE CASE state WHEN 0 THEN 'Starting'
         WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping' WHEN 3 THEN 'Succeeded' WHEN 6 THEN 'Cancelled'
         ELSE 'Failed' END END AS state,
     reason, exit_code, provider.word AS provider, params,
-    strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
-    strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
-    runs.started_at_s - runs.created_at_s AS start_s,
-    max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s) AS duration_s,
-    CASE WHEN runs.started_at_s IS NULL THEN 0.0
-        ELSE usd_per_s * max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s)
+    strftime('%Y-%m-%dT%H:%M:%SZ', started_at_s, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', ended_at_s, 'unixepoch') AS ended_at,
+    started_at_s - created_at_s AS start_s,
+    max(0.0, coalesce(ended_at_s, now_s()) - started_at_s) AS duration_s,
+    CASE WHEN started_at_s IS NULL THEN 0.0
+        ELSE usd_per_s * max(0.0, coalesce(ended_at_s, now_s()) - started_at_s)
         END AS usd,
     usd_per_s * 3600 AS usd_per_h,
-    runs.name AS run, message, uid, namespace
-FROM state.runs JOIN state.resources USING (rid)
-    JOIN state.words AS provider ON provider.word_id = runs.provider;
+    run, message, uid, namespace, deleted_at
+FROM temp.owned_runs JOIN state.words AS provider ON provider.word_id = owned_runs.provider;
 
 -- name: tasks
 -- Every task that has run, by its newest attempt; attempts and usd are of all its attempts.
-SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+SELECT kind, name, lower(kind) || '/' || name
         || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
-    CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
-    CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
-    CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
+    CASE kind WHEN 'BatchJob' THEN name END AS job, CASE kind WHEN 'Sweep' THEN name END AS sweep,
+    CASE kind WHEN 'TrainingRun' THEN name END AS training_run,
     idx,
-    (SELECT count(*) FROM state.runs AS every WHERE every.rid = runs.rid AND every.idx = runs.idx)
-        AS attempts,
+    (SELECT count(*) FROM state.runs AS every WHERE every.rid = newest.rid
+        AND every.idx = newest.idx) AS attempts,
     CASE state WHEN 0 THEN 'Starting' WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping'
         WHEN 3 THEN CASE reason WHEN 'Cached' THEN 'Cached' ELSE 'Succeeded' END
         ELSE task_state(rid, state, idx)
         END AS state,
     reason, exit_code, provider.word AS provider, params,
-    strftime('%Y-%m-%dT%H:%M:%SZ', runs.started_at_s, 'unixepoch') AS started_at,
-    strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS ended_at,
-    max(0.0, coalesce(runs.ended_at_s, now_s()) - runs.started_at_s) AS duration_s,
+    strftime('%Y-%m-%dT%H:%M:%SZ', started_at_s, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', ended_at_s, 'unixepoch') AS ended_at,
+    max(0.0, coalesce(ended_at_s, now_s()) - started_at_s) AS duration_s,
     (SELECT CASE WHEN count(*) = sum(every.usd_per_s IS NOT NULL OR every.started_at_s IS NULL)
         THEN sum(CASE WHEN every.started_at_s IS NULL THEN 0.0
             ELSE every.usd_per_s
                 * max(0.0, coalesce(every.ended_at_s, now_s()) - every.started_at_s) END) END
-        FROM state.runs AS every WHERE every.rid = runs.rid AND every.idx = runs.idx) AS usd,
-    result, runs.name AS run, message, uid, namespace
-FROM state.runs JOIN state.resources USING (rid)
-    JOIN state.words AS provider ON provider.word_id = runs.provider
+        FROM state.runs AS every WHERE every.rid = newest.rid AND every.idx = newest.idx) AS usd,
+    result, content,
+    CASE WHEN state = 3 THEN coalesce(content <> wished_content(rid, idx), 0) END AS outdated,
+    run, message, uid, namespace, deleted_at
+FROM temp.owned_runs AS newest
+    JOIN state.words AS provider ON provider.word_id = newest.provider
     LEFT JOIN state.results USING (run_id)
 WHERE NOT EXISTS (SELECT 1 FROM state.runs AS later
-    WHERE later.rid = runs.rid AND later.idx = runs.idx AND later.attempt > runs.attempt);
+    WHERE later.rid = newest.rid AND later.idx = newest.idx AND later.attempt > newest.attempt);
 
 -- name: results
 -- What tasks submitted.
-SELECT kind, name, object, job, sweep, training_run, idx, params, result, provider, usd, ended_at,
-    namespace
+SELECT kind, name, object, job, sweep, training_run, idx, params, result, content, outdated,
+    provider, usd, ended_at, namespace, deleted_at
 FROM temp.tasks WHERE result IS NOT NULL;
 
 -- name: metrics
 -- What runs reported with `report(...)`.
-SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+SELECT kind, owned_runs.name AS name, lower(kind) || '/' || owned_runs.name
         || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
-    CASE kind WHEN 'BatchJob' THEN resources.name END AS job,
-    CASE kind WHEN 'Sweep' THEN resources.name END AS sweep,
-    CASE kind WHEN 'TrainingRun' THEN resources.name END AS training_run,
+    CASE kind WHEN 'BatchJob' THEN owned_runs.name END AS job,
+    CASE kind WHEN 'Sweep' THEN owned_runs.name END AS sweep,
+    CASE kind WHEN 'TrainingRun' THEN owned_runs.name END AS training_run,
     idx, attempt, params, step, metrics.name AS metric, value,
-    strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at, namespace
-FROM state.metrics JOIN state.runs USING (run_id) JOIN state.resources USING (rid);
+    strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at, namespace, deleted_at
+FROM temp.owned_runs JOIN state.metrics USING (run_id);
 
 -- name: events
--- What happened. object is NULL once the object is gone.
-SELECT kind_of.kind, kind_of.name, lower(kind_of.kind) || '/' || kind_of.name
+-- What happened.
+SELECT owner.kind, owner.name, lower(owner.kind) || '/' || owner.name
         || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
-    strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at,
-    events.kind AS type, reason, message, count, namespace
-FROM log.events LEFT JOIN state.resources AS kind_of USING (uid);
+    at, type, reason, message, count, namespace, deleted_at
+FROM (
+    SELECT coalesce(resources.kind, gone.kind) AS kind,
+        coalesce(resources.name, gone.shown) AS name,
+        coalesce(resources.namespace, gone.namespace) AS namespace,
+        strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at, events.kind AS type,
+        events.reason, message, count,
+        strftime('%Y-%m-%dT%H:%M:%SZ', gone.gone_at_s, 'unixepoch') AS deleted_at
+    FROM log.events LEFT JOIN state.resources USING (uid) LEFT JOIN state.gone USING (uid)
+) AS owner;
 
 -- name: reuses
 -- Every unit whose result was taken from the cache: whose it was, and what that had cost. NULL where
 -- nobody knows the price, or where the cache has forgotten the run since.
-SELECT kind, resources.name AS name, lower(kind) || '/' || resources.name
+SELECT kind, name, lower(kind) || '/' || name
         || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
-    runs.idx, cache.object AS of_object, cache.idx AS of_idx, cache.run AS of_run,
+    owned_runs.idx, cache.object AS of_object, cache.idx AS of_idx, cache.run AS of_run,
     cache.duration_s AS saved_s, cache.usd AS saved_usd,
-    strftime('%Y-%m-%dT%H:%M:%SZ', runs.ended_at_s, 'unixepoch') AS at, uid, namespace
-FROM state.runs JOIN state.resources USING (rid)
+    strftime('%Y-%m-%dT%H:%M:%SZ', owned_runs.ended_at_s, 'unixepoch') AS at, uid, namespace,
+    deleted_at
+FROM temp.owned_runs
     LEFT JOIN state.cache ON cache.run = substr(message, instr(message, ', run ') + 6)
 WHERE reason = 'Cached';
 
@@ -136,13 +167,21 @@ SELECT kind, name, lower(kind) || '/' || name
     strftime('%Y-%m-%dT%H:%M:%SZ', json_extract(status, '$.cost.from'), 'unixepoch') AS since,
     strftime('%Y-%m-%dT%H:%M:%SZ', CASE WHEN json_extract(status, '$.warm.since') IS NULL
         THEN json_extract(status, '$.cost.until') END, 'unixepoch') AS until,
-    uid, namespace
-FROM state.resources WHERE kind = 'Function' AND json_extract(nullif(status, ''), '$.cost.from');
+    uid, namespace, deleted_at
+FROM (
+    SELECT kind, name, namespace, status, uid, NULL AS deleted_at
+    FROM state.resources WHERE kind = 'Function'
+    UNION ALL
+    SELECT kind, shown, namespace, status, uid,
+        strftime('%Y-%m-%dT%H:%M:%SZ', gone_at_s, 'unixepoch')
+    FROM state.gone WHERE kind = 'Function'
+) WHERE json_extract(nullif(status, ''), '$.cost.from');
 
 -- name: costs
 -- Money and time by object and provider; failed_usd is what attempts cost that led to nothing.
 SELECT kind, name, object, job, sweep, training_run, provider,
     count(*) AS attempts, sum(usd IS NULL) AS unpriced_attempts,
     sum(duration_s) AS seconds, sum(usd) AS usd,
-    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd END) AS failed_usd, namespace
+    sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd END) AS failed_usd, namespace,
+    deleted_at
 FROM temp.attempts GROUP BY object, provider;

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import changes, daytona, modal, screens, tasks
+from tests.bench import changes, daytona, modal, screens, smalljobs, tasks
 from tests.bench.harness import Figure
 
 BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "tasks": tasks.against_the_seeds_loop,
     "many": tasks.many_tasks,
+    "smalljobs": smalljobs.small_jobs,
     "reads": screens.reads,
     "applies": screens.applies,
     "starting": screens.starting,

@@ -104,6 +104,39 @@ def test_a_status_for_an_older_version_is_not_written(store: SqliteStore) -> Non
     assert store.resources.get("BatchJob", "chunks") == first
 
 
+def test_a_resource_is_awake_until_it_is_put_to_sleep_and_every_write_wakes_it(
+    world: World,
+) -> None:
+    store = world.store
+    for name in ("u1", "u2", "u3"):
+        put(store, job(uid=name, name=name))
+    assert (list(store.sleep.awake(0.0)), store.sleep.next_at_s(0.0)) == (["u1", "u2", "u3"], None)
+    with store.transaction():
+        assert store.sleep.put("u1", until_s=None, expected_version=1)
+        assert store.sleep.put("u2", until_s=50.0, expected_version=1)
+        assert not store.sleep.put("u3", until_s=None, expected_version=9)
+        assert not store.sleep.put("gone", until_s=None, expected_version=1)
+    store = world.crash()
+    assert [row.version for row in store.resources.list()] == [1, 1, 1]
+    assert (list(store.sleep.awake(49.0)), store.sleep.next_at_s(49.0)) == (["u3"], 50.0)
+    assert (list(store.sleep.awake(50.0)), store.sleep.next_at_s(50.0)) == (["u2", "u3"], None)
+    with store.transaction():
+        store.resources.put(job(uid="u1", name="u1", labels={}), expected_version=1)
+        store.resources.put_status("u2", '{"x":1}', expected_version=1)
+    assert list(store.sleep.awake(0.0)) == ["u1", "u2", "u3"]
+
+
+def test_one_resource_is_found_by_its_uid_until_it_is_dropped(store: SqliteStore) -> None:
+    first = put(store, job())
+    assert store.resources.of("u1") == first
+    with store.transaction():
+        gone = store.resources.put(replace(first, deleted_at_s=9.0), expected_version=1)
+    assert store.resources.of("u1") == gone
+    with store.transaction():
+        store.resources.delete("u1")
+    assert store.resources.of("u1") is None
+
+
 def test_a_name_is_free_while_its_last_holder_is_being_deleted(store: SqliteStore) -> None:
     first = put(store, job())
     with store.transaction():
@@ -140,6 +173,47 @@ def test_delete_drops_all_that_hangs_on_the_resource_and_nothing_else(store: Sql
     assert store.runs.count_live() == 1
     assert [result for _, result in store.runs.of("u2")] == ["{}"]
     assert len(store.runs.metrics_of("fl-u2-0-1")) == 1
+
+
+def kept(world: World) -> dict[str, int]:
+    """How many rows each table has that outlives an object."""
+    state = world.store._session.state
+    return {
+        table: state.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("gone", "runs", "results", "metrics")
+    }
+
+
+def test_retention_takes_what_is_old_and_the_oldest_of_too_much(world: World) -> None:
+    store = world.store
+    for uid in ("u1", "u2", "u3"):
+        put(store, job(uid=uid, name=uid))
+        begin(store, run(uid=uid))
+        with store.transaction():
+            store.runs.advance(run(uid=uid), result="{}", metrics=[Metric(0, 0, "loss", 1.0, 7.0)])
+    with store.transaction():
+        store.resources.delete("u1")
+        store.resources.delete("u2")
+    assert kept(world) == {"gone": 2, "runs": 3, "results": 3, "metrics": 3}
+
+    def forget(until_s: float, bytes_max: int, objects_max: int) -> None:
+        more = True
+        while more:
+            with store.transaction():
+                more = store.gone.forget(
+                    until_s=until_s, bytes_max=bytes_max, objects_max=objects_max
+                )
+
+    forget(999.0, 10_000, 2)
+    assert kept(world)["gone"] == 2
+    forget(999.0, 10_000, 1)
+    assert kept(world) == {"gone": 1, "runs": 2, "results": 2, "metrics": 2}
+    forget(999.0, 10, 1)
+    assert kept(world) == {"gone": 0, "runs": 1, "results": 1, "metrics": 1}
+    with store.transaction():
+        store.resources.delete("u3")
+    forget(1_000.0, 10_000, 9)
+    assert kept(world) == {"gone": 0, "runs": 0, "results": 0, "metrics": 0}
 
 
 def test_nothing_of_a_dropped_resource_comes_back_with_the_next_one(store: SqliteStore) -> None:

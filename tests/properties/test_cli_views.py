@@ -20,7 +20,7 @@ KEYS = (
     "phase", "reason", "message", "observedGeneration", "total", "active", "succeeded", "failed",
     "retries", "infraFailures", "completedIndexes", "failedIndexes", "conditions", "startTime",
     "completionTime", "waitingOn", "isolation", "where", "best", "metric", "method", "stage",
-    "lastFailure", "hint",
+    "lastFailure", "hint", "workedSeconds", "workingSince", "gpu",
 )  # fmt: skip
 PHASES = ("Pending", "Running", "Suspended", "Succeeded", "Failed", "Deleting", "Ready")
 FIELDS = ("index", "params", "name", "value", "type", "status", "goal")
@@ -62,9 +62,9 @@ def test_any_status_can_be_shown_and_nothing_shown_drives_a_terminal(
         for column in columns(chosen, wide=True):
             cell = column.cell(seen, 10.0)
             assert cell and cell == safe(cell), column.title
-    for text in (best_line(seen), said(seen), took(seen)):
+    for text in (best_line(seen), said(seen, 40), took(seen)):
         assert text == safe(text)
-    assert json.loads(json.dumps(document(seen)))["metadata"]["name"] == "x"
+    assert json.loads(json.dumps(document(seen, 10.0)))["metadata"]["name"] == "x"
     for word in WORDS:
         assert answer(Goal(word), seen).outcome
     assert isinstance(stands_still(seen), bool)

@@ -89,7 +89,7 @@ class Counted(BatchJob):
 
 def asked(monkeypatch: pytest.MonkeyPatch, tasks: int, finished: int) -> tuple[int, int]:
     """How many units a pass looks at, and how many intervals its history holds."""
-    monkeypatch.setitem(CONTROLLERS, "BatchJob", lambda spec, allocated: Counted(spec))
+    monkeypatch.setitem(CONTROLLERS, "BatchJob", lambda spec, allocated, pins: Counted(spec, pins))
     Counted.calls = Counter()
     play = Play(job(completions=tasks, parallelism=8))
     for index in range(finished):

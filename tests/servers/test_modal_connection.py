@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import FleetctlError, Refused, Unavailable
+from fleetctl.errors import FleetctlError, Unavailable
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.provider import ModalProvider
 from tests.contracts.modal_worlds import emulated
@@ -52,7 +52,8 @@ def test_a_token_that_modal_does_not_know_is_refused(
 ) -> None:
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong-secret")
     error = refusal(Connection.app, connect_s=PATIENCE_S)
-    assert isinstance(error, Refused)
+    assert isinstance(error, Unavailable)
+    assert (error.account, error.reason) == (True, "KeyRefused")
     assert "does not accept the token" in str(error)
     assert "MODAL_TOKEN_ID" in error.hint
     assert "as-wrong-secret" not in f"{error}{error.hint}"
@@ -63,7 +64,8 @@ def test_a_token_without_access_is_refused(
 ) -> None:
     monkeypatch.setenv("MODAL_TOKEN_ID", NO_ACCESS_TOKEN_ID)
     error = refusal(Connection.app, connect_s=PATIENCE_S)
-    assert isinstance(error, Refused)
+    assert isinstance(error, Unavailable)
+    assert (error.account, error.reason) == (True, "AccessDenied")
     assert "no access" in str(error)
 
 
@@ -73,7 +75,8 @@ def test_no_token_at_all_is_refused_with_the_way_to_get_one(
     monkeypatch.delenv("MODAL_TOKEN_ID")
     monkeypatch.delenv("MODAL_TOKEN_SECRET")
     error = refusal(Connection.client, connect_s=PATIENCE_S)
-    assert isinstance(error, Refused)
+    assert isinstance(error, Unavailable)
+    assert (error.account, error.reason) == (True, "KeyMissing")
     assert "modal token new" in error.hint
 
 
@@ -119,7 +122,7 @@ def test_a_connection_that_was_refused_is_tried_again_at_once(
         connection = Connection("store-a", connect_s=PATIENCE_S)
         with monkeypatch.context() as without:
             without.delenv("MODAL_TOKEN_ID")
-            with pytest.raises(Refused):
+            with pytest.raises(Unavailable):
                 await connection.app()
         assert (await connection.app()).app_id
         await connection.close()
@@ -131,11 +134,12 @@ def test_without_the_package_the_refusal_says_how_to_install_it(tmp_path: Path) 
     code = """
 import asyncio, sys
 sys.modules["modal"] = None
-from fleetctl.errors import Refused
+from fleetctl.errors import Unavailable
 from fleetctl.providers.modal.client import Connection
 try:
     asyncio.run(Connection("store").client())
-except Refused as error:
+except Unavailable as error:
+    assert error.account
     print(error.hint)
 """
     done = subprocess.run(
@@ -177,8 +181,10 @@ def test_a_wrong_setting_is_told_to_who_needs_the_provider(
 
     async def play() -> None:
         provider = ModalProvider(tmp_path, store_id="s", notify=print)
-        with pytest.raises(Refused, match="FLEETCTL_MODAL_CALL_S"):
+        # Of this machine, and of no template: a wrong variable must end no job.
+        with pytest.raises(Unavailable, match="FLEETCTL_MODAL_CALL_S") as told:
             await provider.start(order)
+        assert told.value.account
         await provider.close()
 
     asyncio.run(play())

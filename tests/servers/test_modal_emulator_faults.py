@@ -66,6 +66,23 @@ def test_a_create_whose_outcome_stays_unknown_leaves_a_sandbox_that_has_a_name(
     assert [one["sandbox_id"] for one in live(driver)] == [found.object_id]
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("401", modal.exception.AuthError),
+        ("403", modal.exception.PermissionDeniedError),
+        ("404", modal.exception.UnimplementedError),
+    ],
+)
+def test_the_sdk_takes_a_gateways_page_for_a_word_of_the_service(
+    driver: Driver, status: str, kind: type[Exception]
+) -> None:
+    driver.emulator.do("fault", rpc="SandboxCreateV2", status=f"PAGE_{status}")
+    with pytest.raises(kind, match=f"Received :status = '{status}'"):
+        driver.sandbox("true")
+    assert live(driver) == []
+
+
 def test_throttling_and_a_limit_are_told_apart_by_the_retry_policy(driver: Driver) -> None:
     throttled = {"rpc": "SandboxCreateV2", "status": "RESOURCE_EXHAUSTED", "retry_after_s": 0.2}
     driver.emulator.do("fault", **throttled)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused
+from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import built_in
 from fleetctl.providers.entering import Place, Streams
 from fleetctl.providers.modal import check, whereabouts
@@ -50,7 +50,7 @@ def test_a_controller_under_another_environment_takes_nothing_over(
             after = world.again()
             another = world.order(SLEEPS, run="run-1")
             for asked in (after.start(another), after.ensure_volume("v"), after.owned()):
-                with pytest.raises(Refused, match=r"environment `other`.*is in `main`") as told:
+                with pytest.raises(Unavailable, match=r"environment `other`.*is in `main`") as told:
                     await asked
                 assert "export MODAL_ENVIRONMENT=main" in told.value.hint
             assert len(modal_emulator.live()) == 1
@@ -72,7 +72,7 @@ def test_a_store_that_made_a_volume_alone_is_where_its_volume_is(
 ) -> None:
     provided(tmp_path, lambda provider: provider.ensure_volume("only"))
     monkeypatch.setenv("MODAL_ENVIRONMENT", "other")
-    with pytest.raises(Refused, match="environment `other`"):
+    with pytest.raises(Unavailable, match="environment `other`"):
         provided(tmp_path, lambda provider: provider.ensure_volume("only"))
 
 
@@ -92,7 +92,7 @@ def test_commands_that_work_without_a_controller_are_told_as_well(
         for one in (
             files.entries("mine", ""), strays.found(), entering.execute(place, ("true",), streams)
         ):  # fmt: skip
-            with pytest.raises(Refused, match="environment `other`"):
+            with pytest.raises(Unavailable, match="environment `other`"):
                 await one
         [*_, access] = await check.check(tmp_path, account)
         assert (access.ok, "environment `other`" in access.says) == (False, True)
@@ -122,6 +122,6 @@ def test_an_environment_that_is_not_there_is_no_missing_app(
         "fault", rpc="EnvironmentGetOrCreate", status="NOT_FOUND", count=1, message="no such thing"
     )
     monkeypatch.setenv("MODAL_ENVIRONMENT", "mistyped")
-    with pytest.raises(Refused, match="has no environment `mistyped`"):
+    with pytest.raises(Unavailable, match="has no environment `mistyped`"):
         provided(tmp_path, lambda provider: provider.ensure_volume("v"))
     assert not (tmp_path / "modal" / whereabouts.FILE).exists()

@@ -99,3 +99,48 @@ def test_a_provider_that_does_not_answer_is_an_error_and_the_others_are_listed(
         assert "forgotten" in out
 
     play(home, "local", tale)
+
+
+@pytest.mark.parametrize(
+    ("secret", "why"),
+    [("as-wrong", "Modal does not accept the token"), (None, "there is no token for Modal")],
+    ids=["refused", "missing"],
+)
+@pytest.mark.parametrize("named", [True, False], ids=["named", "all"])
+def test_who_cannot_be_asked_where_something_of_ours_may_be_is_an_error(
+    home: Path, monkeypatch: pytest.MonkeyPatch, secret: str | None, why: str, named: bool
+) -> None:
+    only = ("--provider", "modal") if named else ()
+
+    async def tale(world: VerbWorld) -> None:
+        await world.start(SLEEPS, run="forgotten", uid="uid-1")
+        with monkeypatch.context() as token:
+            if secret is None:
+                token.delenv("MODAL_TOKEN_ID")
+                token.delenv("MODAL_TOKEN_SECRET")
+            else:
+                token.setenv("MODAL_TOKEN_SECRET", secret)
+            code, out, said = await world.fleetctl("orphans", "-o", "json", *only)
+        assert (code, json.loads(out)) == (1, [])
+        assert "error: " in said and why in said
+        assert "hint: run `modal token new`" in said
+
+    with service("modal"):
+        play(home, "modal", tale)
+
+
+def test_a_cloud_that_was_never_used_from_here_and_has_no_token_is_not_asked(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "DAYTONA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MODAL_CONFIG_PATH", str(home / "none"))
+
+    async def tale(world: VerbWorld) -> None:
+        await world.start(SLEEPS, run="forgotten", uid="uid-1")
+        code, out, said = await world.fleetctl("orphans")
+        assert code == 0, said
+        assert "modal: not asked: there is no token" in said
+        assert "forgotten" in out
+
+    play(home, "local", tale)

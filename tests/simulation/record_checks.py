@@ -6,8 +6,8 @@ Each has the invariant as its docstring and yields what broke it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 
 from controllers.model import CACHED, LIVE_STATES, Run, RunState
 from tests.simulation.observing import journal_bytes, result_of
@@ -17,12 +17,15 @@ from tests.simulation.world import Work
 
 
 def succeeds_once(scene: Scene) -> Iterator[str]:
-    """I2: a unit succeeds at most once under the same parameters, unless it was asked for again."""
+    """I2: a unit succeeds at most once under the same parameters and content, unless it was asked
+    for again, or another content was wished for in between.
+    """
     for (uid, index), runs in scene.now.units():
         kept = _since_asked(runs)
-        counts = Counter(run.params_hash for run in kept if run.state is RunState.SUCCEEDED)
-        if any(count > 1 for count in counts.values()):
-            yield f"index {index} of {uid} has succeeded {max(counts.values())} times"
+        for params, attempts in groupby(kept, key=lambda run: (run.params_hash, run.content)):
+            times = sum(run.state is RunState.SUCCEEDED for run in attempts)
+            if times > 1:
+                yield f"index {index} of {uid} has succeeded {times} times as {params}"
 
 
 def truthful_outcomes(scene: Scene) -> Iterator[str]:

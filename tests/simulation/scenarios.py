@@ -75,6 +75,8 @@ def _template(rng: random.Random, name: str, provider: str) -> Scenario:
     rollout = rng.choice(("Replace", "FinishRunning"))
     a = objects.job_of(rng, tasks, provider=provider, backoff_limit=limit, rollout=rollout)
     b = a.changed(template={"command": ["work", "better"], "timeoutSeconds": 90})
+    if rng.random() < 0.2:
+        b = b.changed(onChange="Keep")
     wishes = [_apply(0.0, a), _apply(_later(rng), b)]
     if rng.random() < 0.5:
         wishes.append(_apply(wishes[-1].at_s + _later(rng), a))

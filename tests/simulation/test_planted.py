@@ -21,6 +21,8 @@ SCENARIO = {
     "end-forgotten-after-restart": "ttl",
     "moved-before-it-is-confirmed-gone": "cheapest",
     "older-failures-count": "template",
+    "outdated-counts-after-a-restart": "template",
+    "program-is-no-content": "template",
     "provider-limit-counts-running-alone": "limits",
     "retain-ignored": "volumes",
     "spill-costs-an-attempt": "spill",

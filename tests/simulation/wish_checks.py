@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from controllers.model import LIVE_STATES, Resource, RunState
+from controllers.model import CACHED, LIVE_STATES, Resource, RunState
 from controllers.plan import TERMINAL_PHASES
 from specs.batchjob import BatchJobSpec
-from specs.hashing import params_hash, template_hash
+from specs.content import template_hash
+from specs.hashing import params_hash
 from specs.kinds import parse_spec
 from specs.namespaces import asset_name
 from tests.simulation.scene import Scene
@@ -118,6 +119,27 @@ def starts_within_parallelism(scene: Scene) -> Iterator[str]:
             yield f"{resource.key} has {live} live runs after a start; parallelism is {allowed}"
 
 
+def the_wished_content_counts(scene: Scene) -> Iterator[str]:
+    """I25: what a succeeded object counts was really made by the program that it names."""
+    for uid, resource in scene.now.resources.items():
+        wish, old = spec(resource), scene.before.resources.get(uid)
+        phase, generation = _decided(status(resource))
+        done = phase == "Succeeded" and generation == resource.generation
+        command = wish.get("template", {}).get("command") if resource.kind == "BatchJob" else None
+        spares = wish.get("onChange") == "Keep" or wish.get("rollout") == "FinishRunning"
+        if old is resource or not done or command is None or spares:
+            continue
+        newest = {run.index: run for run in scene.now.runs_of(uid) if run.params_hash}
+        for index, run in newest.items():
+            work = scene.work_of(run)
+            if run.state is not RunState.SUCCEEDED or run.reason == CACHED or work is None:
+                continue
+            if index in (_wanted(resource.spec) or ({},))[0] and (
+                list(work.order.template.command or ()) != command
+            ):
+                yield f"{resource.key} counts `{run.name}`, which ran {work.order.template.command}"
+
+
 def nothing_left(scene: Scene) -> Iterator[str]:
     """I5: when an object's row disappears, no sandbox, no scratch and no deletable volume of it is
     left.
@@ -148,6 +170,7 @@ WISH_CHECKS = (
     status_is_true,
     only_the_wanted_goes_on,
     starts_within_parallelism,
+    the_wished_content_counts,
     nothing_left,
 )
 

@@ -21,9 +21,10 @@ import pytest
 import fleetctl
 from controllers.model import Resource
 from fleetctl.cli import starting
-from fleetctl.cli.client import Refusal, Unanswered, ask, raise_refusal
+from fleetctl.cli.client import Refusal, ask, raise_refusal
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.kinds import kind_of
+from fleetctl.cli.system.patience import Hung, Unanswered, hung
 from fleetctl.engine.changes import PRUNED, Change
 from fleetctl.engine.consent import NeedsConsent, check
 from fleetctl.engine.secrets import SecretValues
@@ -80,6 +81,10 @@ def flaws(message: str) -> Iterator[str]:
 def _no_answer(place: Path) -> None:
     with controller(place, lambda _: b""):
         ask(place, {"verb": "ping"})
+
+
+def _hangs(_place: Path) -> None:
+    raise hung(7, "it is stopped by a signal")
 
 
 def _no_place_for_a_home(place: Path) -> None:
@@ -179,6 +184,7 @@ def _a_driver_that_cannot(_place: Path) -> None:
 SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     FleetctlError: _no_place_for_a_home,
     Unanswered: _no_answer,
+    Hung: _hangs,
     UsageError: lambda _: void(kind_of("bachjob")),
     ManifestErrors: _a_bad_manifest,
     NotFound: _no_file,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,15 +107,17 @@ def _template(pod: Foreign) -> dict[str, Any]:
         )
     main.take("name")
     words = [str(word) for word in (*command, *(arguments or []))]
+    work: dict[str, Any] = {"command": words}
     if _REFERENCE.search(" ".join(words)):
-        main.say("command", "holds `$(NAME)`, which is not replaced here: use a shell and `$NAME`")
+        work = {"script": "exec " + " ".join(map(_for_a_shell, words))}
+        main.say("command", "holds `$(NAME)`, which a shell expands here: see `script`")
     main.leave("is left out: an image is fetched when it is not there", "imagePullPolicy")
     env, secrets = _env(main)
     limits = main.part("resources")
     pod.take("restartPolicy")  # either way a failed attempt is followed by another
     return given(
         {
-            "command": words,
+            **work,
             "image": main.text("image"),
             "workdir": main.text("workingDir"),
             "env": env,
@@ -125,6 +128,18 @@ def _template(pod: Foreign) -> dict[str, Any]:
             "terminationGracePeriodSeconds": pod.take("terminationGracePeriodSeconds", int),
         }
     )
+
+
+def _for_a_shell(word: str) -> str:
+    """The word as a shell reads it, with Kubernetes' references as variables."""
+    if not _REFERENCE.search(word):
+        return shlex.quote(word)
+    quoted, end = "", 0
+    for match in _REFERENCE.finditer(word):
+        quoted += shlex.quote(word[end : match.start()]) if match.start() > end else ""
+        quoted += f'"${{{match[0][2:-1]}}}"'
+        end = match.end()
+    return quoted + (shlex.quote(word[end:]) if end < len(word) else "")
 
 
 def _env(main: Foreign) -> tuple[dict[str, str], list[str]]:

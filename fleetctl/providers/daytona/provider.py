@@ -16,10 +16,11 @@ from controllers.model import Observation
 from fleetctl.errors import Refused
 from fleetctl.guest.assemble import posix_source, remote_source
 from fleetctl.prices import table as prices
-from fleetctl.providers.account import AccountNow, built_in
+from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     Backend,
     Contract,
+    Foreseen,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -27,7 +28,7 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.daytona import machines, settings, sources
+from fleetctl.providers.daytona import foreseen, machines, settings, sources
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.creating import Creating, Parts
 from fleetctl.providers.daytona.errors import asking
@@ -162,6 +163,9 @@ class DaytonaProvider:
 
     def usd_per_s(self, template: Template) -> float | None:
         return _usd_per_s(template.resources)
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        return foreseen.first(template, account)
 
     def lacks(self, template: Template) -> str:
         if template.is_function:

@@ -40,11 +40,7 @@ class Gpus:
         """
         async with self._lock:
             names = await devices()
-            fitting = [
-                index
-                for index, name in enumerate(names)
-                if wanted.name == "any" or wanted.name.lower() in name.lower()
-            ]
+            fitting = [index for index, name in enumerate(names) if is_sort(name, wanted)]
             claims = {index: self._claim(index) for index in fitting}
             mine = [index for index in fitting if claims[index][:2] == (run, uid)]
             free = [index for index in fitting if await self._is_free(claims[index])]
@@ -100,6 +96,11 @@ def _devices_of(part: str) -> list[str]:
     if name and count.isdigit():
         return [name] * int(count)
     return [part] if part else []
+
+
+def is_sort(name: str, wanted: Gpu) -> bool:
+    """Whether a device of this name will do."""
+    return wanted.name == "any" or wanted.name.lower() in name.lower()
 
 
 def perhaps_there() -> bool:

@@ -1,29 +1,31 @@
 """Finds, starts and loses keepers. One a (resource, template hash); called by the provider
 alone.
+
+A keeper outlives us while something runs in it. Of those in which nothing does, a few are kept for
+the next task of their job; the others are asked to leave, so that many small jobs need no more
+processes than run at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import subprocess
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import Notify
 from fleetctl.providers.local import leftovers, places
-from fleetctl.providers.local.link import Link, connect
+from fleetctl.providers.local.link import Cannot, KeeperGone, Link, NeverReady, connect, greet
 from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.zygotes import Zygotes
 from fleetctl.providers.rundir.places import make_private
 
 START_TRIES = 20  # another controller may start the same keeper, or one may just be leaving
-COLLECT_S = 0.5  # after which the parents of a keeper have ended
 READY_S = 60.0  # for a keeper to come up, imports of the task's libraries included
 LEAVE_TRIES, LEAVE_PAUSE_S = 50, 0.02  # for a keeper that was killed to let go of its lock
-PACKAGE = Path(__file__).parent / "keeper"
+IDLE_MAX = 8  # keepers without a run; each leaves by itself after a minute
 
 MakeConfig = Callable[[], Awaitable[tuple[str, dict[str, Any]]]]  # (interpreter, config)
 
@@ -35,8 +37,15 @@ class Keepers:
         self._links: dict[str, Link] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._runs: dict[str, set[str]] = {}  # keeper -> runs to speak of when it goes
-        self._children: list[subprocess.Popen[bytes]] = []  # to be collected when they have ended
+        self._idle: dict[str, None] = {}  # keepers without such runs, the first idle first
+        self._zygotes = Zygotes(layout)
         self._closing = False
+
+    def perhaps_living(self) -> list[str]:
+        """Names of keepers that serve, or were killed: one that left took its socket away."""
+        top = self._layout.keepers
+        names = sorted(os.listdir(top)) if top.exists() else []
+        return [name for name in names if os.path.lexists(top / name / "sock")]
 
     def linked(self, name: str) -> Link | None:
         link = self._links.get(name)
@@ -44,10 +53,17 @@ class Keepers:
 
     def watch(self, name: str, run: str) -> None:
         """Tell `notify` of this run when its keeper goes away."""
+        self._idle.pop(name, None)
         self._runs.setdefault(name, set()).add(run)
 
     def forget(self, name: str, run: str) -> None:
-        self._runs.get(name, set()).discard(run)
+        runs = self._runs.get(name, set())
+        runs.discard(run)
+        if not runs and self.linked(name) is not None:
+            self._runs.pop(name, None)
+            self._idle[name] = None
+            if len(self._idle) > IDLE_MAX:
+                self._ask_to_leave(next(iter(self._idle)))
 
     async def reach(self, name: str) -> Link | None:
         """The living keeper of that name; None when there is none."""
@@ -69,7 +85,9 @@ class Keepers:
                 if link is not None:
                     return link
                 prepared = prepared or await make_config()
-                await self._start(name, *prepared)
+                link = await self._start(name, *prepared)
+                if link is not None:
+                    return link
         raise Unavailable(f"keepers of `{name}` end as soon as they are ready", retry_after_s=1.0)
 
     async def is_gone(self, name: str, token: str) -> bool:
@@ -89,6 +107,15 @@ class Keepers:
         self._closing = True
         for link in self._links.values():
             link.close()
+        self._zygotes.close()
+
+    def _ask_to_leave(self, name: str) -> None:
+        """It leaves as soon as nothing runs in it."""
+        del self._idle[name]
+        link = self.linked(name)
+        if link is not None:
+            with suppress(KeeperGone):
+                link.send({"op": "leave"})
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -105,91 +132,63 @@ class Keepers:
     def _lost(self, link: Link) -> None:
         if self._links.get(link.name) is link:
             del self._links[link.name]
+            self._idle.pop(link.name, None)
         if not self._closing:
             for run in sorted(self._runs.pop(link.name, ())):
                 self._notify(run)
 
-    async def _start(self, name: str, python: str, config: dict[str, Any]) -> None:
-        """Start the keeper and wait until it, or another one, serves. Raises Refused or
-        Unavailable.
-        """
+    async def _start(self, name: str, python: str, config: dict[str, Any]) -> Link | None:
+        """The keeper, or None when another one is there. Raises Refused or Unavailable."""
         directory = make_private(self._layout.keeper(name))
         if places.lock_is_free(directory) and not await leftovers.gone(places.holder(directory)):
             raise Unavailable(
                 f"processes of an earlier keeper of {config['resource']} do not end",
                 retry_after_s=5.0,
             )
-        for attempt in (config, {**config, "preimport": []}):
-            problem = await self._launch(directory, python, attempt)
-            if problem is None:
-                return
-            # A library that crashes on import may do so in the task, where it can be seen.
-        if config["tier"] == "namespaces":
-            raise Refused(
-                f"isolation tier `namespaces` cannot be had on this machine: {problem}",
-                hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
-            )
-        raise Unavailable(
-            f"the keeper of {config['resource']} did not start: {problem}", retry_after_s=5.0
+        born = config["tier"] != "process"
+        while True:
+            try:
+                link = await self._launch(name, python, config, in_namespaces=born)
+                break
+            except Cannot as error:
+                problem = error
+            if isinstance(problem, NeverReady) and config["preimport"]:
+                # A library that crashes on import may do so in the task, where it can be seen.
+                config = {**config, "preimport": []}
+            elif born:
+                born = False  # what cannot be had in namespaces, it finds another way for, or says
+            else:
+                raise _not_started(config, problem)
+        if link is not None:
+            self._links[name] = link
+        return link
+
+    async def _launch(
+        self, name: str, python: str, config: dict[str, Any], *, in_namespaces: bool
+    ) -> Link | None:
+        """Raises Cannot with what went wrong, and Unavailable."""
+        directory = self._layout.keeper(name)
+        link = await greet(
+            self._zygotes.fork(python, in_namespaces=in_namespaces),
+            (name, self._notify, self._lost),
+            {"directory": str(directory), "config": config},
         )
-
-    async def _launch(self, directory: Path, python: str, config: dict[str, Any]) -> str | None:
-        """None when it is ready, else what went wrong."""
-        path = directory / "config.json"
-        temporary = directory / "config.json.new"
-        temporary.write_text(json.dumps(config), encoding="utf-8")
-        temporary.replace(path)
-        self._children = [child for child in self._children if child.poll() is None]
-        # Not through asyncio: its transports would end the keeper together with the event loop.
-        with (directory / "keeper.log").open("ab") as log:
-            child = subprocess.Popen(
-                [python, "-I", "-X", "utf8", str(PACKAGE), str(directory)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                cwd="/",
-                env=_environment(),
-            )
-        self._children.append(child)
-        assert child.stdout is not None
         try:
-            line = await asyncio.wait_for(_first_line(child.stdout.fileno()), READY_S)
-        except TimeoutError:
-            child.kill()
-            return f"it was not ready within {READY_S:.0f} s"
-        finally:
-            child.stdout.close()
-            # Where namespaces stand, the process that we started has handed over and ends now.
-            asyncio.get_running_loop().call_later(COLLECT_S, child.poll)
-        if not line:
-            return f"it ended at once (see {directory / 'keeper.log'})"
-        problem = json.loads(line).get("problem")
-        return None if problem is None else str(problem)
+            async with asyncio.timeout(READY_S):
+                await link.greeted()
+        except TimeoutError as error:
+            link.close()
+            raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
+        except KeeperGone as error:
+            raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error
+        return link if link.token else None
 
 
-async def _first_line(handle: int) -> bytes:
-    """What arrives on a pipe up to its first line's end, or to its own."""
-    loop = asyncio.get_running_loop()
-    os.set_blocking(handle, False)
-    received = b""
-    while not received.endswith(b"\n"):
-        readable = loop.create_future()
-        loop.add_reader(handle, readable.set_result, None)
-        try:
-            await readable
-        finally:
-            loop.remove_reader(handle)
-        part = os.read(handle, 65536)
-        if not part:
-            break
-        received += part
-    return received
-
-
-def _environment() -> dict[str, str]:
-    """What the keeper itself needs; runs get nothing of it."""
-    names = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
-    kept = {name: os.environ[name] for name in names if name in os.environ}
-    # Symbols bound now are bound for all processes that the keeper forks.
-    return {**kept, "LD_BIND_NOW": "1"}
+def _not_started(config: dict[str, Any], problem: Cannot) -> Refused | Unavailable:
+    if config["tier"] == "namespaces" and not isinstance(problem, NeverReady):
+        return Refused(
+            f"isolation tier `namespaces` cannot be had on this machine: {problem}",
+            hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
+        )
+    said = f"the keeper of {config['resource']} did not start: {problem}"
+    return Unavailable(said, retry_after_s=5.0)

@@ -9,6 +9,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -31,13 +32,25 @@ class KeeperGone(Exception):
     """The connection broke; what was asked for may or may not have happened."""
 
 
-class Link(asyncio.Protocol):
-    """token: the random name of the keeper's life; note: its tier, for people."""
+class Cannot(Exception):
+    """A keeper that was to be started says why it cannot."""
 
-    def __init__(
-        self, name: str, changed: Callable[[str], None], lost: Callable[[Link], None]
-    ) -> None:
+
+class NeverReady(Cannot):
+    """It said nothing: it ended, or hangs."""
+
+
+Changed = Callable[[str], None]
+
+
+class Link(asyncio.Protocol):
+    """token: the random name of the keeper's life, "" of one that found another in its place; note:
+    its tier, for people; resource: whose it is, "" where its version does not tell.
+    """
+
+    def __init__(self, name: str, changed: Changed, lost: Callable[[Link], None]) -> None:
         self.name = name
+        self.resource = ""
         self.token = ""
         self.note = ""
         self.owner = ""
@@ -84,7 +97,7 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     async def greeted(self) -> None:
-        """Wait until the keeper has said who it is. Raises KeeperGone."""
+        """Wait until the keeper has said who it is. Raises KeeperGone, or Cannot of a new one."""
         await asyncio.shield(self._greeted)
 
     def _flush(self) -> None:
@@ -124,8 +137,20 @@ class Link(asyncio.Protocol):
             self._listings.pop(0).set_result([self._living(*one) for one in message["listed"]])
         elif "hello" in message:
             self.token, self.note, self.owner = message["hello"], message["note"], message["owner"]
-            if not self._greeted.done():
-                self._greeted.set_result(None)
+            self.resource = str(message.get("resource", ""))
+            self._greet(None)
+        elif "taken" in message:
+            self._greet(None)
+        elif "problem" in message:
+            self._greet(Cannot(message["problem"]))
+
+    def _greet(self, problem: Cannot | None) -> None:
+        if self._greeted.done():
+            return
+        if problem is None:
+            self._greeted.set_result(None)
+        else:
+            self._greeted.set_exception(problem)
 
     def _living(
         self, name: str, at_s: float, owner: str = "", first: dict[str, Any] | None = None
@@ -135,9 +160,24 @@ class Link(asyncio.Protocol):
         return Living(name, at_s, owner or self.owner, index, work)
 
 
-async def connect(
-    directory: Path, changed: Callable[[str], None], lost: Callable[[Link], None]
-) -> Link | None:
+async def greet(
+    connection: socket.socket,
+    about: tuple[str, Changed, Callable[[Link], None]],
+    message: dict[str, Any],
+) -> Link:
+    """A link to a new fork of a zygote, which is told whose keeper it is; it has yet to greet.
+
+    about: as for `Link`.
+    """
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(lambda: Link(*about), sock=connection)
+    with suppress(KeeperGone):  # which `greeted` tells
+        link.send(message)
+    return link
+
+
+async def connect(directory: Path, changed: Changed, lost: Callable[[Link], None]) -> Link | None:
     """A link to the keeper that serves this directory; None when there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -16,9 +16,11 @@ from typing import Any
 from fleetctl.errors import Refused
 from fleetctl.guest.assemble import guest_source
 from fleetctl.providers.base import RunOrder
+from fleetctl.providers.local.envs import Python
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.rundir.places import make_private
-from fleetctl.providers.strays import work_of
+from fleetctl.providers.strays import work_mark, work_of
+from specs.hashing import params_hash
 from specs.namespaces import own_name
 from specs.template import Template
 
@@ -35,8 +37,7 @@ CPU_HEADROOM_S = 60
 class Prepared:
     """What had to be made before the keeper can start."""
 
-    python: str  # the interpreter of the image
-    expose: tuple[str, ...]  # directories below our home that runs must see
+    python: Python  # of the image
     source: str | None  # a directory with the code, copied for each sandbox
     source_name: str
 
@@ -44,7 +45,7 @@ class Prepared:
 def keeper_config(
     layout: Layout, order: RunOrder, prepared: Prepared, *, tier: str
 ) -> dict[str, Any]:
-    """The content of a keeper's config.json."""
+    """What a keeper is told once, before its first order."""
     template = order.template
     return {
         "owner": order.owner,
@@ -52,12 +53,12 @@ def keeper_config(
         "home": str(layout.home),
         "runs_dir": str(layout.runs(order.uid)),
         "work_dir": str(layout.work(order.uid)),
-        "expose": [*prepared.expose, *([prepared.source] if prepared.source else [])],
+        "top": str(layout.tree),
+        "expose": [*prepared.python.expose, *([prepared.source] if prepared.source else [])],
         "tier": tier,
         "mode": "python" if template.python is not None else "exec",
         "code": template.python,
         "preimport": _preimport(template),
-        "guest": str(_guest_file(layout)),
         "env": _environment(template, prepared.python),
         "volumes": [_volume(layout, mount) for mount in template.volumes],
         "source": _source(template, prepared),
@@ -71,6 +72,15 @@ def keeper_config(
     }
 
 
+def mark_of(order: RunOrder) -> str:
+    """What the journal says of the work; empty where another object has a say in its hash, which
+    may change between two calls for one run.
+    """
+    if order.function is not None or order.template.function is not None:
+        return ""
+    return work_mark(order.template_hash, params_hash(order.params))
+
+
 def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
     gpu = order.template.resources.gpu
     return {
@@ -80,6 +90,7 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         "index": order.index,
         "attempt": order.attempt,
         "work": work_of(order),
+        "mark": mark_of(order),
         "argv": _arguments(order.template),  # a sweep's trials have arguments of their own
         "params": dict(order.params),
         "params_text": json.dumps(order.params),
@@ -104,11 +115,12 @@ def _arguments(template: Template) -> list[str]:
     return []
 
 
-def _environment(template: Template, python: str) -> dict[str, str]:
-    """An allow-list: the controller's own environment holds tokens that are not the task's."""
-    path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])
+def _environment(template: Template, python: Python) -> dict[str, str]:
+    """Nothing of the controller's own: it holds tokens that are not the task's, and what else is
+    in it depends on the shell that happened to start it.
+    """
     image = template.image.env if template.image else {}
-    base = {"PATH": path, "LANG": os.environ.get("LANG") or "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+    base = {**python.variables, "PYTHONUNBUFFERED": "1"}
     if template.resources.cpu is not None:
         # Numeric libraries would otherwise start a thread for each core of the machine.
         base["OMP_NUM_THREADS"] = str(max(1, math.ceil(template.resources.cpu)))
@@ -155,7 +167,7 @@ def _limits(template: Template) -> dict[str, Any]:
     }
 
 
-def _guest_file(layout: Layout) -> Path:
+def guest_file(layout: Layout) -> Path:
     """The assembled guest on disk, named by its content."""
     text = guest_source()
     path = make_private(layout.guests) / f"{sha256(text.encode()).hexdigest()[:16]}.py"

@@ -31,8 +31,7 @@ async def prepare(layout: Layout, order: RunOrder, *, tier: str) -> tuple[str, d
     keeper = make_private(layout.keeper(keeper_name(order.uid, order.template_hash)))
     source = await sources.fetch(layout, order.template.source, keeper)
     prepared = Prepared(
-        python=image.python,
-        expose=image.expose,
+        python=image,
         source=str(source.directory) if source else None,
         source_name=source.name if source else "",
     )

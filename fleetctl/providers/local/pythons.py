@@ -5,8 +5,10 @@ that fails.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.errors import Refused
@@ -14,26 +16,59 @@ from fleetctl.providers.programs import ask
 
 UV_S = 300.0  # it may download an interpreter
 ASK_S = 10.0  # for an interpreter to tell its version
-_QUESTION = "import sys; print('.'.join(map(str, sys.version_info[:3])), sys.executable)"
+# Of an environment, the interpreter that it was made with.
+_QUESTION = (
+    "import sys; print('.'.join(map(str, sys.version_info[:3])),"
+    " getattr(sys, '_base_executable', '') or sys.executable)"
+)
 OLDEST = (3, 9)  # what the guest and the keeper are written for
 
 
-async def find(version: str) -> str:
-    """The path of an interpreter of that version. Raises Refused when there is none to be had."""
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A Python of this machine with which environments are made, itself in none."""
+
+    executable: str  # without symlinks: beside it its library is found
+    version: str  # "3.11.7"
+
+    @property
+    def short(self) -> str:
+        return ".".join(self.version.split(".")[:2])
+
+    @property
+    def facts(self) -> list[object]:
+        """What makes an environment of another one; a patch of Python does not."""
+        return [self.executable, self.short, sys.platform, os.uname().machine]
+
+
+def ours() -> Base:
+    """The Python that runs fleetctl."""
+    executable = getattr(sys, "_base_executable", "") or sys.executable
+    return Base(os.path.realpath(executable), platform.python_version())
+
+
+async def find(version: str) -> Base:
+    """An interpreter of that version. Raises Refused when there is none to be had."""
+    check(version)
+    for candidate in _candidates(version):
+        if (base := await _ask(candidate, version)) is not None:
+            return base
+    path = await _uv_find(version)
+    if path is not None and (base := await _ask(path, version)) is not None:
+        return base
+    raise Refused(
+        f"Python `{version}` is not on this machine, and uv cannot get it",
+        hint=f"install it, for example with `uv python install {version}`, or change image.python",
+    )
+
+
+def check(version: str) -> None:
+    """Raises Refused for one that no task can run under."""
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         raise Refused(
             f"image.python is `{version}`; provider `local` runs 3.9 and later",
             hint="ask for a newer version, or place the job on another provider",
         )
-    for candidate in _candidates(version):
-        if (path := await _ask(candidate, version)) is not None:
-            return path
-    if (path := await _uv_find(version)) is not None:
-        return path
-    raise Refused(
-        f"Python `{version}` is not on this machine, and uv cannot get it",
-        hint=f"install it, for example with `uv python install {version}`, or change image.python",
-    )
 
 
 def find_uv() -> str:
@@ -45,7 +80,7 @@ def find_uv() -> str:
         return found
     raise Refused(
         "image.python and image.pip need `uv`, which is not installed",
-        hint="pip install uv",
+        hint="pip install 'fleetctl[images]', or uv by itself: pip install uv",
     )
 
 
@@ -62,15 +97,15 @@ def _candidates(version: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def _ask(candidate: str, version: str) -> str | None:
-    """The interpreter's own path when it runs and is of that version."""
+async def _ask(candidate: str, version: str) -> Base | None:
+    """What the candidate says of itself when it runs and is of that version."""
     try:
         answer = await ask([candidate, "-I", "-c", _QUESTION], deadline_s=ASK_S)
     except OSError:  # also TimeoutError, which is one
         return None
     told, _, path = answer.out.decode("utf-8", "replace").strip().partition(" ")
     fits = told == version or told.startswith(version + ".")
-    return path if answer.code == 0 and fits else None
+    return Base(os.path.realpath(path), told) if answer.code == 0 and fits else None
 
 
 async def _uv_find(version: str) -> str | None:

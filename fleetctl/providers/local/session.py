@@ -182,7 +182,6 @@ def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python
             f"FLEETCTL_LOCAL_TIER is `{tier}`; it must be one of {', '.join(TIERS)}",
             hint="unset it to use the best tier that this machine has",
         )
-    path = os.pathsep.join([str(Path(python.python).parent), os.environ.get("PATH", os.defpath)])
     number = int.from_bytes(os.urandom(8), "big") % (procs.KEEPERS - 1) + 1
     return {
         "tier": tier,
@@ -197,8 +196,7 @@ def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python
         "mark": number * procs.RUNS_PER_KEEPER,
         "command": [python.python, "-X", "utf8", "-u", str(room.driver)],
         "env": {
-            "PATH": path,
-            "LANG": os.environ.get("LANG") or "C.UTF-8",
+            **python.variables,
             "HOME": str(room.work),
             **(dict(order.image.env) if order.image else {}),
         },

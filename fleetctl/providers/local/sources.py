@@ -34,7 +34,7 @@ async def fetch(layout: Layout, source: Source | None, keeper: Path) -> Fetched 
     snapshot, mark = keeper / "source", keeper / "source.json"
     if not mark.exists():
         name, commit = await _take(layout, source, snapshot)
-        revision = commit or await asyncio.to_thread(of_copy, snapshot)
+        revision = commit or (await asyncio.to_thread(of_copy, snapshot)).revision
         # Written last: a crash before this takes the snapshot again.
         mark.write_text(json.dumps({"name": name, "revision": revision}), encoding="utf-8")
     return Fetched(snapshot, json.loads(mark.read_text(encoding="utf-8"))["name"])

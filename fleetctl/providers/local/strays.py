@@ -29,8 +29,7 @@ class LocalStrays:
         self._keepers = Keepers(self._layout, notify=_nobody)
 
     async def found(self) -> Sequence[Stray]:
-        keepers = self._layout.keepers
-        names = sorted(os.listdir(keepers)) if keepers.exists() else []
+        names = self._keepers.perhaps_living()
         found = [stray for name in names for stray in await self._of_keeper(name)]
         volumes = self._layout.volumes
         kept = sorted(os.listdir(volumes)) if volumes.exists() else []
@@ -86,10 +85,11 @@ class LocalStrays:
         link = await self._keepers.reach(name)
         if link is None:
             return []
-        job = self._job(name)
+        job = link.resource or self._job(name)
         return [_stray(link, one, job) for one in await _listing(link)]
 
     def _job(self, name: str) -> str:
+        """Of a keeper of an older version, which wrote it down."""
         try:
             config = json.loads((self._layout.keeper(name) / "config.json").read_bytes())
         except (OSError, ValueError):

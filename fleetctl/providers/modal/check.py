@@ -48,9 +48,9 @@ async def _access(home: Path, account: Account) -> Finding:
     connection = Connection("doctor", account=lambda: account, memory=memory)
     try:
         await connection.app_if_any()
-    except Refused as error:
-        return Finding(account.name, "access", False, str(error), error.hint)
     except Unavailable as error:
+        if error.account:  # it was reached, and says no
+            return Finding(account.name, "access", False, str(error), error.hint)
         return unreachable(account.name, error, f"curl -sS {server}")
     finally:
         await connection.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.modal import credentials, settings, whereabouts
-from fleetctl.providers.modal.errors import TOKEN_HINT, asking, is_not_found
+from fleetctl.providers.modal.errors import TOKEN_HINT, account_trouble, asking, is_not_found
 from fleetctl.providers.modal.whereabouts import Memory, Where
 from fleetctl.providers.remote.names import group_name
 
@@ -40,6 +40,7 @@ class Connection:
         self.app_name = group_name(store_id)
         self._account = account
         self._connected_as: Account | None = None
+        self._connected_with = b""  # see credentials.fingerprint
         self._left: list[modal.Client] = []  # of an account that was changed; some still use them
         self._given_connect_s = connect_s
         self._memory = memory
@@ -50,8 +51,8 @@ class Connection:
         self._failure: tuple[float, Unavailable] | None = None
 
     async def client(self) -> modal.Client:
-        """One that Modal has answered. Raises Refused without the package or a token, and
-        Unavailable when nobody answers.
+        """One that Modal has answered. Raises Unavailable when nobody answers; and, as trouble of
+        the account, without the package or a token, or in another workspace than before.
         """
         async with self._lock:
             self._leave_old_account()
@@ -90,6 +91,16 @@ class Connection:
         """Look it up again at the next need."""
         self._app = None
 
+    def doubt(self, client: modal.Client) -> None:
+        """Its token was refused. Where another one is told by now, the next caller connects with
+        that; who uses this client goes on.
+        """
+        if client is not self._client:
+            return
+        credentials.reread()
+        if credentials.fingerprint(self._account()) != self._connected_with:
+            self._leave()
+
     async def close(self) -> None:
         clients, self._left = [*self._left, *([self._client] if self._client else [])], []
         self._client, self._app = None, None
@@ -97,10 +108,14 @@ class Connection:
             await client.close.aio()
 
     def _leave_old_account(self) -> None:
-        account = self._account()
-        if self._client is not None and account != self._connected_as:
+        if self._client is not None and self._account() != self._connected_as:
+            self._leave()
+            self._failure = None
+
+    def _leave(self) -> None:
+        if self._client is not None:
             self._left.append(self._client)
-            self._client, self._app, self._failure = None, None, None
+            self._client, self._app = None, None
 
     async def _connected(self) -> modal.Client:
         if self._client is None:
@@ -114,8 +129,9 @@ class Connection:
 
     async def _connect(self) -> modal.Client:
         account = self._account()
-        await self._load_sdk()
         try:
+            await self._load_sdk()
+            token = credentials.fingerprint(account)
             async with asking(_what(account), deadline_s=self._connect_s):
                 client = await credentials.client_of(account)
                 try:
@@ -127,10 +143,15 @@ class Connection:
                     await client.close.aio()  # it would go on trying in the background
                     raise
         except Refused as error:
+            # No package, another workspace: never the fault of one template.
+            raise account_trouble(str(error), "AccountNotReady", hint=error.hint) from error
+        except Unavailable as error:
             if error.hint == TOKEN_HINT:
-                raise Refused(str(error), hint=account.hint(TOKEN_HINT)) from error
+                error.hint = account.hint(TOKEN_HINT)
+            if error.reason == "Unavailable":
+                error.reason = "Unreachable"  # nobody was asked for anything yet
             raise
-        self._connected_as, self._where = account, where
+        self._connected_as, self._connected_with, self._where = account, token, where
         return client
 
     async def _load_sdk(self) -> None:
@@ -164,8 +185,8 @@ class Connection:
                 )
         except FleetctlError as error:
             self._remember(error)
-            if isinstance(error, Refused):
-                await self.close()  # the next try reads the token anew
+            if isinstance(error, Unavailable) and error.account:
+                self.doubt(client)
             raise
         except Exception as error:
             if is_not_found(error):
@@ -177,7 +198,7 @@ class Connection:
 
     def _remember(self, error: FleetctlError) -> None:
         # A refusal is asked for anew: it comes quickly, and a person may have mended its cause.
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unavailable) and not error.account:
             self._failure = (asyncio.get_running_loop().time() + FAILED_FOR_S, error)
 
     def _fail_again(self) -> None:
@@ -188,8 +209,13 @@ class Connection:
         if asyncio.get_running_loop().time() >= until_s:
             self._failure = None
             return
-        after_s, reason = error.retry_after_s, error.reason
-        raise Unavailable(str(error), retry_after_s=after_s, reason=reason, hint=error.hint)
+        raise Unavailable(
+            str(error),
+            retry_after_s=error.retry_after_s,
+            reason=error.reason,
+            hint=error.hint,
+            account=error.account,
+        )
 
 
 def _what(account: Account) -> str:

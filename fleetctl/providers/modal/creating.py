@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.errors import FleetctlError, Unavailable
 from fleetctl.providers.base import Notify, RunOrder
 from fleetctl.providers.modal import machines, streams
-from fleetctl.providers.modal.errors import certain, is_of_the_sdk, words
+from fleetctl.providers.modal.errors import certain, is_of_the_sdk, unknown, words
 from fleetctl.providers.modal.gpu_queue import GpuQueue
 from fleetctl.providers.modal.sandboxes import GUEST_TAG, ModalSandboxes
 from fleetctl.providers.modal.settings import Settings
@@ -117,8 +117,8 @@ class Creating:
         try:
             async with asyncio.timeout(deadline_s):
                 sandbox = await self._request(order, parts, carried)
-        except sdk.AlreadyExistsError:
-            return await self._adopt(order)
+        except sdk.AlreadyExistsError as error:
+            return await self._adopt(order, error, what)
         except FleetctlError:
             raise
         except Exception as error:
@@ -126,13 +126,36 @@ class Creating:
                 raise
             if isinstance(error, sdk.NotFoundError):
                 self._stale(order)
-            told = certain(error, what)
-            if told is not None:
-                self._slow_down(told)
-                raise told from error
+            return await self._resolved(order, parts.client, error, what)
+        return self._sandboxes.made(sandbox, carried, parts.client)
+
+    async def _resolved(
+        self, order: RunOrder, client: modal.Client, error: Exception, what: str
+    ) -> str:
+        """The sandbox of a create that ended with an error.
+
+        A sandbox with a GPU is made first and asked for its machine after: an error of such a
+        create says nothing of what was made, whatever its words. So it is looked up by its name,
+        and where even that is refused the start is not over: it goes on under the same name.
+        """
+        told = certain(error, what)
+        if told is None:
             log.info("create without an answer", extra={"run": order.run, "error": words(error)})
-            return await self._adopt(order)
-        return self._sandboxes.made(sandbox, carried)
+            return await self._adopt(order, error, what)
+        self._slow_down(told)
+        self._sandboxes.heed(told, client)
+        if order.template.resources.gpu is None:
+            raise told from error
+        try:
+            handle = await self._sandboxes.find(order.run)
+            if handle is not None and _has_no_capacity(told):
+                await self._sandboxes.end(handle)  # the SDK gave it up, and may not have been heard
+                handle = None
+        except Unavailable as unheard:
+            raise _unresolved(told, unheard) from error
+        if handle is None:
+            raise told from error
+        return await self._scheduled(handle, what)
 
     async def _request(
         self, order: RunOrder, parts: Parts, carried: dict[str, str]
@@ -163,21 +186,53 @@ class Creating:
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
         return int(min(cap_s, math.ceil(task_s + LIFE_SLACK_S)))
 
-    async def _adopt(self, order: RunOrder) -> str:
-        """What an earlier request made. Raises TimeoutError when nothing is there: the request may
-        still arrive, so its outcome is not known.
+    async def _adopt(self, order: RunOrder, error: Exception, what: str) -> str:
+        """What an earlier request made. Raises Unavailable when nothing is there, and TimeoutError
+        when nobody said why: the request may still arrive, so its outcome is not known.
         """
-        handle = await self._sandboxes.find(order.run)
+        try:
+            handle = await self._sandboxes.find(order.run)
+        except Unavailable as unheard:
+            unheard.perhaps_made = True
+            raise
+        if handle is None and isinstance(error, TimeoutError):
+            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet") from error
         if handle is None:
-            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet")
+            told = unknown(error, what)
+            raise _unresolved(told, told) from error
         if order.template.resources.gpu is not None:
-            async with asyncio.timeout(QUEUED_S):
+            return await self._scheduled(handle, f"run `{order.run}` cannot have its machine")
+        return handle
+
+    async def _scheduled(self, handle: str, what: str) -> str:
+        """Once the sandbox, which was made before, has its machine."""
+        async with asyncio.timeout(QUEUED_S):
+            try:
                 await self._sandboxes.scheduled(handle)
+            except Exception as error:
+                if not is_of_the_sdk(error) or isinstance(error, TimeoutError):
+                    raise
+                told = certain(error, what)
+                if not isinstance(told, Unavailable):
+                    told = unknown(error, what)
+                raise _unresolved(told, told) from error
         return handle
 
     def _slow_down(self, told: FleetctlError) -> None:
         if isinstance(told, Unavailable) and told.reason == "RateLimited":
             self._bucket.hold(told.retry_after_s)
+
+
+def _has_no_capacity(told: FleetctlError) -> bool:
+    return isinstance(told, Unavailable) and told.reason == "NoCapacity"
+
+
+def _unresolved(told: FleetctlError, unheard: FleetctlError) -> Unavailable:
+    """The sandbox may be there, and is taken or ended under its name."""
+    asked = told if isinstance(told, Unavailable) else unheard
+    assert isinstance(asked, Unavailable)
+    asked.perhaps_made = True
+    return asked
 
 
 def _queued(gpu: Gpu, since_s: float) -> Unavailable:

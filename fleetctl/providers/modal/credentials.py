@@ -12,18 +12,20 @@ import os
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fleetctl.errors import Refused
 from fleetctl.providers.account import Account
-from fleetctl.providers.modal.errors import TOKEN_HINT
+from fleetctl.providers.modal.errors import account_trouble
 
 if TYPE_CHECKING:
     import modal
 
 LOG_IN = "modal token new"
+KEY_MISSING = "KeyMissing"  # as of every provider that needs one
 SERVER = "MODAL_SERVER_URL"
 # The SDK reads the server's address from the process's environment while it makes a client.
 _making: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -55,12 +57,15 @@ def reread() -> None:
 
 
 async def client_of(account: Account) -> modal.Client:
-    """A client of this account and no other. Raises Refused where it has no token."""
+    """A client of this account and no other. Raises Unavailable where it has no token."""
     import modal
     from modal.config import config
 
     if account.said:
-        token_id, secret = _token(account)
+        try:
+            token_id, secret = _token(account)
+        except Refused as error:
+            raise account_trouble(str(error), KEY_MISSING, hint=error.hint) from error
         async with _speaking_to(_own_server(account)):
             return await modal.Client.from_credentials.aio(token_id, secret)
     token_id, secret = config["token_id"], config["token_secret"]
@@ -70,7 +75,22 @@ async def client_of(account: Account) -> modal.Client:
     if config.get("oauth_refresh_token"):
         async with _speaking_to(""):
             return await modal.Client.from_env.aio()
-    raise Refused("there is no token for Modal", hint=TOKEN_HINT)
+    raise account_trouble("there is no token for Modal", KEY_MISSING)
+
+
+def fingerprint(account: Account) -> bytes:
+    """Of the token that a connection would use now; it tells only whether it is another one."""
+    from modal import config as sdk
+
+    if account.said:
+        try:
+            held = list(_token(account))
+        except Refused:
+            held = []
+    else:
+        names = ("token_id", "token_secret", "oauth_refresh_token")
+        held = [str(sdk.config.get(name) or "") for name in names]
+    return blake2b("\n".join(held).encode(), digest_size=16).digest()
 
 
 def server(account: Account) -> str:
@@ -92,13 +112,11 @@ def _token(account: Account) -> tuple[str, str]:
     profile = account.said.get("profile")
     if profile is None:
         return account.value("tokenIdEnv"), account.value("tokenSecretEnv")
-    from modal import config as sdk
-
     token_id, secret = _of_profile(profile, "token_id"), _of_profile(profile, "token_secret")
     if not (token_id and secret):
         raise Refused(
             f"provider `{account.name}` takes its token from profile `{profile}`, and"
-            f" `{sdk.user_config_path}` has none of that name",
+            f" `{_config_path()}` has none of that name",
             hint=f"modal token new --profile {profile}",
         )
     return token_id, secret
@@ -142,6 +160,23 @@ def may_be_there(account: Account) -> bool:
     """Found out without the SDK: whether asking Modal could lead anywhere."""
     given = os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET")
     return bool(account.said or given or _config_path().exists())
+
+
+def is_there(account: Account) -> bool:
+    """Whether there is a token to ask Modal with, found out without the SDK. Raises Refused where
+    the account says where it is, and there is none.
+    """
+    if account.said:
+        return all(_token(account))
+    if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
+        return True
+    try:
+        said = tomllib.loads(_config_path().read_text())
+    except FileNotFoundError:
+        return False
+    names = {"token_id", "token_secret"}
+    profiles = [it for it in said.values() if isinstance(it, dict)]
+    return any(names <= it.keys() or it.get("oauth_refresh_token") for it in profiles)
 
 
 def where(account: Account) -> str:

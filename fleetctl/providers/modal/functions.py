@@ -159,6 +159,11 @@ class Functions:
     async def collect(self) -> None:
         await self._deployments.collect()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a spawn, or the end of a call, is under way."""
+        return bool(self._spawning) or self._runs.busy
+
     async def close(self) -> None:
         for task in list(self._spawning.values()):
             task.cancel()

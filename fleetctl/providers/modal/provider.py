@@ -16,11 +16,12 @@ from pathlib import Path
 
 from controllers.model import Gone, Observation
 from fleetctl.errors import Refused, Unavailable
-from fleetctl.providers.account import AccountNow, built_in
+from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     SANDBOX_CLOSED,
     Backend,
     Contract,
+    Foreseen,
     FunctionAsset,
     LivePrices,
     LogChunk,
@@ -29,11 +30,20 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.modal import credentials, machines, rates, settings, sources
+from fleetctl.providers.modal import (
+    credentials,
+    foreseen,
+    machines,
+    rates,
+    settings,
+    sources,
+    whereabouts,
+)
 from fleetctl.providers.modal.client import Connection
 from fleetctl.providers.modal.creating import Creating, Parts
 from fleetctl.providers.modal.deployments import Parts as FunctionParts
 from fleetctl.providers.modal.deployments import Wanted
+from fleetctl.providers.modal.errors import asking
 from fleetctl.providers.modal.functions import Functions
 from fleetctl.providers.modal.images import Images
 from fleetctl.providers.modal.rates import Rates
@@ -55,6 +65,7 @@ BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again
 # Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.
 LEAVE_S = 300.0
 TASK_S_MIN = 1.0
+REACH_S = 4.0
 
 CONTRACT = Contract(
     visibility_bound_s=5.0,  # a guess: no figure is published
@@ -194,12 +205,35 @@ class ModalProvider:
         if credentials.may_be_there(self._account()):
             await self._rates.refresh()
 
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        return foreseen.first(template, account)
+
     def lacks(self, template: Template) -> str:
         try:
             machines.machine(template.resources)
         except Refused as error:
             return str(error)
         return ""
+
+    async def reach(self) -> None:
+        """Asks for what every token that may work here sees."""
+        client = await self._connection.client()
+        try:
+            async with asking(f"provider `{self._name}`", deadline_s=REACH_S):
+                await whereabouts.asked(client)
+        except Unavailable as error:
+            if error.account:
+                self._connection.doubt(client)
+            raise
+
+    def unresolved(self) -> bool:
+        making = "_creating" in self.__dict__ and len(self._creating.makings) > 0
+        return making or self._ending
+
+    @property
+    def _ending(self) -> bool:
+        runs = "_runs" in self.__dict__ and self._runs.busy
+        return runs or ("_functions" in self.__dict__ and self._functions.busy)
 
     async def close(self) -> None:
         if "_runs" in self.__dict__:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import Refused
+from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.base import Owned
 from fleetctl.providers.modal import endings, streams
 from fleetctl.providers.modal.client import Connection
@@ -48,6 +48,7 @@ class ModalSandboxes:
         self._store_id = store_id
         self._settings = settings
         self._live: dict[str, modal.Sandbox] = {}
+        self._client: modal.Client | None = None  # of all that is in it
         self._lines: dict[str, Line] = {}  # those that wait for another run of their sandbox
         self._tags: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._ended_by_us: set[str] = set()
@@ -136,6 +137,7 @@ class ModalSandboxes:
                 return None
             raise
         handle = sandbox.object_id
+        self._turn_to(client)
         self._live.setdefault(handle, sandbox)
         carried = await self._asked_tags(handle, sandbox)
         if carried is None:
@@ -149,11 +151,17 @@ class ModalSandboxes:
 
     # -- what the provider asks --------------------------------------------------------------------
 
-    def made(self, sandbox: modal.Sandbox, carried: dict[str, str]) -> str:
+    def made(self, sandbox: modal.Sandbox, carried: dict[str, str], client: modal.Client) -> str:
         """Remember a sandbox that we made, with its tags; its handle."""
+        self._turn_to(client)
         self._live[sandbox.object_id] = sandbox
         self._keep_tags(sandbox.object_id, carried)
         return sandbox.object_id
+
+    def heed(self, told: FleetctlError, client: modal.Client) -> None:
+        """A token that was refused may be another by now: it is read anew."""
+        if isinstance(told, Unavailable) and told.account:
+            self._connection.doubt(client)
 
     async def scheduled(self, handle: str) -> None:
         """Wait until a sandbox that was made before has its machine, or is over."""
@@ -265,8 +273,9 @@ class ModalSandboxes:
 
     async def _get(self, handle: str) -> modal.Sandbox | None:
         """None when Modal does not know the id."""
+        client = await self._connection.client()
+        self._turn_to(client)
         if handle not in self._live:
-            client = await self._connection.client()
             import modal
 
             try:
@@ -280,6 +289,12 @@ class ModalSandboxes:
                 raise
             self._live.setdefault(handle, sandbox)
         return self._live[handle]
+
+    def _turn_to(self, client: modal.Client) -> None:
+        """Those of a client that was left ask with a token that may be refused by now."""
+        if client is not self._client:
+            self._live.clear()
+            self._client = client
 
     async def _asked_tags(self, handle: str, sandbox: modal.Sandbox) -> dict[str, str] | None:
         what = f"the tags of sandbox `{handle}` cannot be read"

@@ -139,5 +139,5 @@ def _digest(path: Path) -> str:
     for found, relative in walk(path, Rules.of_project(())):
         if found.is_file() and not found.is_symlink():
             total.update(f"{relative}\0{found.stat().st_size}\0".encode())
-            total.update(found.read_bytes())
+            total.update(Path(found.path).read_bytes())
     return total.hexdigest()

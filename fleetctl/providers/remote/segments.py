@@ -1,13 +1,16 @@
 """A remote run's output on this machine's disk, at the offsets that it has in its sandbox.
 
 Called by mirror.py alone. Same files as a local run's: `<run>.log` and, where a part ends or output
-was dropped, `<run>.<offset of its first byte>.log`. No file stays open: thousands of runs may live.
+was dropped, `<run>.<offset of its first byte>.log`; `<run>.times` dates it by its coming here. No
+file stays open: thousands of runs may live.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from fleetctl.guest.logfile import Marks
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
 SEGMENTS = 4  # the first one and the newest three are kept
@@ -28,6 +31,7 @@ class Segments:
         self._starts = [] if fresh else self._found()
         self._touched: set[int] = set()
         self._there = set(self._starts)  # those whose file is made
+        self._marks = Marks(str(runs / f"{run}.times"), began=not self._starts)
         self.at = self._end_of(self._starts[-1]) if self._starts else 0
 
     @property
@@ -41,6 +45,8 @@ class Segments:
         """
         view = memoryview(data)[max(0, self.at - at) :]
         at = max(at, self.at)
+        if view:
+            self._marks.note(at)
         while view:
             start = self._segment_for(at)
             room = max(1, start + self._segment_bytes - at)

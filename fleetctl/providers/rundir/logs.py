@@ -7,11 +7,13 @@ as the task wrote them: who prints them on a terminal escapes them.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
 from fleetctl.providers.rundir.places import checked
 
+_TIME = re.compile(rb"[0-9]{1,11}\.[0-9]{3}")
 CHUNK_BYTES_MAX = 256 * 1024
 POLL_S = 0.1  # how soon new output is seen when following
 LAST_WORDS_LINES = 5
@@ -49,6 +51,19 @@ class LogReader:
         # Only a part that is gone makes a hole; the newest part may still be about to grow to the
         # next.
         return f"\n[fleetctl: {dropped} bytes of output were dropped here]\n".encode(), following
+
+    def times(self) -> list[tuple[int, float]]:
+        """(offset, when the byte there came), ascending; of what came before the first, and of runs
+        that said all at once, nothing is told.
+        """
+        data = _read(self._directory / f"{self._run}.times", 0)
+        found = []
+        for line in data.splitlines():
+            offset, _, at_s = line.partition(b" ")
+            # The newest one may be half written.
+            if offset.isdigit() and _TIME.fullmatch(at_s):
+                found.append((int(offset), float(at_s)))
+        return found
 
     def size(self) -> int:
         """Where the log ends now."""

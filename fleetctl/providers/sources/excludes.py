@@ -34,6 +34,9 @@ class Excludes:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._rules = [rule for pattern in patterns if (rule := _rule(pattern)) is not None]
+        # Most paths meet no rule at all, which one expression tells sooner than all of them.
+        every = "|".join(f"(?:{matcher.pattern})" for matcher, _, _ in self._rules)
+        self._any = re.compile(every) if every else None
 
     def match(self, path: str, *, is_directory: bool) -> bool:
         """Whether `path`, relative to the source and with `/` between its parts, stays out."""
@@ -42,6 +45,8 @@ class Excludes:
     def decide(self, path: str, *, is_directory: bool) -> bool | None:
         """As `match`; None when no rule says anything of `path`."""
         out: bool | None = None
+        if self._any is None or not self._any.fullmatch(path):
+            return out
         for matcher, only_directories, back_in in self._rules:
             if (is_directory or not only_directories) and matcher.fullmatch(path):
                 out = not back_in

@@ -36,7 +36,7 @@ def frozen(source: Source, job: Path) -> Path:
     taking = job / f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     shutil.rmtree(taking, ignore_errors=True)
     take(origin, taking, Rules.of_project(source.exclude))
-    told = of_copy(taking)
+    told = of_copy(taking).revision
     try:
         taking.rename(target)
         # After it: a copy whose revision was not told is one that nobody knows.

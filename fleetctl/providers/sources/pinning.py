@@ -51,12 +51,12 @@ def known(source: GitSource, job: Path) -> str:
         return ""
 
 
-async def current(source: GitSource) -> str | None:
+async def current(source: GitSource, *, here: bool = False) -> str | None:
     """The commit that a source's ref names now; None where this machine cannot ask. Raises Refused
-    for a ref that the remote does not have.
+    for a ref that the remote does not have. here: a path of this machine is what the task sees.
     """
     git.check(source)
-    if not git.host(source.url) or shutil.which("git") is None:
+    if not (here or git.host(source.url)) or shutil.which("git") is None:
         return None
     try:
         async with asyncio.timeout(ASK_S):

@@ -1,15 +1,18 @@
 """What a directory holds, as one short text: equal for equal trees, whenever and wherever they are
-looked at. Called when an object is applied, and where a copy of its source was taken.
+looked at. Called when an object is applied or planned, and where a copy of its source was taken.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.providers.sources.excludes import Excludes
+from fleetctl.providers.sources.stats import Stats
 from fleetctl.providers.sources.tree import Rules, stays_inside, walk
-from specs.template import Source
 
 # An apply waits for it, so it must be over in about a second; what is larger is not compared.
 FILES_MAX = 20_000
@@ -18,44 +21,57 @@ BYTES_MAX = 256 << 20
 _ALL = Rules(Excludes(()))
 
 
-def of_source(source: Source) -> str:
-    """Of what a copy taken now would hold; empty when it is too large, or cannot be read."""
-    return _revision(Path(source.path or ""), Rules.of_project(source.exclude))
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """revision: empty when it is too large to compare, or cannot be read. files: relative path ->
+    digest of what it is; links too.
+    """
+
+    revision: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_copy(copy: Path) -> str:
-    """Of a copy that was taken; as `of_source`."""
-    return _revision(copy, _ALL)
+def of_project(origin: Path, exclude: tuple[str, ...], stats: Stats | None = None) -> Tree:
+    """What a copy taken now would hold. stats: digests of files that were read before."""
+    return _tree(origin, Rules.of_project(exclude), stats or Stats())
 
 
-def _revision(origin: Path, rules: Rules) -> str:
-    lines: set[str] = set()
+def of_copy(copy: Path) -> Tree:
+    """What a copy holds that was taken; as `of_project`."""
+    return _tree(copy, _ALL, Stats())
+
+
+def _tree(origin: Path, rules: Rules, stats: Stats) -> Tree:
+    files: dict[str, str] = {}
+    directories: set[str] = set()
     size = 0
     try:
         if not origin.is_dir():
-            return ""
-        for count, (path, relative) in enumerate(walk(origin, rules)):
-            if path.is_symlink():
-                if stays_inside(path, origin):
-                    lines |= {f"link {relative!r} {str(path.readlink())!r}", *_above(relative)}
-            elif path.is_dir():
-                lines |= {f"directory {relative!r}", *_above(relative)}
-            elif path.is_file():
-                size += path.stat().st_size
+            return Tree()
+        for count, (entry, relative) in enumerate(walk(origin, rules)):
+            if entry.is_symlink():
+                if not stays_inside(Path(entry.path), origin):
+                    continue
+                files[relative] = f"link {str(Path(entry.path).readlink())!r}"
+            elif entry.is_dir():
+                directories.add(relative)
+            elif entry.is_file():
+                found = entry.stat()
+                size += found.st_size
                 if count > FILES_MAX or size > BYTES_MAX:
-                    return ""
-                lines |= {_file(path, relative), *_above(relative)}
+                    return Tree()
+                runs = "x" if found.st_mode & 0o100 else "-"
+                files[relative] = f"file {runs} {stats.digest(entry, relative, found)}"
+            else:
+                continue
+            # A file may come back in below a directory that stays out; a copy has the directory.
+            above = os.path.dirname(relative)  # noqa: PTH120 - of every file
+            while above and above not in directories:
+                directories.add(above)
+                above = os.path.dirname(above)  # noqa: PTH120
     except OSError:
-        return ""  # it changes under our eyes, or is not ours to read
-    return "sha256:" + sha256("\n".join(sorted(lines)).encode()).hexdigest()
-
-
-def _file(path: Path, relative: str) -> str:
-    runs = "x" if path.stat().st_mode & 0o100 else "-"
-    return f"file {relative!r} {runs} {sha256(path.read_bytes()).hexdigest()}"
-
-
-def _above(relative: str) -> list[str]:
-    """A file may come back in below a directory that stays out; a copy has the directory."""
-    *parents, _top = Path(relative).parents
-    return [f"directory {str(parent)!r}" for parent in parents]
+        return Tree()  # it changes under our eyes, or is not ours to read
+    lines = [f"{relative!r} {what}" for relative, what in files.items()]
+    lines += [f"{relative!r} directory" for relative in directories]
+    told = sha256("\n".join(sorted(lines)).encode()).hexdigest()
+    return Tree(f"sha256:{told}", files)

@@ -47,16 +47,16 @@ def take(origin: Path, target: Path, rules: Rules) -> None:
     """
     target.mkdir(mode=0o700)
     size = 0
-    for count, (path, relative) in enumerate(walk(origin, rules)):
+    for count, (entry, relative) in enumerate(walk(origin, rules)):
         copy = target / relative
-        if path.is_symlink():
-            if stays_inside(path, origin):
+        if entry.is_symlink():
+            if stays_inside(Path(entry.path), origin):
                 _parent(copy)
-                copy.symlink_to(path.readlink())
-        elif path.is_dir():
+                copy.symlink_to(Path(entry.path).readlink())
+        elif entry.is_dir():
             copy.mkdir(mode=0o700, parents=True, exist_ok=True)
-        elif path.is_file():
-            size += path.stat().st_size
+        elif entry.is_file():
+            size += entry.stat().st_size
             if count > FILES_MAX or size > BYTES_MAX:
                 limit = f"{FILES_MAX} files or {BYTES_MAX >> 30} GiB"
                 raise Refused(
@@ -64,7 +64,7 @@ def take(origin: Path, target: Path, rules: Rules) -> None:
                     hint="exclude what the task does not need, or keep data on a volume",
                 )
             _parent(copy)
-            shutil.copy2(path, copy, follow_symlinks=False)
+            shutil.copy2(entry.path, copy, follow_symlinks=False)
 
 
 def _parent(copy: Path) -> None:
@@ -95,8 +95,8 @@ class _Below:
         return replace(self, docker=docker)
 
 
-def walk(origin: Path, rules: Rules) -> Iterator[tuple[Path, str]]:
-    """(path, path relative to origin) from the top down, without what stays out."""
+def walk(origin: Path, rules: Rules) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """(entry, path relative to origin) from the top down, without what stays out."""
     waiting: list[tuple[str, _Below]] = [("", _Below())]
     while waiting:
         directory, below = waiting.pop()
@@ -108,7 +108,7 @@ def walk(origin: Path, rules: Rules) -> Iterator[tuple[Path, str]]:
                 is_directory = entry.is_dir(follow_symlinks=False)
                 verdict = _verdict(relative, rules, below, is_directory=is_directory)
                 if verdict.is_in:
-                    yield Path(entry.path), relative
+                    yield entry, relative
                 if is_directory and (verdict.is_in or verdict.look_inside):
                     inside = replace(below, taken_back=relative) if verdict.taken_back else below
                     waiting.append((relative, inside))

@@ -17,7 +17,7 @@ from typing import Any
 from grpclib import GRPCError, Status
 from grpclib.const import Cardinality, Handler
 
-from .faults import AFTER, Disconnected, Faults
+from .faults import AFTER, Disconnected, Faults, Paged
 
 REPLIES_KEPT_MAX = 20_000  # for idempotency; a client's retries come within seconds
 LOG_ENTRIES_MAX = 200_000
@@ -85,6 +85,9 @@ class Service:
             except Disconnected:
                 entry["status"] = "DISCONNECT"
                 cut(stream)
+            except Paged as page:
+                entry["status"] = "PAGE"
+                await show_page(stream, str(page))
             finally:
                 entry["took_s"] = round(time.monotonic() - started, 6)
 
@@ -144,6 +147,16 @@ class Service:
 def cut(stream: Any) -> None:
     """Close the connection under a call, without an answer."""
     stream._stream.connection._transport.abort()
+
+
+async def show_page(stream: Any, status: str) -> None:
+    """Answer as a proxy does that knows nothing of gRPC."""
+    headers = [(":status", status), ("content-type", "text/html")]
+    await stream._stream.send_headers(headers)
+    page = f"<html><body>{status}: no such page</body></html>"
+    await stream._stream.send_data(page.encode(), end_stream=True)
+    stream._send_initial_metadata_done = stream._send_message_done = True
+    stream._send_trailing_metadata_done = True
 
 
 def _methods(base: type) -> dict[str, Handler]:

@@ -16,17 +16,23 @@ from modal_proto import api_pb2
 
 BEFORE, AFTER = "before", "after"
 DISCONNECT = "DISCONNECT"
+PAGE = "PAGE_"  # and an HTTP status
 
 
 class Disconnected(Exception):
     """The connection is to be cut instead of an answer."""
 
 
+class Paged(Exception):
+    """A gateway answers in the service's place, with a page for people. Its word: the status."""
+
+
 @dataclass(slots=True)
 class Fault:
     """`rpc` is a name or a pattern. `status` is a gRPC status by name, DISCONNECT to cut the
-    connection, or empty for a delay alone. AFTER means that the effect has happened and only the
-    answer is lost. `skip` calls are let through first; then `count` are hit (None: all).
+    connection, PAGE_404 and the like for a gateway's page, or empty for a delay alone. AFTER means
+    that the effect has happened and only the answer is lost. `skip` calls are let through first;
+    then `count` are hit (None: all).
     """
 
     rpc: str
@@ -41,7 +47,8 @@ class Fault:
 
     def __post_init__(self) -> None:
         assert self.when in (BEFORE, AFTER), f"a fault is before or after, not `{self.when}`"
-        assert self.status in ("", DISCONNECT) or self.status in Status.__members__, self.status
+        known = self.status in ("", DISCONNECT) or self.status.startswith(PAGE)
+        assert known or self.status in Status.__members__, self.status
 
     def takes(self, rpc: str) -> bool:
         """Whether this call is hit; counts."""
@@ -62,6 +69,8 @@ class Fault:
                 await asyncio.wait_for(go_on.wait(), self.delay_s)
         if self.status == DISCONNECT:
             raise Disconnected
+        if self.status.startswith(PAGE):
+            raise Paged(self.status.removeprefix(PAGE))
         if self.status:
             details = None
             if self.retry_after_s is not None:

@@ -159,7 +159,8 @@ def _embed(store: SqliteStore) -> None:
     uid = _put(store, "BatchJob", "embed-docs", age_s=18 * MINUTE_S, labels=labels, status={
         "phase": "Running", "reason": "InProgress", "total": 6, "succeeded": 1, "active": 2,
         "completedIndexes": "0", "where": {"local": 2}, "isolation": "namespaces",
-        "startTime": NOW_S - 18 * MINUTE_S, "retries": 1,
+        "startTime": NOW_S - 18 * MINUTE_S, "retries": 1, "gpu": "H100:1",
+        "workedSeconds": 41.0, "workingSince": NOW_S - 12 * MINUTE_S,
         "waitingOn": ["task 3: backing off for 4 s after ExitCode:2"],
         "lastFailure": {"index": 3, "attempt": 1, "reason": "ExitCode:2"},
     })  # fmt: skip

@@ -80,6 +80,8 @@ def test_screens_are_as_recorded(
 ) -> None:
     monkeypatch.setenv("FLEETCTL_HOME", str(home))
     monkeypatch.setenv("COLUMNS", "80")
+    for name in ("HF_TOKEN", "HF_HOME"):
+        monkeypatch.setenv(name, "x")  # a Secret of set.yaml has its values from them
     monkeypatch.setattr(SystemClock, "now_s", lambda _: NOW_S)
     monkeypatch.chdir(tmp_path)
     recorded = script.read_bytes().decode()

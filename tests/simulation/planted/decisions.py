@@ -9,7 +9,7 @@ from typing import Any
 
 from controllers import advancing, batchjob, clearing, reconcile, settling, wish
 from controllers.history import History
-from controllers.kind import Keep
+from controllers.kind import Keep, outdated, superseded
 from controllers.model import RunState
 from controllers.plan import Drop, FreeScratch, Phase, Plan
 from fleetctl.engine import assetpasses, passes, track
@@ -55,8 +55,8 @@ def parallelism_off_by_one() -> Context:
     """One run too many."""
 
     def make(policy_of: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(spec: Any, **options: Any) -> Any:
-            policy = policy_of(spec, **options)
+        def patched(spec: Any, *pins: Any, **options: Any) -> Any:
+            policy = policy_of(spec, *pins, **options)
             return replace(policy, parallelism=(policy.parallelism or 0) + 1)
 
         return patched
@@ -194,7 +194,24 @@ def retain_ignored() -> Context:
     return around(assetpasses, "_asset_wish", make)
 
 
+def program_is_no_content() -> Context:
+    """A finished task counts whatever program it ran."""
+    return swapped(batchjob, "content_of", lambda template, pins: "the same")
+
+
+def outdated_counts_after_a_restart() -> Context:
+    """Reading the rows back takes outdated successes for wished ones."""
+    return swapped(track, "superseded", _superseded_without_content)
+
+
+def _superseded_without_content(controller: Any, run: Any) -> bool:
+    known = superseded(controller, run)
+    return known and not outdated(controller, run)
+
+
 PLANTS: tuple[Plant, ...] = (
+    program_is_no_content,
+    outdated_counts_after_a_restart,
     starting_not_counted,
     stopping_not_counted,
     parallelism_off_by_one,

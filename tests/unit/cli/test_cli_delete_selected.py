@@ -75,3 +75,33 @@ def test_labels_that_nothing_has_delete_nothing(home: Path) -> None:
 def test_a_slip_deletes_nothing(home: Path, words: list[str]) -> None:
     code, keys, _ = deleted(home, *words)
     assert (code, keys) == (2, [])
+
+
+def test_all_of_a_kind_go_after_a_yes_and_providers_stay(home: Path) -> None:
+    code, keys, said = deleted(home, "jobs", "--all")
+    assert (code, keys) == (3, [])
+    assert "3 objects would be deleted: batchjob/a, batchjob/b, batchjob/c" in said
+    code, keys, _ = deleted(home, "jobs,sweeps", "--all", "--yes")
+    assert (code, keys) == (0, ["batchjob/a", "batchjob/b", "batchjob/c", "sweep/e"])
+    assert deleted(home, "--all", "--yes")[1][-1] == "volume/f"
+    assert deleted(home, "all", "--all", "--yes", "-n", "team")[1] == ["batchjob/d -n team"]
+    assert deleted(home, "functions", "--all")[::2] == (0, "there is nothing\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["all"], 2, "hint: fleetctl delete --all\n"),
+        (["jobs"], 2, "`fleetctl delete batchjob/NAME`, or `--all` of them"),
+        (["pods"], 2, "there is no kind `pods`"),
+        (["job/a", "--all"], 2, "`--all` takes no names"),
+        (["-f", "x.yaml", "--all"], 2, "leave out `-l` and `--all`"),
+        (["job/a", "job/y", "job/z"], 4, "no BatchJob `y`\nerror: there is no BatchJob `z`\n"),
+    ],
+)
+def test_what_cannot_be_meant_deletes_nothing(
+    home: Path, words: list[str], code: int, said: str
+) -> None:
+    found, keys, talk = deleted(home, *words)
+    assert (found, keys) == (code, [])
+    assert said in talk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from importlib import import_module
 
 import pytest
@@ -123,7 +124,7 @@ def test_a_bad_value_names_its_flag() -> None:
 
 
 def test_a_word_too_many_is_named() -> None:
-    with pytest.raises(UsageError, match="`job/y` is one word too many"):
+    with pytest.raises(UsageError, match="unexpected argument `job/y`"):
         _parser().parse(["job/x", "job/y"])
 
 
@@ -163,3 +164,22 @@ def test_every_verb_takes_a_kind_and_a_name_as_two_words(words: str) -> None:
     args = import_module(f"fleetctl.cli.{VERBS[verb].module}").parser(verb).parse(rest)
     found = getattr(args, "object", None) or args.objects[0]
     assert found == "job/x"
+
+
+@pytest.mark.parametrize(
+    ("words", "object_", "command"),
+    [
+        ("job/x ls -l", "job/x", ["ls", "-l"]),
+        ("job x ls", "job/x", ["ls"]),
+        ("job/x --index 3 -it bash", "job/x", ["bash"]),
+        ("-n team job/x ls -h", "job/x", ["ls", "-h"]),
+        ("job/x -- --help", "job/x", ["--help"]),
+        ("job/x -i -- sh -c 'a -- b'", "job/x", ["sh", "-c", "a -- b"]),
+        ("job/x", "job/x", []),
+    ],
+)
+def test_a_command_begins_after_the_object_or_after_two_dashes(
+    words: str, object_: str, command: list[str]
+) -> None:
+    args = import_module("fleetctl.cli.exec").parser("exec").parse(shlex.split(words))
+    assert (args.object, args.command) == (object_, command)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controllers.model import Resource, Run, RunState
-from fleetctl.cli.logstream import LINE_BYTES_MAX, LogStream
+from fleetctl.cli.logstream import LINE_BYTES_MAX, UNDATED, Dating, LogStream
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
@@ -34,8 +34,12 @@ class World:
         self.log = home / "local" / "jobs" / "u" / "runs" / "r.log"
         self.log.parent.mkdir(parents=True)
 
-    def stream(self, *, tail: int | None = None, prefixed: bool = True) -> LogStream:
-        return LogStream(self.home, "u", RUN, self.screen, tail=tail, prefixed=prefixed)
+    def stream(
+        self, *, tail: int | None = None, prefixed: bool = True, dating: Dating = UNDATED
+    ) -> LogStream:
+        return LogStream(
+            self.home, "u", RUN, self.screen, tail=tail, prefixed=prefixed, dating=dating
+        )
 
     def append(self, data: bytes) -> None:
         with self.log.open("ab") as log:
@@ -108,6 +112,58 @@ def test_a_line_without_end_is_cut_and_nothing_of_it_is_lost(tmp_path: Path) -> 
     lines = world.printed().split(b"\n")[:-1]
     assert max(len(line) for line in lines) == LINE_BYTES_MAX
     assert b"".join(lines) == endless
+
+
+def test_lines_are_dated_by_the_marks_beside_the_log(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append(b"at once\nlater\n")
+    world.log.with_suffix(".times").write_bytes(b"8 60.250\n14 3600.000\n20 99")
+    dated = world.stream(prefixed=False, dating=Dating(timestamps=True))
+    dated.drain()
+    world.append(b"last\n")  # byte 14
+    dated.drain()
+    assert world.printed().decode().splitlines() == [
+        "1970-01-01T00:00:00Z at once",
+        "1970-01-01T00:01:00Z later",
+        "1970-01-01T01:00:00Z last",
+    ]
+
+
+def test_since_leaves_out_what_came_before(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append(b"at once\nlater\nlast\n")
+    world.log.with_suffix(".times").write_bytes(b"8 60.250\n14 3600.000\n")
+    stream = world.stream(prefixed=False, tail=2, dating=Dating(since_s=60.0))
+    stream.drain()
+    assert world.printed() == b"later\nlast\n"
+
+
+@pytest.mark.parametrize(
+    ("drawn", "seen"),
+    [
+        (b"\rprogress   0%\rprogress  10%\x1b[K\rprogress 100%\r\n", "progress 100%"),
+        (b"\x1b[1;31mred\x1b[0m and plain\n", "red and plain"),
+        (b"\x1b[Aup\r\n", "up"),
+        (b"\r\n", ""),
+    ],
+)
+def test_a_terminal_gets_what_it_would_show_in_the_end(
+    tmp_path: Path, drawn: bytes, seen: str
+) -> None:
+    for terminal, expected in ((True, seen.encode() + b"\n"), (False, drawn)):
+        world = World(tmp_path / str(terminal), terminal=terminal)
+        world.append(drawn)
+        world.stream(prefixed=False).drain()
+        assert world.printed() == expected
+
+
+def test_of_a_bar_without_end_a_terminal_gets_the_last_state(tmp_path: Path) -> None:
+    world = World(tmp_path, terminal=True)
+    world.append(b"".join(b"\rstep %6d" % step for step in range(20_000)))
+    stream = world.stream(prefixed=False)
+    stream.drain()
+    stream.finish()
+    assert world.printed() == b"step  19999\n"
 
 
 def test_a_program_gets_the_bytes_and_a_terminal_gets_escapes(tmp_path: Path) -> None:

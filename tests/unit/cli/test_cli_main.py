@@ -143,7 +143,7 @@ def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_that_were_closed_before_we_began_are_no_bug(tmp_path: Path, closed: str) -> None:
     filled(tmp_path, 1).close()
-    command = f'"$0" -m fleetctl.cli.main get jobs {closed}'
+    command = f'"$0" -m fleetctl.cli.main get jobs -o name {closed}'
     env = {**os.environ, "FLEETCTL_HOME": str(tmp_path)}
     done = subprocess.run(
         ["sh", "-c", command, sys.executable], env=env, capture_output=True, text=True, check=False

@@ -11,15 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from controllers.history import History
-from controllers.kind import Controller, scoring, superseded
+from controllers.kind import Controller, outdated, scoring, superseded
 from controllers.kinds import CONTROLLERS
 from controllers.lint import lint
 from controllers.model import Run, RunState
-from controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Start, Stop
+from controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Rollout, Start, Stop
 from controllers.reconcile import reconcile
 from controllers.replaying import Replayed, replay
 from controllers.status import prior_of, status_of
 from controllers.wish import Prior, Wait, Wish
+from specs.content import NO_PINS, Pins
 from specs.hashing import canonical_json
 from specs.kinds import KINDS
 
@@ -36,6 +37,7 @@ class Play:
         self.kind = kind
         self.now_s = now_s
         self.generation = 1
+        self.pins = NO_PINS
         self.deleted = False
         self.swept = False
         self.status: dict[str, Any] = {}
@@ -48,9 +50,15 @@ class Play:
 
     def change(self, **fields: Any) -> None:
         """A new generation of the spec. None takes a field away."""
+        before = self.controller.contents
         self.spec = {key: it for key, it in {**self.spec, **fields}.items() if it is not None}
         self.generation += 1
         self.controller, self.history = self.replayed()
+        if self.controller.contents != before:
+            # What an apply notes, see engine/applying.py.
+            spares = self.controller.policy.rollout is Rollout.FINISH_RUNNING
+            self.pins = Pins(finishing_at_s=self.now_s if spares else None)
+            self.controller, self.history = self.replayed()
 
     def restart(self) -> None:
         """The controller process died and came back: nothing is known but the rows."""
@@ -59,7 +67,7 @@ class Play:
     def replayed(self) -> tuple[Controller, History]:
         spec = KINDS[self.kind].spec.model_validate(self.spec)
         allocated = {run.params_hash: run.index for run, _ in self._stored()}
-        controller = CONTROLLERS[self.kind](spec, allocated)
+        controller = CONTROLLERS[self.kind](spec, allocated, self.pins)
         history = History(controller.limits)
         replay(history, self._replayed_rows(controller))
         return controller, history
@@ -189,6 +197,7 @@ class Play:
             run,
             score=self._score(self.controller, run, result),
             superseded=superseded(self.controller, run),
+            outdated=outdated(self.controller, run),
             wanted=self.controller.unit(index) is not None,
         )
 
@@ -196,6 +205,8 @@ class Play:
 
     def _begin(self, start: Start) -> None:
         name = f"run-{start.index}-{start.attempt}"
+        unit = self.controller.unit(start.index)
+        assert unit is not None, f"{name} starts and is not wanted"
         run = Run(
             name=name,
             uid="u1",
@@ -208,6 +219,7 @@ class Play:
             params=canonical_json(dict(start.params)),
             params_hash=start.params_hash,
             created_at_s=self.now_s,
+            content=unit.content,
         )
         assert name not in self.rows, f"{name} is begun twice"
         self.rows[name] = (run, None)
@@ -240,6 +252,7 @@ class Play:
                 run,
                 self._score(controller, run, result),
                 superseded=superseded(controller, run),
+                outdated=outdated(controller, run),
                 wanted=controller.unit(run.index) is not None,
             )
 

@@ -7,6 +7,7 @@ from controllers.plan import CloseSandbox, Phase, Start, Stop
 from tests.unit.controllers.play import Play, job
 
 OTHER = {"python": "SUBMIT(ok=False)"}
+ROOMY = {**job()["template"], "resources": {"memory": "1Gi"}}  # another sandbox, the same work
 
 
 def items(*values: object) -> dict[str, object]:
@@ -195,14 +196,70 @@ def test_the_failure_of_an_older_template_does_not_count_against_the_new_one() -
     assert play.turn().phase is Phase.FAILED
 
 
-def test_a_failed_job_runs_its_failed_tasks_again_under_a_new_template() -> None:
+def test_a_failed_job_runs_its_failed_tasks_again_with_more_memory() -> None:
     play = Play(job(completions=2))
     play.turn()
     play.succeed(0)
     play.fail(1)
     assert play.turn().phase is Phase.FAILED
-    play.change(template=OTHER)
+    play.change(template=ROOMY)
     assert starts(play) == [1]
+
+
+def test_another_program_runs_finished_tasks_again_and_counts_them_as_outdated() -> None:
+    play = Play(job(completions=3, parallelism=2))
+    play.turn()
+    play.succeed(0, 1)
+    assert starts(play) == [2]
+    play.change(template=OTHER)
+    assert (len(play.history.succeeded), sorted(play.history.outdated)) == (0, [0, 1])
+    assert stops(play) == ["Superseded"]
+    play.confirm()
+    assert (starts(play), play.active) == ([1], [0, 1])
+    assert play.status["outdated"] == 2
+    play.succeed(0)
+    assert sorted(play.history.outdated) == [1]
+    play.restart()
+    assert (sorted(play.history.outdated), str(play.history.succeeded)) == ([1], "0")
+
+
+def test_an_edit_that_is_taken_back_runs_again_what_ran_in_between() -> None:
+    play = Play(job(completions=2))
+    play.turn()
+    play.succeed(0, 1)
+    play.change(template=OTHER)
+    play.turn()
+    play.succeed(0, 1)
+    assert play.turn().phase is Phase.SUCCEEDED
+    play.change(template=job()["template"])
+    assert starts(play) == [0, 1]
+
+
+def test_on_change_keep_counts_outdated_tasks_and_says_how_many() -> None:
+    play = Play(job(completions=3, parallelism=2, onChange="Keep"))
+    play.turn()
+    play.succeed(0)
+    play.change(template=OTHER)
+    play.settle()
+    play.succeed(*play.active)
+    play.settle()
+    assert (play.status["phase"], play.status["outdated"]) == ("Succeeded", 1)
+    play.change(onChange="Rerun")
+    assert starts(play) == [0]
+
+
+def test_work_that_was_let_end_counts_until_the_program_changes_again() -> None:
+    play = Play(job(completions=2, rollout="FinishRunning"))
+    play.turn()
+    play.change(template=OTHER)
+    play.succeed(0, 1)
+    play.settle()
+    assert (play.status["phase"], play.status["outdated"]) == ("Succeeded", 2)
+    play.change(parallelism=1)
+    assert play.settle().phase is Phase.SUCCEEDED
+    play.now_s += 1
+    play.change(template={"python": "SUBMIT(ok=2)"})
+    assert starts(play) == [0]
 
 
 def test_a_longer_timeout_replaces_nothing() -> None:
@@ -275,7 +332,7 @@ def test_a_new_template_gets_new_sandboxes() -> None:
     play = Play(job(completions=2, parallelism=1, sandbox={"reuse": "all"}))
     play.turn()
     play.succeed(0, sandbox_open=True)
-    play.change(template=OTHER)
+    play.change(template=ROOMY)
     plan = play.turn()
     assert [type(action) for action in plan.actions] == [CloseSandbox]
     play.confirm()

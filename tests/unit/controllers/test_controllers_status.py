@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.controllers.play import START_S, Play, job
 
 
@@ -80,3 +82,82 @@ def test_a_status_stays_small_however_the_tasks_end() -> None:
     play.turn()
     assert len(str(play.status)) < 20_000
     assert play.status["completedIndexes"].endswith(",...")
+
+
+def worked(play: Play) -> tuple[float, float | None]:
+    return play.status["workedSeconds"], play.status["workingSince"]
+
+
+def test_work_is_timed_without_what_lies_between() -> None:
+    play = Play(job(completions=2, parallelism=1))
+    play.turn()
+    play.confirm_starts()
+    play.now_s += 3
+    play.turn()
+    assert worked(play) == (0.0, START_S)
+    play.succeed(0)
+    play.turn()
+    assert worked(play) == (3.0, None)  # the next one starts, and has not begun
+    play.now_s += 50  # it waits for room
+    play.confirm_starts()
+    play.turn()
+    assert worked(play) == (3.0, START_S + 53)
+    play.now_s += 4
+    play.succeed(1)
+    play.restart()
+    play.turn()
+    assert worked(play) == (7.0, None)
+    assert (play.status["phase"], play.status["completionTime"]) == ("Succeeded", START_S + 57)
+
+
+def test_a_refusal_is_no_work_however_long_it_lasts() -> None:
+    play = Play(job(completions=1))
+    play.turn()
+    play.refuse(0, "uv is not installed")
+    play.turn()
+    play.now_s += 51
+    name, (run, result) = next(iter(play.rows.items()))
+    play.rows[name] = (replace(run, template_hash=""), result)  # as an apply of the same file does
+    play.change()
+    play.turn()
+    play.confirm_starts()
+    play.now_s += 3
+    play.succeed(0)
+    play.turn()
+    assert (play.status["phase"], *worked(play)) == ("Succeeded", 3.0, None)
+
+
+def test_spans_of_work_are_joined_whatever_the_order_in_which_they_end() -> None:
+    play = Play(job(completions=3, parallelism=3))
+    play.turn()
+    play.confirm_starts()  # three begin together and end after 5, 2 and 9 s
+    for after_s, index in ((2, 1), (3, 0), (4, 2)):
+        play.now_s += after_s
+        play.succeed(index)
+        play.turn()
+    assert worked(play) == (9.0, None)
+    live, again = worked(play), play.replayed()[1].working.figures(())
+    assert live == again
+
+
+def test_the_gpu_that_its_sandboxes_ask_for_is_told() -> None:
+    play = Play(job(template={"python": "pass", "resources": {"gpu": "A100:4"}}, parallelism=0))
+    plain = Play(job(parallelism=0))
+    play.turn()
+    plain.turn()
+    assert (play.status["gpu"], plain.status["gpu"]) == ("A100:4", "")
+
+
+def test_tasks_that_the_spec_has_no_more_are_told() -> None:
+    play = Play(job(completions=4, parallelism=4))
+    play.turn()
+    play.succeed(0, 1, 3)
+    play.change(completions=2)
+    play.turn()
+    play.confirm()  # task 2 ran, and is stopped
+    play.turn()
+    assert (play.status["phase"], play.status["unwantedIndexes"]) == ("Succeeded", "2-3")
+    assert play.replayed()[1].unwanted.text() == "2-3"
+    play.change(completions=4)
+    play.turn()
+    assert play.status["unwantedIndexes"] == ""

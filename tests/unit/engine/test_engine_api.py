@@ -167,7 +167,7 @@ async def test_a_placement_that_nobody_serves_is_refused_at_once(tmp_path: Path)
         reply = await api.apply(JOB + "  placement: {provider: mars}\n")
         assert (reply["ok"], reply["code"]) == (False, 2)
         assert "`mars`" in reply["errors"][0]
-        assert reply["hint"].startswith("there is `local`; `kind: Provider` with a `type`")
+        assert "hint: there is `local`; `kind: Provider` with a `type`" in reply["errors"][0]
         assert api.fleet.names() == []
 
 
@@ -226,7 +226,11 @@ async def test_a_field_is_set_as_an_apply_would_change_it(tmp_path: Path) -> Non
         ("paralelism=2", "batchjob/job: spec.paralelism is no known field"),
         ("budget.maxCost=$3", "batchjob/job: spec.budget.maxCost is `$3`; it must be a number of"),
         ("parallelism", "`parallelism` is not FIELD=VALUE"),
-        ("tasks.items.0=1", "`tasks.items.0` leads through `items`, which holds no fields"),
+        ("tasks.items.0=1", "`tasks.items` is a list, which has no `0`"),
+        ("tasks.items[1].x=1", "`tasks.items` has 1 entries, so there is no [1]"),
+        ("tasks.items[x]=1", "`tasks.items[x]` is not the path of a field"),
+        ("template.python.x=1", "`template.python.x` leads through `template.python`, which"),
+        ("labels.team=a b", "batchjob/job: metadata.labels.team"),
     ],
 )
 async def test_a_field_that_cannot_be_set_says_why_and_changes_nothing(
@@ -240,6 +244,72 @@ async def test_a_field_that_cannot_be_set_says_why_and_changes_nothing(
         assert (reply["ok"], reply["code"]) == (False, 2)
         assert reply["errors"][0].startswith(said)
         assert api.fleet.row("job").generation == 1
+
+
+async def test_an_entry_of_a_list_and_labels_are_set_like_fields(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        job = {"spec": {"tasks": {"items": [{"x": 1}, {"x": 2}]}, "template": {"python": "pass"}}}
+        head = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "BatchJob"}
+        about = {"name": "job", "labels": {"old": "1"}, "annotations": {"note": "kept"}}
+        await api.apply(json.dumps({**head, "metadata": about, **job}))
+        fields = ["tasks.items[1].x=5", "labels.a.dev/team=rlm", "metadata.labels.old=null"]
+        await api.ask("set", key="job/job", fields=fields)
+        row = api.fleet.row("job")
+        assert json.loads(row.spec)["tasks"]["items"] == [{"x": 1}, {"x": 5}]
+        assert row.labels == {"a.dev/team": "rlm"}
+        assert row.annotations["note"] == "kept"
+
+
+async def test_labels_alone_touch_no_work(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        before = api.fleet.row("job")
+        words = {"labels": {"team": "rlm"}, "annotations": {"note": "a = b"}}
+        reply = await api.ask("set", key="job/job", **words)
+        assert reply["ok"] is True, reply
+        row = api.fleet.row("job")
+        assert (row.labels, row.annotations["note"]) == ({"team": "rlm"}, "a = b")
+        assert row.generation == before.generation
+        await api.ask("set", key="job/job", labels={"team": None})
+        assert api.fleet.row("job").labels == {}
+
+
+async def test_a_dry_run_tells_what_would_be_lost_and_stores_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        fewer = JOB.replace("completions: 2", "completions: 1")
+        reply = await api.apply(fewer, dryRun=True)
+        assert reply["ok"] is True and "1 running task would be stopped" in reply["losses"][0]
+        assert "--yes" in reply["hint"]
+        assert api.fleet.row("job").generation == 1
+
+
+async def test_an_edit_of_what_was_changed_meanwhile_is_a_conflict(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        spec = json.loads(api.fleet.row("job").spec)
+        await api.ask("set", key="job/job", fields=["parallelism=3"])
+        reply = await api.ask("set", key="job/job", spec=spec, generation=1)
+        assert (reply["ok"], reply["code"]) == (False, 5)
+        assert json.loads(api.fleet.row("job").spec)["parallelism"] == 3
+        again = {**spec, "parallelism": 4}
+        assert (await api.ask("set", key="job/job", spec=again, generation=2))["ok"] is True
+        assert json.loads(api.fleet.row("job").spec)["parallelism"] == 4
+
+
+async def test_scaling_down_can_let_running_work_end(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        refused = await api.ask("set", key="job/job", fields=["parallelism=1"])
+        assert (refused["code"], "--rollout=FinishRunning" in refused["hint"]) == (3, True)
+        asked = {"fields": ["parallelism=1"], "rollout": "FinishRunning"}
+        reply = await api.ask("set", key="job/job", **asked)
+        assert reply["ok"] is True, reply
+        await api.fleet.settle()
+        assert api.fleet.local.working() == [0, 1]
 
 
 async def test_what_is_not_there_is_an_error_with_its_own_code(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from fleetctl.manifest import Manifest
 from fleetctl.stores.sqlite import SqliteStore, open_memory_store
 from specs.batchjob import BatchJobSpec
 from specs.common import Placement
-from specs.hashing import params_hash, template_hash
+from specs.content import template_hash
+from specs.hashing import params_hash
 from tests.unit.engine.fake_world import ManualClock, tasks
 from tests.unit.engine.test_engine_wishes import job, manifest
 

@@ -101,18 +101,6 @@ async def test_an_idle_engine_writes_nothing() -> None:
         assert fleet.store.resources.watch(0)[0] == before
 
 
-async def test_what_is_over_is_not_kept_in_memory() -> None:
-    async with Fleet() as fleet:
-        await fleet.apply("BatchJob", "job", tasks(1))
-        fleet.local.finish(0)
-        await fleet.settle()
-        [track] = fleet.engine.tracks.values()
-        assert (track.history, track.controller, track.spec) == (None, None, None)
-        assert fleet.engine.owner_of == {}
-        await fleet.apply("BatchJob", "job", tasks(2))
-        assert fleet.local.working() == [1]
-
-
 async def test_a_store_that_keeps_refusing_is_asked_ever_more_rarely() -> None:
     async with Fleet() as fleet:
         await fleet.apply("BatchJob", "job", tasks(1))

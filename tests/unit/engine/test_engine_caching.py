@@ -13,9 +13,10 @@ import pytest
 
 from controllers.model import Metric
 from fleetctl.engine import wishes
-from fleetctl.engine.drafting import revisions_of
 from fleetctl.engine.orders import Order
+from fleetctl.engine.sources import Looked
 from fleetctl.manifest import Manifest
+from fleetctl.providers.sources.revision import of_project
 from specs.common import Metadata
 from specs.kinds import KINDS
 from tests.unit.engine.fake_world import Fleet
@@ -241,6 +242,10 @@ async def test_an_apply_tells_how_many_tasks_need_not_run() -> None:
         assert outcome.message == "4 tasks: 3 cached, 1 to run"
 
 
+def held(directory: Path) -> str:
+    return of_project(directory, ()).revision
+
+
 async def test_a_directory_counts_as_what_was_in_it_when_it_was_taken(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text("one")
     template = {"python": "SUBMIT(x=x)", "source": {"path": str(tmp_path)}}
@@ -249,7 +254,7 @@ async def test_a_directory_counts_as_what_was_in_it_when_it_was_taken(tmp_path: 
     async def apply(fleet: Fleet, name: str) -> None:
         about = Metadata.model_validate({"name": name})
         manifests = [Manifest("BatchJob", name, about, spec, "test.yaml", 1)]
-        order = Order(revisions=revisions_of(manifests))
+        order = Order(looked={manifests[0].key: Looked(held(tmp_path), str(tmp_path))})
         wishes.apply(fleet.store, manifests, fleet.clock.now_s(), order)
         await fleet.settle()
 
@@ -257,7 +262,7 @@ async def test_a_directory_counts_as_what_was_in_it_when_it_was_taken(tmp_path: 
         await apply(fleet, "one")
         # Edited between the apply and the start: what ran is the second, whatever was applied.
         (tmp_path / "work.py").write_text("two")
-        fleet.local.taken = next(iter(revisions_of([manifest_of(spec)]).values()))
+        fleet.local.taken = held(tmp_path)
         await finish_all(fleet)
         await apply(fleet, "two")
         assert fleet.status("two")["cached"] == 3

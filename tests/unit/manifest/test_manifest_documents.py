@@ -49,6 +49,67 @@ def test_a_directory_gives_its_manifests_sorted_without_hidden_and_other_files(
     assert found == ["a.yaml", "b.yml", "c.json"]
 
 
+def test_directories_below_are_read_only_when_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "nightly").mkdir(parents=True)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("jobs/b.yaml", "jobs/nightly/a.yaml", "node_modules/c.yaml", ".git/d.yaml"):
+        write(tmp_path / name, "x")
+    (tmp_path / "jobs" / "loop").symlink_to(tmp_path)
+    found = read_documents([str(tmp_path)], recursive=True)
+    assert [str(Path(it.path).relative_to(tmp_path)) for it in found] == [
+        "jobs/b.yaml",
+        "jobs/nightly/a.yaml",
+    ]
+    assert found[1].dir == str(tmp_path / "jobs" / "nightly")
+    (alone,) = read_documents([str(tmp_path)])
+    assert (alone.refused[:19], alone.hint) == (
+        "the directory holds",
+        "-R also reads the directories below",
+    )
+
+
+def test_a_directory_may_be_empty_where_that_is_a_wish(tmp_path: Path) -> None:
+    assert read_documents([str(tmp_path)], may_be_empty=True) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("package.json", '{\n  "name": "x",\n  "version": "1"\n}'),
+        ("docker-compose.yml", "services:\n  web:\n    image: nginx\n    kind: of\n"),
+        ("sweep.yaml", "method: grid\nparameters: {x: {value: 1}}\n"),
+    ],
+)
+def test_files_of_other_tools_in_a_directory_are_left_out(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    write(tmp_path / "ours.yaml", "ours")
+    foreign: list[str] = []
+    found = read_documents([str(tmp_path)], foreign=foreign)
+    assert [Path(it.path).name for it in found] == ["ours.yaml"]
+    assert foreign == [str(tmp_path / name)]
+    # Named itself it is meant, and its errors are told.
+    assert [it.path for it in read_documents([str(tmp_path / name)])] == [str(tmp_path / name)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: BatchJb\nmetadata: {name: x}\n",
+        "apiVersion: v1\nknd: Volume\n",
+        '{"apiVersion": "v1", "metadata": {}}',
+        "# nothing but a word\n---\n'kind': Volume\n",
+        "",
+        "{\n  kind: Volume\n}",
+    ],
+)
+def test_what_is_meant_as_a_manifest_is_never_left_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    assert [it.text for it in read_documents([str(tmp_path)])] == [text]
+
+
 def test_standard_input_is_named_by_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (document,) = read_documents(["-"], stdin=io.BytesIO(b"a: 1"))

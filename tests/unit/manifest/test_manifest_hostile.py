@@ -166,8 +166,8 @@ def test_a_hostile_name_is_refused_in_one_printable_line(name: str) -> None:
 @pytest.mark.parametrize("name", ["\x1b[31mred.yaml", "a\nb.yaml", "\u202ex.yaml"])
 def test_a_hostile_file_name_is_shown_escaped(name: str) -> None:
     with pytest.raises(ManifestErrors) as caught:
-        load([Document(name, "a: [", "/")])
-    assert str(caught.value).isprintable()
+        load([Document(name, "a: [", "/"), Document(name, "run: x\nsetup: y", "/")])
+    assert all(line.isprintable() for line in str(caught.value).split("\n"))
 
 
 def test_hostile_keys_are_shown_escaped_and_short() -> None:

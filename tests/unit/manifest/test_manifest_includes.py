@@ -42,11 +42,16 @@ def tasks(directory: Path, name: str, content: str | bytes, chunk: str = "") -> 
     return spec
 
 
-def test_a_source_path_begins_at_the_manifest(here: Path) -> None:
-    spec = load_in(here, "BatchJob", "template: {script: x, source: {path: ..}}").spec
-    assert isinstance(spec, BatchJobSpec)
-    assert spec.template.source is not None
-    assert spec.template.source.path == str(here.parent)
+@pytest.mark.parametrize(("written", "stored"), [("..", ".."), ("./src/", "src"), (".", ".")])
+def test_a_source_path_stays_as_written_and_begins_at_the_manifest(
+    here: Path, written: str, stored: str
+) -> None:
+    (here / "src").mkdir()
+    manifest = load_in(here, "BatchJob", f"template: {{script: x, source: {{path: {written}}}}}")
+    assert isinstance(manifest.spec, BatchJobSpec)
+    assert manifest.spec.template.source is not None
+    assert manifest.spec.template.source.path == stored
+    assert manifest.origin == str((here / written).resolve())
 
 
 def test_secret_files_begin_at_the_manifest(here: Path) -> None:
@@ -82,7 +87,7 @@ def test_a_wandb_file_that_is_broken_hides_nothing_else(here: Path) -> None:
     found = problems(here, "Sweep", "searchFrom: {file: sweep.yaml}\nparallelism: -1")
     assert [it.split(": ")[0] for it in found] == [
         "manifests/job.yaml:6:16",
-        "manifests/sweep.yaml:2:1",
+        "manifests/sweep.yaml:1:9",
     ]
 
 

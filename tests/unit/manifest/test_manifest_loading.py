@@ -129,7 +129,7 @@ def test_credentials_are_warned_about_and_never_repeated() -> None:
     (found,) = loaded(manifest(spec=f"{{template: {{script: x, env: {env}}}}}"))
     (warning,) = found.warnings
     assert warning.startswith(
-        "x.yaml:1: the variable `HF_TOKEN` holds what looks like a credential"
+        "x.yaml:4:36: spec.template.env.HF_TOKEN holds what looks like a credential; put it"
     )
     assert secret not in warning
 
@@ -141,19 +141,60 @@ def test_credentials_in_stages_and_images_are_warned_about_too() -> None:
         f"stages: [{{name: a, script: x, env: {{MY_PASSWORD: {long}}}}}]}}"
     )
     (found,) = loaded(manifest("TrainingRun", spec=spec))
-    assert [it.split("`")[1] for it in found.warnings] == ["A_SECRET", "MY_PASSWORD"]
+    assert sorted(it.split()[1] for it in found.warnings) == [
+        "spec.stages[0].env.MY_PASSWORD",
+        "spec.template.image.env.A_SECRET",
+    ]
 
 
-def test_python_that_no_task_could_run_is_warned_about() -> None:
-    (found,) = loaded(manifest(spec='{template: {python: "x = 1\\nfor x in\\n"}}'))
-    (warning,) = found.warnings
-    assert warning.startswith("x.yaml:1: spec.template.python, line 2: invalid syntax; every")
+BLOCK = """
+  template:{image}
+    python: |
+      x = 1
+      for x in
+"""
+
+
+def test_python_that_no_task_could_run_is_refused_with_its_line_in_the_file() -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        loaded(manifest(spec=BLOCK.format(image="")))
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (8, 1)
+    assert problem.message == "spec.template.python is no Python: line 2: invalid syntax"
+    assert problem.hint == "the line is `for x in`"
     stages = '{template: {}, stages: [{name: a, python: "x = 1"}, {name: b, python: "x ="}]}'
-    (found,) = loaded(manifest("TrainingRun", spec=stages))
-    assert [it.split(",")[0] for it in found.warnings] == ["x.yaml:1: spec.stages[1].python"]
+    with pytest.raises(ManifestErrors, match=r"x\.yaml:4:.*: spec\.stages\[1\]\.python is no"):
+        loaded(manifest("TrainingRun", spec=stages))
 
 
-@pytest.mark.parametrize("code", ["assert (1, 2)", "-" * 100_000 + "1", "x = '\\\\d'"])
+def test_python_for_an_image_whose_python_may_be_newer_is_warned_about_alone() -> None:
+    for image in ("registry.example/x:1", '{python: "3.99"}'):
+        (found,) = loaded(manifest(spec=BLOCK.format(image=f"\n    image: {image}")))
+        (warning,) = found.warnings
+        assert warning.startswith("x.yaml:9:1: spec.template.python is no Python: line 2: invalid")
+        assert "unless its Python is newer than" in warning
+
+
+TWO = """
+  template:
+    python: |
+      if x:
+          SUBMIT(a=1)
+          SUBMIT(b=2)
+"""
+
+
+def test_python_behind_a_submit_is_warned_about_with_its_line() -> None:
+    (found,) = loaded(manifest(spec=TWO))
+    (warning,) = found.warnings
+    assert warning.startswith("x.yaml:9:1: spec.template.python: line 3 is never run")
+    assert "the SUBMIT of line 2 ends the task" in warning
+
+
+EARLY = "if x: SUBMIT(a=1)\\nSUBMIT(a=2)\\ndef f(): pass"
+
+
+@pytest.mark.parametrize("code", [EARLY, "assert (1, 2)", "-" * 100_000 + "1", "x = '\\\\d'"])
 def test_python_that_may_run_is_not_warned_about(code: str) -> None:
     (found,) = loaded(manifest(spec=f'{{template: {{python: "{code}"}}}}'))
     assert found.warnings == ()

@@ -21,7 +21,8 @@ from fleetctl.stores.readonly import open_readonly
 from fleetctl.stores.sqlite import SqliteStore, open_store
 from fleetctl.wiring import build_providers
 from specs.batchjob import BatchJobSpec
-from specs.hashing import params_hash, template_hash
+from specs.content import template_hash
+from specs.hashing import params_hash
 from tests.unit.engine.fake_world import ManualClock
 from tests.unit.engine.test_engine_wishes import manifest
 

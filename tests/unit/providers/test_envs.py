@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import os
+import platform
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -49,6 +52,12 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
 
 
+@pytest.fixture
+def shell_of_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"/somebodys/shims:{os.environ['PATH']}")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+
+
 @pytest.mark.usefixtures("offline")
 class TestEnvironments:
     def world(self, tmp_path: Path) -> LocalWorld:
@@ -83,9 +92,12 @@ class TestEnvironments:
         assert await world.log(ref) == b"hello\n"
 
     @story
-    async def test_without_an_image_a_task_has_the_python_of_fleetctl(self, world: World) -> None:
-        seen = await world.run(python("import pydantic, sys\nSUBMIT(sys.prefix)"))
-        assert seen.result == f'{{"output":"{sys.prefix}"}}'
+    async def test_what_is_installed_is_compiled_where_tasks_cannot_write(
+        self, world: World
+    ) -> None:
+        code = "import fleetctl_greeting, os\nSUBMIT(os.path.exists(fleetctl_greeting.__cached__))"
+        seen = await world.run(python(code, image={"pip": [wheel(world.directory)]}))
+        assert seen.result == '{"output":true}'
 
     def test_an_environment_is_built_once_however_many_ask(self, tmp_path: Path) -> None:
         layout = Layout(tmp_path / "home")
@@ -102,6 +114,15 @@ class TestEnvironments:
         asyncio.run(envs.python_of(layout, image))
         assert built[0].stat().st_ino == made
 
+    def test_an_environment_whose_python_has_gone_is_built_again(self, tmp_path: Path) -> None:
+        layout = Layout(tmp_path / "home")
+        for image in (None, Image(pip=(wheel(tmp_path),))):
+            made = Path(asyncio.run(envs.python_of(layout, image)).python)
+            made.unlink()
+            made.symlink_to(tmp_path / "gone")
+            assert asyncio.run(envs.python_of(layout, image)).python == str(made)
+            assert subprocess.run([made, "-c", "print(1)"], capture_output=True).stdout == b"1\n"
+
     def test_a_build_that_fails_is_refused_with_what_uv_said(self, tmp_path: Path) -> None:
         layout = Layout(tmp_path / "home")
         with pytest.raises(Refused, match="no-such-package-of-fleetctl") as caught:
@@ -116,9 +137,84 @@ class TestEnvironments:
         assert not Path("/tmp/fleetctl-test-of-options").exists()
 
 
+class TestPlainEnvironments:
+    """What a task finds without an image: the same on every machine, whoever starts it where."""
+
+    def world(self, tmp_path: Path) -> LocalWorld:
+        return LocalWorld(tmp_path)
+
+    @story
+    async def test_a_python_task_has_the_standard_library_alone(self, world: World) -> None:
+        code = (
+            "import importlib.util, sys\n"
+            "found = [one for one in ('pydantic', 'yaml', 'fleetctl', 'pip')\n"
+            "         if importlib.util.find_spec(one)]\n"
+            "SUBMIT(found=found, version=sys.version.split()[0], packages=sys.path[-1])"
+        )
+        seen = await world.run(python(code))
+        result = json.loads(seen.result)
+        assert (result["found"], result["version"]) == ([], platform.python_version())
+        assert f"/local/envs/plain-{VERSION}-" in result["packages"]
+
+    @pytest.mark.parametrize(
+        ("module", "package"),
+        [("sklearn.svm", "scikit-learn"), ("fleetctl_no_such", "fleetctl_no_such")],
+    )
+    def test_a_module_that_is_not_there_says_how_to_get_it(
+        self, tmp_path: Path, module: str, package: str
+    ) -> None:
+        async def told(_: object, world: World) -> None:
+            one = python(f"import {module}")
+            other = command("python", "-c", f"import {module}")
+            for number, template in enumerate((one, other)):
+                name = f"run-{number}"
+                seen = await world.run(template, run=name, template_hash=f"hash-{number}")
+                assert seen.message.splitlines()[-1] == (
+                    f"ModuleNotFoundError: No module named '{module.partition('.')[0]}'; hint: add"
+                    f" `image: {{pip: [{package}]}}`, or `source` where the module is yours"
+                )
+
+        story(told)(self, tmp_path)
+
+    @pytest.mark.usefixtures("shell_of_somebody")
+    @story
+    async def test_a_command_finds_that_python_and_the_programs_of_the_system(
+        self, world: World
+    ) -> None:
+        script = 'python3 -c "import sys; print(sys.prefix)"; echo "$PATH"; echo "$LANG"'
+        ref = await world.start(command("sh", "-c", script))
+        assert (await world.ended(ref)).ok
+        prefix, path, lang = (await world.log(ref)).decode().splitlines()
+        assert f"/local/envs/plain-{VERSION}-" in prefix
+        assert path == f"{prefix}/bin:{envs.PROGRAMS}"
+        assert lang == "C.UTF-8"
+
+    @story
+    async def test_a_path_of_the_manifest_is_taken_as_it_is(self, world: World) -> None:
+        ref = await world.start(command("/bin/sh", "-c", "echo $PATH", env={"PATH": "/opt/bin"}))
+        assert (await world.ended(ref)).ok
+        assert await world.log(ref) == b"/opt/bin\n"
+
+    def test_an_image_with_a_version_alone_needs_no_uv(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pythons, "find_uv", lambda: pytest.fail("it asks for uv"))
+        layout = Layout(tmp_path / "home")
+        found = asyncio.run(envs.python_of(layout, Image(python=VERSION)))
+        assert found == asyncio.run(envs.python_of(layout, None))
+
+    def test_a_python_that_was_started_by_a_relative_path_is_found(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = pythons.ours().executable
+        here = Path.cwd()
+        monkeypatch.setattr(sys, "_base_executable", f"{here}/{os.path.relpath(real, here)}")
+        assert pythons.ours().executable == real
+
+
 class TestPythons:
     def test_our_own_version_is_found(self) -> None:
-        assert asyncio.run(pythons.find(VERSION))
+        assert asyncio.run(pythons.find(VERSION)) == pythons.ours()
 
     def test_a_candidate_that_does_not_run_is_passed_over(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,10 +223,11 @@ class TestPythons:
         shim.write_text("#!/bin/sh\nexit 127\n")
         shim.chmod(0o755)
         own = sys.executable
+        real = pythons.ours()
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         monkeypatch.setattr(sys, "executable", str(shim))
         monkeypatch.setattr(pythons, "_candidates", lambda _: [str(shim), own])
-        assert asyncio.run(pythons.find(VERSION)) != str(shim)
+        assert asyncio.run(pythons.find(VERSION)) == real
 
     @pytest.mark.usefixtures("offline")
     def test_a_version_that_is_not_to_be_had_is_refused(self) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import FleetctlError
-from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.logfile import LogFile, Marks
+from fleetctl.providers.remote.segments import Segments
 from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.places import runs_dir
 
@@ -51,3 +52,42 @@ def test_offsets_mean_the_same_bytes_whatever_was_dropped(tmp_path: Path) -> Non
     assert text[offset:].startswith(reader.read(offset)[0])
     assert reader.read(len(text) - 8) == (text[-8:], len(text))
     assert sum(path.stat().st_size for path in runs.iterdir()) <= 4096
+
+
+def test_what_is_said_later_is_dated_and_a_short_run_makes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("fleetctl.guest.logfile.time.time", lambda: now[0])
+    runs = runs_dir(tmp_path, "local", "uid-1")
+    runs.mkdir(parents=True)
+    directory = os.open(runs, os.O_RDONLY)
+    log = LogFile(directory, "run-1", 4096)
+    log.write(b"at once\n")
+    assert os.listdir(runs) == ["run-1.log"]
+    for now[0], said in ((1060.25, b"later\n"), (1060.5, b"and\n"), (1062.0, b"last\n")):
+        log.write(said)
+    log.close()
+    os.close(directory)
+    assert LogReader(runs, "run-1").times() == [(8, 1060.25), (18, 1062.0)]
+
+
+def test_a_remote_runs_output_is_dated_by_its_coming_also_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("fleetctl.guest.logfile.time.time", lambda: now[0])
+    Segments(tmp_path, "run-1", fresh=True).write(0, b"at once\n")
+    now[0] = 5000.0
+    Segments(tmp_path, "run-1").write(8, b"after a restart\n")
+    assert LogReader(tmp_path, "run-1").times() == [(8, 5000.0)]
+
+
+def test_days_of_output_make_few_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("fleetctl.guest.logfile.time.time", lambda: now[0])
+    marks = Marks(str(tmp_path / "run-1.times"))
+    for at in range(0, 2 * 86400, 2):
+        now[0] = float(at)
+        marks.note(at)
+    assert 1_000 < len(LogReader(tmp_path, "run-1").times()) < 4_000

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from specs.common import Placement
-from specs.hashing import canonical_json, params_hash, template_hash
+from specs.content import template_hash
+from specs.hashing import canonical_json, params_hash
 from specs.template import Image, Template
 
 HERE = Placement()

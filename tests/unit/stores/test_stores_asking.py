@@ -96,7 +96,7 @@ def test_rows_that_are_still_in_the_log_of_a_live_writer_are_seen(tmp_path: Path
         assert rows(asking, "select object, phase from objects") == [("batchjob/x", "Pending")]
         with store.transaction():
             store.resources.delete("u")
-        assert rows(asking, "select object from objects") == []
+        assert rows(asking, "select object, phase from objects") == [("batchjob/x", "Deleted")]
     store.close()
 
 

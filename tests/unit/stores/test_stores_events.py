@@ -48,6 +48,13 @@ def record(store: SqliteStore, *events: EventRow) -> None:
         store.events.record(events)
 
 
+def forget(store: SqliteStore, *, until_s: float) -> None:
+    more = True
+    while more:
+        with store.transaction():
+            more = store.gone.forget(until_s=until_s, bytes_max=1 << 30, objects_max=1000)
+
+
 def shown(home: Path, uid: str | None = None) -> list[EventLine]:
     with Reader(home) as reader:
         return reader.events(uid)
@@ -102,14 +109,32 @@ def test_events_of_a_block_that_failed_are_not_told(home: Path, store: SqliteSto
     assert [e.message for e in shown(home)] == ["later"]
 
 
-def test_events_go_with_their_object_also_those_of_its_last_moment(
+def test_events_stay_when_their_object_goes_and_go_when_it_is_forgotten(
     home: Path, store: SqliteStore
 ) -> None:
     record(store, event(0.0), event(0.0, uid="u2"))
     with store.transaction():
         store.events.record([event(1.0, "before the end")])
         store.resources.delete("u1")
+    assert [e.uid for e in shown(home)] == ["u1", "u2", "u1"]
+    forget(store, until_s=FixedClock().now_s())
     assert [e.uid for e in shown(home)] == ["u2"]
+
+
+def test_events_of_what_is_gone_are_no_orphans_of_a_crash(home: Path, store: SqliteStore) -> None:
+    record(store, event(0.0))
+    with store.transaction():
+        store.resources.delete("u1")
+    store.close()
+    reopened = open_store(home, FixedClock())
+    assert [e.uid for e in shown(home)] == ["u1"]
+    with reopened.transaction():
+        again = Resource("u1", "BatchJob", "job", 1, 0, "{}", "", {}, {}, 1.0)
+        reopened.resources.put(again, expected_version=None)
+        reopened.events.record([event(2.0, "anew")])
+    with Reader(home) as reader:
+        assert [e.message for e in reader.events("u1")] == ["anew"]
+    reopened.close()
 
 
 def test_events_that_a_crash_left_without_an_object_are_swept_at_the_next_start(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import re
@@ -387,11 +388,20 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
+def before_sleep(state: Path) -> None:
+    """As a store was before version 5."""
+    alter(state, "DROP INDEX resources_awake")
+    alter(state, "ALTER TABLE resources DROP COLUMN wake_at_s")
+    alter(state, "DROP INDEX runs_held")
+    alter(state, "CREATE INDEX runs_live ON runs (rid) WHERE state <= 2")
+
+
 def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> None:
     state = home / places.STATE_DB
-    for column in ("usd_per_s", "placed", "usd", "put_aside"):
+    for column in ("usd_per_s", "placed", "usd", "put_aside", "content"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
     alter(state, "DROP INDEX resources_living")
+    before_sleep(state)
     alter(state, "ALTER TABLE resources DROP COLUMN namespace")
     alter(
         state,
@@ -400,12 +410,14 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     alter(state, "DROP TABLE ledger")
     alter(state, "DROP TABLE cache")
     alter(state, "DROP TABLE creates")
+    alter(state, "DROP TABLE gone")
     for file in (state, home / places.EVENTS_DB):
         alter(file, "PRAGMA user_version = 1")
     with pytest.raises(StoreError, match="written by an older fleetctl"), Reader(home) as reader:
         reader.resources()
     store = open_store(home, FixedClock())
     runs = [run for run, _ in store.runs.of("u1")]
+    assert store.sleep.awake(0.0) == ["u1"]
     assert store.ledger.entries() == []
     assert store.cache.recall("a template") == frozenset()
     assert store.creates.times("modal") == []
@@ -414,6 +426,58 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     with Reader(home) as reader:
         assert len(list(reader.runs("u1"))) == 200
         assert {row.namespace for row in reader.resources()} == {"default"}
+        assert [event.reason for event in reader.events("u1")] == ["Started"]
+
+
+def test_a_store_without_contents_takes_what_is_done_for_what_is_wished(home: Path) -> None:
+    state = home / places.STATE_DB
+    before_sleep(state)
+    alter(state, "DROP TABLE gone")
+    alter(state, "ALTER TABLE runs DROP COLUMN content")
+    for file in (state, home / places.EVENTS_DB):
+        alter(file, "PRAGMA user_version = 2")
+    store = open_store(home, FixedClock())
+    assert {run.content for run, _ in store.runs.of("u1")} == {""}
+    store.close()
+
+
+def test_what_was_over_before_an_upgrade_sleeps_after_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    store = open_store(home, FixedClock())
+    over = {"phase": "Succeeded", "observedGeneration": 1}
+    for name, status, spec in (
+        ("over", over, {}),
+        ("something is due", over, {"ttlSecondsAfterFinished": 60}),
+        ("changed", {**over, "observedGeneration": 0}, {}),
+        ("running", {**over, "phase": "Running"}, {}),
+        ("unseen", None, {}),
+    ):
+        row = Resource(name, "BatchJob", name, 1, 0, json.dumps(spec), "", {}, {}, 5.0)
+        with store.transaction():
+            stored = store.resources.put(row, expected_version=None)
+            if status is not None:
+                text = json.dumps(status)
+                store.resources.put_status(name, text, expected_version=stored.version)
+    store.close()
+    state = home / places.STATE_DB
+    before_sleep(state)
+    alter(state, "PRAGMA user_version = 4")
+    store = open_store(home, FixedClock())
+    assert store.sleep.awake(1e9) == ["something is due", "changed", "running", "unseen"]
+    store.close()
+
+
+def test_a_store_of_schema_3_gets_room_for_what_is_gone(home: Path) -> None:
+    before_sleep(home / places.STATE_DB)
+    alter(home / places.STATE_DB, "DROP TABLE gone")
+    for file in (places.STATE_DB, places.EVENTS_DB):
+        alter(home / file, "PRAGMA user_version = 3")
+    store = open_store(home, FixedClock())
+    with store.transaction():
+        store.resources.delete("u1")
+    store.close()
+    with Reader(home) as reader:
+        assert [name for _, name, _ in reader.gone("BatchJob", "chunks")] == ["chunks"]
         assert [event.reason for event in reader.events("u1")] == ["Started"]
 
 

@@ -1,9 +1,9 @@
 """The keeper: one process per (resource, template) that starts, watches and ends its runs.
 
-Started by path under the image's Python (3.9 or later), standard library only; it survives the
-controller and is pid 1 of its own namespaces where the kernel lets it. It is also the zygote from
-which Python tasks are forked, so it stays small. Of the rest of fleetctl it imports the parts of
-the guest that it shares, and nothing else.
+Forked from a zygote (zygote.py), which is started by path under the image's Python (3.9 or later),
+standard library only. It survives the controller and the zygote, and is pid 1 of its own namespaces
+where the kernel lets it. Python tasks are forked from it in turn, so it stays small. Of the rest of
+fleetctl it imports the parts of the guest that it shares, and nothing else.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`python -I -X utf8 <this directory> <keeper directory>`: starts a keeper. See starting.py."""
+"""`python -I -X utf8 <this directory> <file of the guest>`: a zygote. See zygote.py."""
 
 import importlib
 import os
@@ -9,6 +9,6 @@ if __name__ == "__main__":
     # Python.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, os.path.dirname(here))
-    starting = importlib.import_module(os.path.basename(here) + ".starting")
+    zygote = importlib.import_module(os.path.basename(here) + ".zygote")
     del sys.path[0]
-    starting.main(sys.argv[1])
+    zygote.main(sys.argv[1])

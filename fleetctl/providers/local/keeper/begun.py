@@ -6,6 +6,7 @@ written before each batch of runs begins, says that its runs have been.
 
 from __future__ import annotations
 
+import errno
 import os
 
 BOOT = "boot "  # begins a line that names the boot under which the next runs began
@@ -23,13 +24,20 @@ class Begun:
                 under = line[len(BOOT) :]
             elif under != boot:
                 self._before.add(line)
-        if under != boot:
-            self.note([BOOT + boot])
+        self._unsaid = [] if under == boot else [BOOT + boot]
 
     def note(self, names: list[str]) -> None:
         """Returns when the names are on the disk. Raises OSError when the disk refuses."""
-        os.write(self._handle, "".join(name + "\n" for name in names).encode())
-        os.fdatasync(self._handle)
+        lines = "".join(line + "\n" for line in (*self._unsaid, *names)).encode()
+        whole = os.fstat(self._handle).st_size
+        try:
+            if os.write(self._handle, lines) < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fdatasync(self._handle)
+        except OSError:
+            os.ftruncate(self._handle, whole)  # half a line would spoil the next one
+            raise
+        self._unsaid = []
 
     def was_before(self, run: str) -> bool:
         """Whether the run began before the machine was started the last time."""

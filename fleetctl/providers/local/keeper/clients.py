@@ -72,6 +72,10 @@ class Clients:
             connection, _ = self._listener.accept()
         except OSError:
             return
+        self.adopt(connection)
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Greet and serve whoever is at the other end."""
         connection.setblocking(False)
         client = Client(connection)
         self._all.append(client)

@@ -35,6 +35,7 @@ class Keeper:
             "hello": config["identity"]["keeper"],
             "owner": config["owner"],
             "note": config["note"],
+            "resource": config["resource"],
         }
         self._clients = Clients(
             self._poller, listener, hello, self._handle, self._supervisor.visits.hang_up
@@ -44,6 +45,11 @@ class Keeper:
         self._over = False
         self._ending = False
         self._wake_on_signals()
+
+    def greet(self, connection: socket.socket) -> None:
+        """Serve a client that has not come through the listening socket."""
+        self._clients.adopt(connection)
+        self._clients.flush()
 
     def serve(self) -> None:
         """Until there is nothing to keep."""

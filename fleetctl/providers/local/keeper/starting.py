@@ -1,49 +1,52 @@
-"""Start of a keeper: from a directory with a config.json to a loop that serves.
+"""Start of a keeper: from a fork of the zygote to a loop that serves.
 
-Takes the directory's lock (held for as long as it lives: its identity), builds its tier, and says
-`ready` or what is wrong on stdout as one JSON line. Called by __main__.py alone.
+Reads from its first client which directory and config are its own, takes the directory's lock (held
+for as long as it lives: its identity), builds its tier, and greets that client or tells it what is
+wrong. Called by zygote.py alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import importlib
-import io
 import json
 import os
 import resource
+import signal
 import socket
 import sys
 import time
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from . import procs, spaces
 from .begun import Begun
 from .child import DESCRIPTORS_MAX, rlimits
 from .serve import Keeper
 
-WARM_RUNS = 20  # after so many the interpreter has stopped rewriting its own code
 HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are run from it
 LOCK_WAIT_S = 0.3  # the keeper before us may still be leaving
+CONFIG_WAIT_S = 30.0  # for a client that is busy; it sends the config with the socket
+PREIMPORT_S = 55  # below what the controller waits for a keeper
 
 
-def main(directory: str) -> None:
-    os.umask(0o077)
-    lock = _take_lock(directory)
-    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
-        config: dict[str, Any] = json.load(file)
-    guest = _load_guest(config["guest"])
+def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -> None:
+    """in_namespaces: whether this process was born in its own."""
+    told = _first_line(connection)
+    directory: str = told["directory"]
+    config: dict[str, Any] = told["config"]
+    lock = _take_lock(directory, connection)
     token = f"{os.path.basename(directory)}/{os.urandom(8).hex()}"
     runs = os.open(config["runs_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     _write_identity(lock, token, config)
     begun = Begun(os.path.join(directory, "begun"), config["boot"])
-    listener = _listen(directory)
+    listener, leave = _listen(directory)
     try:
-        note = _isolate(config, directory, runs)
+        note = _isolate(config, directory, runs, in_namespaces)
     except OSError as error:
-        _give_up(str(error))
+        _give_up(connection, str(error))
     config["identity"] = {"keeper": token, "boot": config["boot"]}
     config["note"] = note
     _clean_environment(config["env"])
@@ -51,17 +54,42 @@ def main(directory: str) -> None:
     _prepare_python(config, guest)
     keeper = Keeper(config, listener, (runs, begun))
     listener.listen(64)  # again, so that the kernel tells clients our process and not our parent's
-    _say({"ready": token, "note": note})
-    _let_go_of_stdout()
-    _forget_own_modules()
-    gc.collect()
-    gc.freeze()
+    keeper.greet(connection)
     keeper.serve()
     spaces.remove_links(config)
+    leave()
     os._exit(0)
 
 
-def _take_lock(directory: str) -> int:
+def silence() -> None:
+    """Nobody reads what is printed here, and nothing is to be read."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def forget_own_modules() -> None:
+    """So that a task's own module named like one of ours is found."""
+    ours = (__name__.partition(".")[0], "fleetctl")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
+        del sys.modules[name]
+
+
+def _first_line(connection: socket.socket) -> dict[str, Any]:
+    """What the first client says; it waits for our greeting before it says more."""
+    connection.settimeout(CONFIG_WAIT_S)
+    received = bytearray()
+    while not received.endswith(b"\n"):
+        data = connection.recv(1024 * 1024)
+        if not data:
+            os._exit(0)  # it has gone
+        received += data
+    told: dict[str, Any] = json.loads(received)
+    return told
+
+
+def _take_lock(directory: str, connection: socket.socket) -> int:
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
@@ -70,7 +98,7 @@ def _take_lock(directory: str) -> int:
             return lock
         except BlockingIOError:
             if time.monotonic() > deadline:
-                _say({"taken": True})
+                _say(connection, {"taken": True})
                 os._exit(1)
             time.sleep(0.01)
 
@@ -95,7 +123,8 @@ def _boot_id() -> str:
         return ""
 
 
-def _listen(directory: str) -> socket.socket:
+def _listen(directory: str) -> tuple[socket.socket, Callable[[], None]]:
+    """The socket that clients find, and what takes it away: who has left need not be asked."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     path = os.path.join(directory, "sock")
@@ -104,20 +133,25 @@ def _listen(directory: str) -> socket.socket:
     # A socket's path may have about 100 bytes; through the descriptor it is short wherever we live.
     listener.bind(f"/proc/self/fd/{here}/sock" if sys.platform == "linux" else path)
     listener.listen(64)
-    os.close(here)
-    return listener
+
+    def leave() -> None:
+        with contextlib.suppress(OSError):  # its directory may be gone by now
+            os.unlink("sock", dir_fd=here)
+
+    return listener, leave
 
 
-def _isolate(config: dict[str, Any], directory: str, runs: int) -> str:
+def _isolate(config: dict[str, Any], directory: str, runs: int, born: bool) -> str:
     """Build the tier; its name for people. Returns in the process that goes on."""
     places = [] if sys.platform != "linux" else [os.dup(runs), os.open(directory, os.O_RDONLY)]
-    state = spaces.enter(config, directory)
+    state = (spaces.settle if born else spaces.enter)(config, directory)
     config["namespaces"] = state.tier == spaces.NAMESPACES
     config["remarks"] = [] if config["namespaces"] else spaces.without_mounts(config)
     _name_volumes(config)
     if not config["namespaces"]:
         return spaces.process_note(state.problem, config["remarks"])
-    os.setsid()
+    if not born:
+        os.setsid()
     places += spaces.open_places(config)
     if config["per_run_mounts"]:
         config["places"] = places
@@ -137,13 +171,6 @@ def _name_volumes(config: dict[str, Any]) -> None:
         config["env"][volume["variable"]] = root
 
 
-def _load_guest(path: str) -> ModuleType:
-    guest = ModuleType("fleetctl_guest")
-    with open(path, encoding="utf-8") as file:
-        exec(compile(file.read(), path, "exec"), guest.__dict__)  # noqa: S102 - our own file
-    return guest
-
-
 def _clean_environment(variables: dict[str, str]) -> None:
     """Make the template's environment our own, so that every run is born with it."""
     for name in list(os.environ):
@@ -154,23 +181,21 @@ def _clean_environment(variables: dict[str, str]) -> None:
 
 
 def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
-    """Do once what every Python task would do again: compile, warm up, import what the task
-    imports.
-    """
+    """Do once what every Python task would do again: compile, import what the task imports."""
     config["guest_module"] = guest
     config["guest_sandbox"] = guest.Sandbox(config["guest_volumes"])
     config["compiled"] = None
-    if config["mode"] != "python":
-        return
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")
+    if config["mode"] == "python":
+        _prepare_tasks(config, guest)
+    gc.freeze()
+
+
+def _prepare_tasks(config: dict[str, Any], guest: ModuleType) -> None:
     _preimport(config["preimport"])
     try:
         config["compiled"] = guest.compile_task(config["code"])
     except (SyntaxError, ValueError):
         config["compiled"] = None  # the task's own process shows the error
-    _warm_up(guest)
     guest.show_source(config["code"])
     sys.argv = ["<task>"]
     # "" is the directory that a task is in, as with `python -c`.
@@ -179,47 +204,34 @@ def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:
     sys.path[:] = ["", *asked, *theirs]
 
 
-def _warm_up(guest: ModuleType) -> None:
-    """Run one task here: what it imports and touches first is then shared by all that are
-    forked.
-    """
-    main = sys.modules["__main__"]
-    sandbox = guest.Sandbox([])
-    for _ in range(WARM_RUNS):
-        sandbox.run("SUBMIT(warm=[1, 2.5, None])", {"a": 1}, json.dumps)
-    sys.modules["__main__"] = main
-    # Not `threading`: what it does after a fork costs each task more than the rest of its start.
-    for name in ("atexit", "linecache", "traceback"):
-        importlib.import_module(name)
-
-
-def _forget_own_modules() -> None:
-    """So that a task's own module named like one of ours is found."""
-    ours = (__name__.partition(".")[0], "fleetctl")
-    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
-        del sys.modules[name]
-
-
 def _preimport(names: list[str]) -> None:
     """Import what tasks will import; a name that fails here fails again, visibly, in the task."""
+    if not names:
+        return
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.alarm(PREIMPORT_S)
     for name in names:
         try:
             importlib.import_module(name)
         except BaseException as error:  # also SystemExit: no import of a task's may end the keeper
             os.write(2, f"not imported ahead: {name}: {error!r}\n".encode())
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    gc.collect()
 
 
-def _let_go_of_stdout() -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.close(null)
+def _hangs(*_: object) -> None:
+    """What hangs on import may do so in the task, where it can be seen: the next keeper imports
+    nothing ahead.
+    """
+    os._exit(1)
 
 
-def _say(message: dict[str, Any]) -> None:
-    os.write(1, (json.dumps(message) + "\n").encode())
+def _say(connection: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # whoever asked may have gone
+        connection.sendall((json.dumps(message) + "\n").encode())
 
 
-def _give_up(problem: str) -> NoReturn:
-    _say({"problem": problem})
+def _give_up(connection: socket.socket, problem: str) -> NoReturn:
+    _say(connection, {"problem": problem})
     os._exit(1)

@@ -28,38 +28,84 @@ def throttled(message: str, after_s: float | None) -> Exception:
     return error
 
 
+def of_a_page(kind: type[Exception], status: str) -> Exception:
+    """What the SDK makes of a proxy's answer: grpclib knows no better."""
+    return kind(f"Received :status = {status!r}")
+
+
 @pytest.mark.parametrize(
-    ("error", "sort", "reason", "after_s"),
+    ("error", "sort", "reason", "after_s", "account"),
     [
-        (sdk.AuthError("bad token"), Refused, None, None),
-        (sdk.PermissionDeniedError("no"), Refused, None, None),
-        (sdk.VersionError("old"), Refused, None, None),
-        (sdk.InvalidError("bad count"), Refused, None, None),
-        (sdk.UnimplementedError("no"), Refused, None, None),
-        (throttled(CREATION_RATE, None), Unavailable, "RateLimited", 5.0),
-        (throttled("slow down", 2.5), Unavailable, "RateLimited", 2.5),
-        (throttled("Workspace spend limit reached", None), Unavailable, "SpendLimit", 600.0),
-        (throttled("too many containers", None), Unavailable, "Quota", 600.0),
-        (sdk.ResourceExhaustedError(NO_CAPACITY), Unavailable, "NoCapacity", 60.0),
-        (sdk.NotFoundError("secret"), Unavailable, "Unavailable", 5.0),
+        # Of the account: everybody who asks with it waits, and nothing is final.
+        (sdk.AuthError("bad token"), Unavailable, "KeyRefused", 15.0, True),
+        (sdk.PermissionDeniedError("no"), Unavailable, "AccessDenied", 15.0, True),
+        (sdk.VersionError("old"), Unavailable, "ClientTooOld", 15.0, True),
+        (throttled("Workspace spend limit reached", None), Unavailable, "SpendLimit", 120.0, True),
+        (sdk.PermissionDeniedError("billing is off"), Unavailable, "SpendLimit", 120.0, True),
+        (sdk.ConflictError("payment is overdue"), Unavailable, "SpendLimit", 120.0, True),
+        (throttled("too many containers", None), Unavailable, "Quota", 2.0, True),
+        (throttled("GPU limit reached: 10", None), Unavailable, "Quota", 2.0, True),
+        # Of the template alone.
+        (sdk.InvalidError("bad count"), Refused, None, None, None),
+        # Of the service.
+        (throttled(CREATION_RATE, None), Unavailable, "RateLimited", 5.0, False),
+        (throttled("slow down", 2.5), Unavailable, "RateLimited", 2.5, False),
+        (sdk.ResourceExhaustedError(NO_CAPACITY), Unavailable, "NoCapacity", 60.0, False),
+        (sdk.NotFoundError("secret"), Unavailable, "Unavailable", 5.0, False),
+        (sdk.UnimplementedError("no"), Unavailable, "UnknownAnswer", 5.0, False),
+        (throttled("the moon is full", None), Unavailable, "UnknownAnswer", 5.0, False),
         # Nothing is certain after these: the request may have been carried out.
-        (sdk.ConflictError("state changed"), None, None, None),
-        (sdk.ServiceError("unavailable"), None, None, None),
-        (sdk.InternalError("oops"), None, None, None),
-        (sdk.ConnectionError("reset"), None, None, None),
-        (ConnectionResetError(), None, None, None),
+        (sdk.ConflictError("state changed"), None, None, None, None),
+        (sdk.ServiceError("unavailable"), None, None, None, None),
+        (sdk.InternalError("oops"), None, None, None, None),
+        (sdk.ConnectionError("reset"), None, None, None, None),
+        (ConnectionResetError(), None, None, None, None),
+        # A page of a gateway is no answer of Modal, whatever status it carries.
+        (of_a_page(sdk.AuthError, "401"), None, None, None, None),
+        (of_a_page(sdk.PermissionDeniedError, "403"), None, None, None, None),
+        (of_a_page(sdk.UnimplementedError, "404"), None, None, None, None),
+        (of_a_page(sdk.InternalError, "400"), None, None, None, None),
     ],
 )  # fmt: skip
 def test_an_error_of_the_sdk_says_what_is_certain(
-    error: Exception, sort: type[FleetctlError] | None, reason: str | None, after_s: float | None
+    error: Exception,
+    sort: type[FleetctlError] | None,
+    reason: str | None,
+    after_s: float | None,
+    account: bool | None,
 ) -> None:
     told = certain(error, "it cannot be made")
     assert (type(told) if told is not None else None) is sort
     if isinstance(told, Unavailable):
-        assert (told.reason, told.retry_after_s) == (reason, after_s)
-    if isinstance(told, Refused):
-        assert told.hint
+        assert (told.reason, told.retry_after_s, told.account) == (reason, after_s, account)
+    if told is not None:
         assert str(told).startswith("it cannot be made: ")
+    if isinstance(told, Refused) or account:
+        assert told is not None
+        assert told.hint or reason == "Quota"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "words"),
+    [
+        (sdk.ServiceError("away"), "Unavailable", "away"),
+        (sdk.InternalError("oops"), "Unavailable", "oops"),
+        (ConnectionResetError("cut"), "Unavailable", "cut"),
+        (of_a_page(sdk.AuthError, "401"), "UnknownAnswer", "what answered is not Modal"),
+        (of_a_page(sdk.InternalError, "400"), "UnknownAnswer", "status = '400'"),
+        (sdk.DataLossError("words nobody knows"), "UnknownAnswer", "words nobody knows"),
+    ],
+)
+def test_a_question_whose_answer_nobody_knows_shows_its_words(
+    error: Exception, reason: str, words: str
+) -> None:
+    async def play() -> None:
+        async with asking("nothing is heard", deadline_s=1.0):
+            raise error
+
+    with pytest.raises(Unavailable, match=words) as caught:
+        asyncio.run(play())
+    assert (caught.value.reason, caught.value.account) == (reason, False)
 
 
 async def _raise(error: BaseException) -> None:
@@ -73,7 +119,8 @@ async def _hang(_: BaseException) -> None:
 @pytest.mark.parametrize(
     ("act", "error", "sort"),
     [
-        (_raise, sdk.AuthError("bad token"), Refused),
+        (_raise, sdk.AuthError("bad token"), Unavailable),
+        (_raise, sdk.InvalidError("bad count"), Refused),
         (_raise, sdk.ServiceError("unavailable"), Unavailable),
         (_raise, grpclib.GRPCError(grpclib.Status.UNAVAILABLE), Unavailable),
         (_raise, ConnectionRefusedError(), Unavailable),

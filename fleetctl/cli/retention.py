@@ -1,0 +1,31 @@
+"""How long the controller keeps what deleted objects left behind: `FLEETCTL_KEEP_DELETED`.
+
+Called by serve.py. A setting of the machine's owner, not of one command, so it is a variable of the
+controller's environment like `FLEETCTL_LOOP`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from fleetctl.engine.settings import Settings
+from fleetctl.errors import Refused
+
+VARIABLE = "FLEETCTL_KEEP_DELETED"
+
+
+def engine_settings() -> Settings:
+    """Raises Refused for a value that says no span of time."""
+    from fleetctl.cli.flags import duration_s
+
+    said = os.environ.get(VARIABLE)
+    if not said:
+        return Settings()
+    try:
+        return Settings(keep_deleted_s=duration_s(said))
+    except argparse.ArgumentTypeError as error:
+        raise Refused(
+            f"{VARIABLE} is `{said}`, which is no span of time: {error}",
+            hint=f"{VARIABLE}=30d, or 0 to keep nothing",
+        ) from error

@@ -1,0 +1,50 @@
+"""What a spec says that its models accept and that can never work, found before it is stored.
+
+Called by loader.py with specs that their models accepted. Pure: what hangs on the store, a provider
+or this machine is predicted in engine/predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fleetctl.manifest.checks import (
+    commands,
+    counts,
+    credentials,
+    images,
+    mounts,
+    parameters,
+    programs,
+)
+from fleetctl.manifest.checks import variables as environments
+from fleetctl.manifest.messages import Finding
+from specs.scalars import Spec
+
+_WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
+    programs.wrong,
+    parameters.wrong,
+    commands.wrong,
+    environments.wrong,
+    mounts.wrong,
+    counts.wrong,
+    images.wrong,
+)
+_DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
+    credentials.doubtful,
+    programs.doubtful,
+    programs.never_run,
+    images.doubtful,
+)
+
+
+def wrong_in(spec: Spec) -> Iterator[Finding]:
+    """Mistakes: the manifest is refused."""
+    for check in _WRONG:
+        yield from check(spec)
+
+
+def doubtful_in(spec: Spec) -> Iterator[Finding]:
+    """What may be meant, and is warned about."""
+    for check in _DOUBTFUL:
+        yield from check(spec)

@@ -1,0 +1,94 @@
+"""Words of a command line that only a shell, or a macro, would make something of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from controllers.command import MACROS
+from fleetctl.manifest.checks import works
+from fleetctl.manifest.checks.variables import variable
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path, shortened
+from specs.scalars import Spec
+from specs.sweep import SweepSpec
+
+# Programs that read a program of their own: from their first argument, or behind a flag for it.
+_FILTERS = frozenset({"awk", "gawk", "mawk", "sed", "jq", "envsubst", "expr", "find", "yq"})
+_READERS = re.compile(r"(?:ba|da|z|k|fi|a)?sh|perl|ruby|node|(?:python|pypy)[0-9.]*|xonsh|pwsh")
+_FLAG = re.compile(r"-[A-Za-z]*[ce]|--(?:command|eval)")
+_OPERATORS = frozenset(
+    {"&&", "||", "|", ";", "&", ">", ">>", "<", "<<", "2>", "2>>", "2>&1", "&>", ">&2", "|&"}
+)
+_MACRO = re.compile(r"\$\{([^}]*)\}|\{\{\s*([^}]*?)\s*\}\}|\$\(([A-Za-z_]\w*)\)|\$([A-Za-z_]\w*)")
+_WHOLE = re.compile(r"(?:--?[\w.-]+=)?(?:\$\{[^}]*\}|\{\{[^}]*\}\}|\$\([A-Za-z_]\w*\))")
+_OURS = ("TASK_", "FLEETCTL_", "JOB_COMPLETION_INDEX")
+
+Words = Sequence[tuple[int, str]]
+
+
+def wrong(spec: Spec) -> Iterator[Finding]:
+    params = {name for _, name in works.parameters(spec)}
+    names = {name for _, variables in works.environments(spec) for name in variables}
+    for path, command in works.said(spec, "command"):
+        words = _plain_words(command)
+        yield from _of_a_shell(path, command, words)
+        yield from _macros(path, words, params, names, sweep=isinstance(spec, SweepSpec))
+
+
+def _plain_words(command: Sequence[str]) -> Words:
+    """Those that no program reads as a program, each with its place."""
+    plain: list[tuple[int, str]] = []
+    reader = False
+    for number, word in enumerate(command):
+        name = PurePosixPath(word).name
+        if name in _FILTERS or (reader and _FLAG.fullmatch(word)):
+            break
+        reader = reader or _READERS.fullmatch(name) is not None
+        plain.append((number, word))
+    return plain
+
+
+def _of_a_shell(path: Path, command: Sequence[str], words: Words) -> Iterator[Finding]:
+    """One finding a command: the way out is the same for all of its words."""
+    text = shortened(" ".join(command))
+    for number, word in words:
+        if word in _OPERATORS:
+            at = (*path, number)
+            said = f" is `{word}`, which only a shell would read, and no shell reads a command"
+            yield Finding(at, at, said, f"write `script: {text}`")
+            return
+    program = command[0]
+    if any(it.isspace() for it in program.strip()) and not program.startswith(("/", "./", "../")):
+        at = (*path, 0)
+        said = f" is `{shortened(program)}`, which would be the name of one program"
+        shell = any(it in program for it in "|&;<>$`\"'")
+        listed = f"[{', '.join(text.split())}]"
+        yield Finding(at, at, said, f"write `script: {text}`" if shell else f"write `{listed}`")
+
+
+def _macros(
+    path: Path, words: Words, params: set[str], names: set[str], *, sweep: bool
+) -> Iterator[Finding]:
+    for number, word in words:
+        for match in _MACRO.finditer(word):
+            name = next((it for it in match.groups() if it is not None), "")
+            plain = name.partition(":")[2] if name.startswith("envvar:") else name
+            known = plain in params | names or plain in MACROS or plain.startswith(_OURS)
+            if not known and not (_WHOLE.fullmatch(word) and match[4] is None):
+                continue
+            at = (*path, number)
+            said = f" holds `{shortened(match[0])}`, which stays as it is: nothing expands it"
+            yield Finding(at, at, said, _way(plain, params, names, sweep=sweep))
+            break
+
+
+def _way(name: str, params: set[str], names: set[str], *, sweep: bool) -> str:
+    if sweep and (name in MACROS or name in params):
+        return "move `command` into `search`, where W&B's macros such as `${args}` are expanded"
+    if name in names or name.startswith(_OURS):
+        return f"use `script`, where a shell expands `${name}`"
+    if name in params:
+        return f"use `script`, where `${variable(name)}` is the parameter `{name}`"
+    return "use `script`, where a shell expands variables; a parameter `x` is `$TASK_X` there"

@@ -1,0 +1,46 @@
+"""Rules about more units than there are: they can never hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controllers.search import size
+from fleetctl.manifest.messages import Finding
+from specs.batchjob import BatchJobSpec
+from specs.common import Execution
+from specs.quantities import parse_indexes
+from specs.scalars import Spec
+from specs.sweep import SweepSpec
+from specs.trainingrun import TrainingRunSpec
+
+
+def wrong(spec: Spec) -> Iterator[Finding]:
+    if not isinstance(spec, Execution) or spec.success_policy is None:
+        return
+    total = units(spec)
+    if total is None:
+        return
+    for number, rule in enumerate(spec.success_policy.rules):
+        at = ("spec", "successPolicy", "rules", number)
+        there = f"there {'is' if total == 1 else 'are'} {total:,}"
+        last = parse_indexes(rule.succeeded_indexes)[-1][-1] if rule.succeeded_indexes else 0
+        if last >= total:
+            path = (*at, "succeededIndexes")
+            said = f" is `{rule.succeeded_indexes}`; {there}, so the rule can never hold"
+            yield Finding(path, path, said, f"indexes begin at 0: the last one is {total - 1:,}")
+        count = rule.succeeded_count or 0
+        if count > total:
+            path = (*at, "succeededCount")
+            said = f" is `{count}`; {there}, so the rule can never hold"
+            yield Finding(path, path, said, f"it must be at most {total:,}")
+
+
+def units(spec: Execution) -> int | None:
+    """Tasks, trials or stages in all; None where nobody knows yet."""
+    if isinstance(spec, BatchJobSpec | TrainingRunSpec):
+        return spec.count()
+    if isinstance(spec, SweepSpec):
+        points = size(spec.search) if spec.search.method == "grid" else None
+        limits = [it for it in (points, spec.trial_limit) if it is not None]
+        return min(limits) if limits else None
+    return None

@@ -1,0 +1,28 @@
+"""Warnings about values that look like credentials: a manifest is stored, shown and shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleetctl.manifest.checks import works
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import CREDENTIAL_NAME
+from specs.scalars import Spec
+
+# Shorter ones are names and switches, such as KEY=name; real credentials are long.
+CREDENTIAL_LENGTH_MIN = 16
+
+
+def doubtful(spec: Spec) -> Iterator[Finding]:
+    """One for each variable; its value is in none of them."""
+    for at, variables in works.environments(spec):
+        for name, value in variables.items():
+            if (
+                CREDENTIAL_NAME.search(name)
+                and len(value) >= CREDENTIAL_LENGTH_MIN
+                and not any(character in value for character in " /")
+            ):
+                path = (*at, name)
+                said = " holds what looks like a credential"
+                hint = "put it into a Secret and name that in `secrets`"
+                yield Finding(path, path, said, hint, at_key=True)

@@ -1,0 +1,70 @@
+"""Requirements, packages and repositories that no installer could read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fleetctl.manifest.checks import works
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path, shortened
+from specs.scalars import Spec
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_ONE_EQUALS = re.compile(rf"({_NAME}(?:\[[^\]]*\])?)\s*=\s*([^=\s].*)")
+_CONDA = re.compile(rf"({_NAME})=([0-9][^=]*)=.*")
+_SPACED = re.compile(rf"{_NAME}(?:\s+{_NAME})+")
+_APT = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*(?:=\S+|/\S+)?")
+_BARE_HOST = re.compile(r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}/\S+")
+# What is imported by one name and installed by another, which stands for something else or nothing.
+_OTHERWISE = {
+    "sklearn": "scikit-learn",
+    "cv2": "opencv-python-headless",
+    "PIL": "pillow",
+    "yaml": "pyyaml",
+    "skimage": "scikit-image",
+}
+
+
+def wrong(spec: Spec) -> Iterator[Finding]:
+    for at, image in works.images(spec):
+        for number, text in enumerate(image.pip):
+            yield from _requirement((*at, "pip", number), text)
+        for number, text in enumerate(image.apt):
+            yield from _package((*at, "apt", number), text)
+    for at, source in works.sources(spec):
+        if source.git is not None and _BARE_HOST.fullmatch(source.git.url):
+            path = (*at, "git", "url")
+            said = f" is `{shortened(source.git.url)}`, which is a path on this machine"
+            yield Finding(path, path, said, f"write `https://{shortened(source.git.url)}`")
+
+
+def doubtful(spec: Spec) -> Iterator[Finding]:
+    for at, image in works.images(spec):
+        for number, text in enumerate(image.pip):
+            name = re.split(r"[\s\[<>=!~;@]", text, maxsplit=1)[0]
+            if name in _OTHERWISE:
+                path: Path = (*at, "pip", number)
+                said = f" is `{name}`, which is what programs import"
+                yield Finding(path, path, said, f"`{_OTHERWISE[name]}` is what installs it")
+
+
+def _requirement(path: Path, text: str) -> Iterator[Finding]:
+    if text.startswith("-") or "@" in text or "/" in text:
+        return  # an option, a URL or a path: pip's own business
+    if match := _CONDA.fullmatch(text) or _ONE_EQUALS.fullmatch(text):
+        said = f" is `{shortened(text)}`; pip writes a version with `==`"
+        yield Finding(path, path, said, f"write `{shortened(f'{match[1]}=={match[2].strip()}')}`")
+    elif _SPACED.fullmatch(text):
+        words = text.split()
+        said = f" is `{shortened(text)}`, which is more than one requirement"
+        yield Finding(path, path, said, f"write each as an entry of its own: `{', '.join(words)}`")
+
+
+def _package(path: Path, text: str) -> Iterator[Finding]:
+    if not _APT.fullmatch(text):
+        words = text.split()
+        said = f" is `{shortened(text)}`, which is no name of a package"
+        many = len(words) > 1 and all(map(_APT.fullmatch, words))
+        hint = f"write each as an entry of its own: `{', '.join(words)}`" if many else "remove it"
+        yield Finding(path, path, said, hint)

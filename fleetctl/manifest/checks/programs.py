@@ -1,0 +1,113 @@
+"""Python text that no task could run: found before a sandbox is paid for.
+
+A mistake where the Python that runs it is known to be no newer than this one, else a doubt.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import warnings as python_warnings
+from collections.abc import Iterator
+from itertools import pairwise
+
+from fleetctl.manifest.checks import works
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path, shortened
+from specs.scalars import Spec
+from specs.template import Image
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
+OURS = sys.version_info[:2]
+
+
+def wrong(spec: Spec) -> Iterator[Finding]:
+    if _may_be_newer(spec):
+        return
+    for path, fault in _faults(spec):
+        yield _finding(path, fault, hint=f"the line is `{shortened((fault.text or '').strip())}`")
+
+
+def doubtful(spec: Spec) -> Iterator[Finding]:
+    if not _may_be_newer(spec):
+        return
+    ours = ".".join(map(str, OURS))
+    for path, fault in _faults(spec):
+        yield _finding(
+            path, fault, hint=f"every attempt would fail, unless its Python is newer than {ours}"
+        )
+
+
+def never_run(spec: Spec) -> Iterator[Finding]:
+    """What stands behind a SUBMIT: it ends the task, which is not what its name says."""
+    for path, code in works.said(spec, "python"):
+        tree = parsed(code)
+        if not isinstance(tree, ast.Module):
+            continue
+        for submit, after in _behind_submits(tree):
+            said = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
+            hint = "hand in everything with one SUBMIT, as the last statement"
+            yield Finding(path, path, f"{said} ends the task", hint, row=after.lineno)
+            break  # the first says it all
+
+
+def _behind_submits(tree: ast.Module) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """(the SUBMIT, the statement behind it) in each block that has such."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if not isinstance(block, list):
+                continue
+            for statement, after in pairwise(block):
+                if _is_submit(statement) and not isinstance(after, _DEFINITIONS):
+                    yield statement, after
+
+
+def _is_submit(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Name)
+        and node.value.func.id == "SUBMIT"
+    )
+
+
+def parsed(code: str) -> ast.Module | SyntaxError | None:
+    """None for what the parser cannot hold: the run itself will tell."""
+    try:
+        with python_warnings.catch_warnings():
+            python_warnings.simplefilter("ignore")
+            tree = compile(code, "<task>", "exec", flags=ast.PyCF_ONLY_AST, dont_inherit=True)
+    except SyntaxError as error:
+        return error
+    except (RecursionError, MemoryError, ValueError):
+        return None  # too deep, or a NUL
+    assert isinstance(tree, ast.Module)
+    return tree
+
+
+def _faults(spec: Spec) -> Iterator[tuple[Path, SyntaxError]]:
+    for path, code in works.said(spec, "python"):
+        found = parsed(code)
+        if isinstance(found, SyntaxError):
+            yield path, found
+
+
+def _finding(path: Path, fault: SyntaxError, *, hint: str) -> Finding:
+    row = fault.lineno or 1
+    return Finding(path, path, f" is no Python: line {row}: {fault.msg}", hint, row=row)
+
+
+def _may_be_newer(spec: Spec) -> bool:
+    """Whether its Python may be newer than this one, which reads the manifest."""
+    template = works.template_of(spec)
+    if template is not None and template.is_function and template.image is None:
+        return True  # its Function has the image
+    return any(_brings_a_newer(image) for _, image in works.images(spec))
+
+
+def _brings_a_newer(image: Image) -> bool:
+    if image.registry is not None or image.snapshot is not None:
+        return True  # nobody knows what it holds
+    wanted = tuple(map(int, (image.python or "0").split(".")[:2]))
+    return wanted > OURS

@@ -1,0 +1,67 @@
+"""Environment variables that every task is given: a manifest's own value would never be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fleetctl.manifest.checks import works
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path
+from specs.common import Execution
+from specs.function import FunctionSpec
+from specs.placement import DEFAULT_PROVIDER
+from specs.scalars import Spec
+from specs.secret import SecretSpec
+
+# As the guests set them; each is said in `fleetctl explain` and in the README.
+_OURS = re.compile(r"FLEETCTL_(?:PARAMS|RESULT|METRICS|RUN|ATTEMPT|VOLUME(?:_.*)?)")
+INDEX = "JOB_COMPLETION_INDEX"
+# Provider `local` has no container: there each task has a home and a place for devices of its own.
+OF_THIS_MACHINE = frozenset({"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES"})
+NOT_SEEN = "and this value would never be seen"
+
+
+def wrong(spec: Spec) -> Iterator[Finding]:
+    if isinstance(spec, SecretSpec):
+        yield from _of_a_secret(spec)
+        return
+    here = _may_run_here(spec)
+    given = {variable(name): name for _, name in works.parameters(spec)}
+    for at, variables in works.environments(spec):
+        for name in variables:
+            path: Path = (*at, name)
+            if name == INDEX or _OURS.fullmatch(name):
+                said = f" is set for every task by fleetctl itself, {NOT_SEEN}"
+                yield Finding(path, path, said, "leave it out, or name it otherwise", at_key=True)
+            elif name in OF_THIS_MACHINE and here:
+                said = f" is set for every task by provider `local`, {NOT_SEEN}"
+                hint = f"leave it out, or say `export {name}=...` at the start of `script`"
+                yield Finding(path, path, said, hint, at_key=True)
+            elif name in given:
+                said = f" is the variable of the parameter `{given[name]}`, {NOT_SEEN}"
+                yield Finding(path, path, said, "leave it out, or name it otherwise", at_key=True)
+
+
+def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
+    paths: list[tuple[Path, str]] = [
+        (("spec", "fromEnv", number), name) for number, name in enumerate(spec.from_env)
+    ]
+    paths += [(("spec", "fromFile", name), name) for name in spec.from_file]
+    for path, name in paths:
+        if name == INDEX or _OURS.fullmatch(name):
+            said = f": `{name}` is set for every task by fleetctl itself"
+            yield Finding(path, path[:2], said, "name it otherwise", at_key=True)
+
+
+def variable(name: str) -> str:
+    """As the guests name the variable of a parameter."""
+    return "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+
+
+def _may_run_here(spec: Spec) -> bool:
+    if isinstance(spec, FunctionSpec):
+        return spec.provider == DEFAULT_PROVIDER
+    if not isinstance(spec, Execution):
+        return False
+    return any(it.provider == DEFAULT_PROVIDER for it in spec.placement.candidates)

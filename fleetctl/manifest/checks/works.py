@@ -1,0 +1,83 @@
+"""The parts of a spec that the checks look at, each with its path. Called by the other checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleetctl.manifest.problems import Path
+from specs.batchjob import BatchJobSpec
+from specs.function import FunctionSpec
+from specs.scalars import Spec
+from specs.sweep import SweepSpec
+from specs.template import Image, Source, Template, VolumeMount
+from specs.trainingrun import TrainingRunSpec
+
+TEMPLATE: Path = ("spec", "template")
+
+
+def template_of(spec: Spec) -> Template | None:
+    found = getattr(spec, "template", None)
+    return found if isinstance(found, Template) else None
+
+
+def said(spec: Spec, name: str) -> Iterator[tuple[Path, Any]]:
+    """A field of the template, and of each stage that has its own."""
+    template = template_of(spec)
+    if template is not None and getattr(template, name):
+        yield (*TEMPLATE, name), getattr(template, name)
+    if isinstance(spec, TrainingRunSpec):
+        for number, stage in enumerate(spec.stages):
+            if getattr(stage, name):
+                yield ("spec", "stages", number, name), getattr(stage, name)
+
+
+def environments(spec: Spec) -> Iterator[tuple[Path, Mapping[str, str]]]:
+    yield from said(spec, "env")
+    if isinstance(spec, FunctionSpec) and spec.env:
+        yield ("spec", "env"), spec.env
+    for at, image in images(spec):
+        if image.env:
+            yield (*at, "env"), image.env
+
+
+def images(spec: Spec) -> Iterator[tuple[Path, Image]]:
+    at, holder = _boxed(spec)
+    if holder is not None and holder.image is not None:
+        yield (*at, "image"), holder.image
+
+
+def sources(spec: Spec) -> Iterator[tuple[Path, Source]]:
+    at, holder = _boxed(spec)
+    if holder is not None and holder.source is not None:
+        yield (*at, "source"), holder.source
+
+
+def volumes(spec: Spec) -> Iterator[tuple[Path, VolumeMount]]:
+    at, holder = _boxed(spec)
+    for number, mount in enumerate(holder.volumes if holder is not None else ()):
+        yield (*at, "volumes", number), mount
+
+
+def _boxed(spec: Spec) -> tuple[Path, Template | FunctionSpec | None]:
+    """Where it is said what a sandbox is like."""
+    if isinstance(spec, FunctionSpec):
+        return ("spec",), spec
+    return TEMPLATE, template_of(spec)
+
+
+def parameters(spec: Spec) -> Iterator[tuple[Path, str]]:
+    """Each name of a parameter once, where it is first given."""
+    if isinstance(spec, SweepSpec):
+        for name in spec.search.parameters or ():
+            yield ("spec", "search", "parameters", name), name
+    elif isinstance(spec, BatchJobSpec) and spec.tasks is not None:
+        for name in spec.tasks.matrix or ():
+            yield ("spec", "tasks", "matrix", name), name
+        seen: set[str] = set()
+        for number, item in enumerate(spec.tasks.items or ()):
+            if item.keys() <= seen:
+                continue
+            for name in item.keys() - seen:
+                yield ("spec", "tasks", "items", number, name), name
+            seen |= item.keys()

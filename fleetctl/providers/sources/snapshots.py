@@ -1,0 +1,108 @@
+"""Directories of this machine as they were when objects were applied, kept by their content below
+the state directory: what runs get is what the plan told, whatever is edited meanwhile.
+
+Called when manifests are proposed and stored (`look`, `keep`), when a run starts (`path_of`), and
+now and then to let go of what no object names (`sweep`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Collection, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.sources.revision import Tree, of_copy, of_project
+from fleetctl.providers.sources.stats import Stats
+from fleetctl.providers.sources.tree import Rules, take
+
+SOURCES = "sources"
+FILES = ".files.json"  # beside the directory, which has its own name
+EVERYTHING = ("!*",)  # what a snapshot left out is out already
+# A snapshot is taken before the object that names it is stored.
+YOUNG_S = 3600.0
+
+
+class Snapshots:
+    """home: the state directory."""
+
+    def __init__(self, home: Path) -> None:
+        self._place = home / SOURCES
+
+    def look(self, origin: Path, exclude: tuple[str, ...]) -> Tree:
+        """What the directory holds now; its revision is empty when nobody can tell."""
+        key = sha256(json.dumps([str(origin), exclude]).encode()).hexdigest()[:16]
+        stats = Stats(self._place / "stats" / f"{key}.json")
+        tree = of_project(origin, exclude, stats)
+        stats.keep()
+        return tree
+
+    def keep(self, origin: Path, exclude: tuple[str, ...], tree: Tree) -> Tree:
+        """Have a snapshot of the directory, which held `tree` when it was looked at; what the
+        snapshot holds. Raises OSError where it cannot be taken, and Refused where it is too much.
+        """
+        if not tree.revision:
+            return tree
+        name = name_of(origin)
+        if self.path_of(tree.revision, name) is not None:
+            os.utime(self._of(tree.revision, name))  # somebody is about to name it
+            return tree
+        make_private(self._place)
+        taking = self._place / f".taking.{os.getpid()}.{threading.get_ident()}"
+        shutil.rmtree(taking, ignore_errors=True)
+        taking.mkdir(mode=0o700)
+        try:
+            take(origin, taking / name, Rules.of_project(exclude))
+            # What was taken counts: somebody may have saved a file since it was looked at.
+            held = of_copy(taking / name)
+            if not held.revision:
+                return held
+            (taking / FILES).write_text(json.dumps(dict(held.files)), encoding="utf-8")
+            if self.path_of(held.revision, name) is None:
+                taking.rename(self._of(held.revision, name))
+        finally:
+            shutil.rmtree(taking, ignore_errors=True)
+        return held
+
+    def path_of(self, revision: str, name: str) -> Path | None:
+        """Where a snapshot lies, in a directory of that name; None when there is none."""
+        found = self._of(revision, name) / name
+        return found if found.is_dir() else None
+
+    def files_of(self, revision: str, name: str) -> Mapping[str, str]:
+        """As in Tree; empty when nobody knows any more."""
+        try:
+            text = (self._of(revision, name) / FILES).read_text(encoding="utf-8")
+            found: dict[str, str] = json.loads(text)
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    def sweep(self, named: Collection[tuple[str, str]]) -> None:
+        """Let go of snapshots that are not among these (revision, name), but for young ones."""
+        kept = {self._of(revision, name).name for revision, name in named}
+        if not self._place.is_dir():
+            return
+        for found in self._place.iterdir():
+            if found.name == "stats" or found.name in kept:
+                continue
+            if found.stat().st_mtime < time.time() - YOUNG_S:
+                shutil.rmtree(found, ignore_errors=True)
+
+    def _of(self, revision: str, name: str) -> Path:
+        return self._place / sha256(f"{revision} {name}".encode()).hexdigest()[:32]
+
+
+def name_of(origin: Path) -> str:
+    """What the directory is called in a sandbox."""
+    return origin.resolve().name or "source"
+
+
+def differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Files that are not the same, in order."""
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))

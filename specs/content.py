@@ -1,0 +1,221 @@
+"""What a unit stands for: the one table that says, field by field, what a change of a spec does to
+work that is done. Read by controllers for what is outdated, by the cache for what is equal, and by
+`template_hash` for what a live run is replaced for. Pure.
+
+A field that no table holds fails tests/unit/specs/test_specs_content.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from specs.hashing import short_hash
+
+if TYPE_CHECKING:
+    from specs.common import Placement
+    from specs.function import FunctionSpec
+    from specs.template import Source, Template
+
+
+class Role(Enum):
+    """What a change of a field means."""
+
+    UNITS = "units"  # which units there are, or their parameters: those that differ are new work
+    WORK = "work"  # what comes of a unit: finished ones are outdated, live ones are replaced
+    PLACE = "place"  # what surrounds a run: live ones are replaced, finished ones stay
+    RULE = "rule"  # neither: limits, policies, names
+
+
+UNITS, WORK, PLACE, RULE = Role.UNITS, Role.WORK, Role.PLACE, Role.RULE
+
+TEMPLATE: Mapping[str, Role] = {
+    "python": WORK,
+    "command": WORK,
+    "script": WORK,
+    "runtime": WORK,
+    "function": WORK,  # by what the Function says, once that is known; not by its name
+    "image": WORK,
+    "source": WORK,
+    "resources": PLACE,
+    "env": WORK,
+    "secrets": WORK,
+    "volumes": WORK,
+    "timeout_seconds": RULE,
+    "termination_grace_period_seconds": RULE,
+    "workdir": WORK,
+}
+
+# What kinds that run have in common. A template is judged by its own table.
+EXECUTION: Mapping[str, Role] = {
+    "parallelism": RULE,
+    "suspend": RULE,
+    "active_deadline_seconds": RULE,
+    "ttl_seconds_after_finished": RULE,
+    "backoff_limit_per_index": RULE,
+    "backoff_limit": RULE,
+    "max_infra_retries": RULE,
+    "max_failed_indexes": RULE,
+    "retry": RULE,
+    "seed": RULE,  # of jitter; a sweep draws its points by it
+    "placement": PLACE,
+    "rollout": RULE,
+    "on_change": RULE,
+    "success_policy": RULE,
+    "failure_policy": RULE,
+    "sandbox": RULE,
+    "budget": RULE,
+    "cache": RULE,
+}
+
+KINDS: Mapping[str, Mapping[str, Role]] = {
+    "BatchJob": {
+        **EXECUTION,
+        "tasks": UNITS,
+        "completions": UNITS,
+        "completion_mode": RULE,
+        "template": WORK,
+    },
+    "Sweep": {
+        **EXECUTION,
+        "seed": UNITS,
+        "search": UNITS,  # its program and command are WORK: they stand in the template
+        "trials": UNITS,
+        "trials_per_worker": RULE,
+        "backend": RULE,
+        "template": WORK,
+    },
+    "TrainingRun": {
+        **EXECUTION,
+        "nodes": PLACE,
+        "ray": PLACE,
+        "stages": UNITS,  # each by STAGE
+        "checkpoint": WORK,  # by CHECKPOINT
+        "max_restarts": RULE,
+        "template": WORK,
+    },
+    "Function": {
+        "provider": PLACE,
+        "image": WORK,
+        "source": WORK,
+        "resources": PLACE,
+        "env": WORK,
+        "secrets": WORK,
+        "volumes": WORK,
+        "min_containers": RULE,
+        "max_containers": RULE,
+        "scaledown_seconds": RULE,
+    },
+}
+
+# A later stage builds on the earlier ones, so what changes one outdates those after it too.
+STAGE: Mapping[str, Role] = {
+    "name": UNITS,
+    "python": WORK,
+    "command": WORK,
+    "script": WORK,
+    "env": WORK,
+    "timeout_seconds": RULE,
+}
+CHECKPOINT: Mapping[str, Role] = {
+    "path": WORK,  # programs read it
+    "resume": WORK,
+    "signal_before_stop_seconds": RULE,
+}
+
+TEMPLATE_WORK = frozenset(name for name, role in TEMPLATE.items() if role is WORK)
+_TEMPLATE_RULES = {name for name, role in TEMPLATE.items() if role is RULE}
+_FUNCTION_WORK = frozenset(name for name, role in KINDS["Function"].items() if role is WORK)
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What the names in a spec stood for when it was applied.
+
+    revision: what `source.path` held (`sha256:...`), or the commit of `source.git`; empty while
+    nobody knows. function: the content of the Function that the template names.
+
+    What a person said of an apply alone: successes that had ended by kept_until_s count whatever
+    content they have, and so do those of attempts that were under way at finishing_at_s; in seconds
+    since the epoch. rollout: in place of the spec's own, or empty.
+    """
+
+    revision: str = ""
+    function: str = ""
+    kept_until_s: float | None = None
+    finishing_at_s: float | None = None
+    rollout: str = ""
+
+
+NO_PINS = Pins()
+
+
+def content_of(template: Template, pins: Pins = NO_PINS) -> str:
+    """16 hex digits over what can change a result, parameters aside."""
+    told = work_of(template, pins.revision)
+    if pins.function:
+        told["function"] = pins.function
+    return short_hash(told)
+
+
+def after(earlier: str, own: str) -> str:
+    """The content of work that builds on the content of other work."""
+    return short_hash([earlier, own]) if earlier else own
+
+
+def content_of_function(spec: FunctionSpec, revision: str) -> str:
+    """The same over what a Function gives all tasks that call it."""
+    told = spec.model_dump(mode="json", include=set(_FUNCTION_WORK), exclude_defaults=True)
+    if spec.source is not None:
+        told["source"] = source_told(spec.source, revision)
+    return short_hash(told)
+
+
+def work_of(template: Template, revision: str) -> dict[str, object]:
+    """The fields of a template that can change a result, as JSON; its source by what it holds."""
+    told = template.model_dump(mode="json", include=set(TEMPLATE_WORK), exclude_defaults=True)
+    if template.source is not None:
+        told["source"] = source_told(template.source, revision)
+    return told
+
+
+def source_told(source: Source, revision: str) -> dict[str, object]:
+    """A source by what it holds, as far as that is known, and where the task finds it."""
+    told = source.model_dump(mode="json", exclude_defaults=True)
+    if source.path is not None:
+        # Where it lay is told by its name alone: two checkouts of one repository agree.
+        told["path"] = directory_name(source.path)
+        if revision:
+            told.pop("exclude", None)
+            told["revision"] = revision
+    elif revision:
+        told["git"]["ref"] = revision  # as if the commit had been named
+    return told
+
+
+def directory_name(path: str) -> str:
+    """The last part of `source.path`; empty for `.` and its like, which is named by where it is."""
+    last = path.rstrip("/").rpartition("/")[2]
+    return "" if last in (".", "..") else last
+
+
+def template_hash(template: Template, placement: Placement, pins: Pins = NO_PINS) -> str:
+    """16 hex digits over what affects the sandbox and the work of a run."""
+    whole = template.model_dump(mode="json", exclude=_TEMPLATE_RULES, exclude_defaults=True)
+    told: dict[str, object] = {
+        "template": whole,
+        "providers": [candidate.provider for candidate in placement.candidates],
+    }
+    if pins.revision:
+        told["revision"] = pins.revision
+    if pins.function:
+        told["function"] = pins.function
+    return short_hash(told)
+
+
+def combined_hash(own: str, template: Template) -> str:
+    """16 hex digits over a template's own hash and all that its Function added to it."""
+    whole = template.model_dump(mode="json", exclude=_TEMPLATE_RULES, exclude_defaults=True)
+    return short_hash({"own": own, "template": whole})

@@ -1,0 +1,147 @@
+"""A controller that hangs, one whose socket was lost, and how `down --force` knows whom it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli import client, starting
+from fleetctl.cli.client import ask
+from fleetctl.cli.doctor import _controller
+from fleetctl.cli.main import guarded
+from fleetctl.cli.render import Screen
+from fleetctl.cli.system import patience
+from fleetctl.cli.system.holder import held_by, is_same, kernel_says, pulse
+from fleetctl.cli.system.patience import Hung
+from fleetctl.home import LOCK, SOCKET
+from tests.unit.cli.ending import end
+
+JOB = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {name: never}
+spec: {completions: 1, suspend: true, template: {script: "true"}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    made = tmp_path / "home"
+    monkeypatch.setenv("FLEETCTL_HOME", str(made))
+    starting.start(made)
+    yield made
+    end(made)
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    out, talk = io.StringIO(), io.StringIO()
+    code = guarded(list(words), Screen(out, talk))
+    return code, out.getvalue(), talk.getvalue()
+
+
+def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
+    home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    pid = starting.holder(home)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began_s = time.monotonic()
+        code, _, talk = run("apply", "-f", str(tmp_path / "job.yaml"))
+        assert code == 1 and f"pid {pid}) hangs: it is stopped by a signal" in talk
+        assert "fleetctl down --force" in talk and f"kill -CONT {pid}" in talk
+        code, out, talk = run("status")
+        assert code == 1 and f"pid {pid}, hangs" in out
+        assert "down --force" in talk
+        assert run("down")[0] == 1 and starting.holder(home) == pid
+        found = _controller(home)
+        assert not found.ok and "hangs" in found.says and "--force" in found.fix
+        with pytest.raises(Hung):
+            starting.start(home)
+        assert time.monotonic() - began_s < 60  # five verbs, each within its ten seconds
+        code, out, _ = run("down", "--force")
+        assert code == 0 and f"(pid {pid}) ended by force; running tasks go on" in out
+        assert held_by(home) is None and starting.ended_orderly(home)
+    finally:
+        if starting.holder(home) == pid:
+            os.kill(pid, signal.SIGCONT)
+    assert starting.start(home)["pid"] != pid
+
+
+def test_one_that_sleeps_and_answers_nothing_hangs_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not stopped by anybody: it waits for something that never comes."""
+    for name, span_s in (("STOPPED_S", 0.1), ("PING_AFTER_S", 0.2), ("HANGS_AFTER_S", 0.6)):
+        monkeypatch.setattr(patience, name, span_s)
+    monkeypatch.setattr(client, "SLICE_S", 0.1)
+    (tmp_path / LOCK).parent.mkdir()
+    program = (
+        "import fcntl, os, socket, sys\n"
+        "lock = open(sys.argv[1], 'w'); lock.write(str(os.getpid())); lock.flush()\n"
+        "fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "listener = socket.socket(socket.AF_UNIX); os.chdir(sys.argv[2])\n"
+        "listener.bind('controller.sock'); listener.listen(); print('there', flush=True); input()\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / LOCK), str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asleep:
+        assert asleep.stdout is not None and asleep.stdout.readline() == b"there\n"
+        for verb in ("apply", "ping"):
+            with pytest.raises(Hung, match=rf"pid {asleep.pid}\) hangs: .* does no work"):
+                ask(tmp_path, {"verb": verb})
+        asleep.communicate(b"\n")
+
+
+def test_a_socket_that_is_lost_is_made_anew(home: Path, tmp_path: Path) -> None:
+    pid = starting.holder(home)
+    (home / SOCKET).unlink()
+    (tmp_path / "job.yaml").write_text(JOB)
+    code, out, talk = run("apply", "-f", str(tmp_path / "job.yaml"))
+    assert code == 0 and "batchjob/never created" in out, talk
+    assert ask(home, {"verb": "ping"})["pid"] == pid
+    assert run("down")[0] == 0 and starting.holder(home) is None
+
+
+def test_force_ends_in_order_a_controller_that_answers(home: Path) -> None:
+    assert run("down", "--force")[1] == "controller stopped; running tasks go on\n"
+    assert run("down", "--force")[0] == 0  # none runs
+
+
+@pytest.mark.parametrize("lie", ["pid", "begun", "boot"])
+def test_force_ends_nobody_whom_the_lock_does_not_name_for_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    """We hold the lock; the process that its line names is another one, or one of another time."""
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
+    (tmp_path / LOCK).parent.mkdir()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        words = {"pid": str(other.pid), "boot": "another", "begun": "1"}
+        seen = pulse(other.pid)
+        assert seen is not None
+        if lie != "begun":
+            words["begun"] = seen.begun
+        if lie != "boot":
+            words["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        with (tmp_path / LOCK).open("w") as lock:
+            lock.write(f"{words['pid']} {words['boot']} {words['begun']}\n")
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            held = held_by(tmp_path)
+            assert held is not None and held.pid == other.pid
+            assert is_same(held, seen) == (lie == "pid")
+            assert kernel_says(tmp_path, other.pid) is False
+            assert kernel_says(tmp_path, os.getpid()) is True
+            code, _, talk = run("down", "--force")
+            assert code == 3 and "nothing was ended" in talk
+            assert other.poll() is None
+        other.communicate(b"\n")
