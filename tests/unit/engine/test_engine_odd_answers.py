@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from controllers.model import RunState
 from fleetctl.engine.observe.reach import watch_reach
 from fleetctl.engine.sweeper import sweep
+from fleetctl.engine.verbs import Verbs
 from fleetctl.errors import Refused, Unavailable
 from tests.unit.engine.fake_world import CONTRACT, SECOND_LOOK_S, Fleet, tasks
 
@@ -163,6 +165,32 @@ async def seen_later(fleet: Fleet, seconds: float, run: str) -> None:
     await fleet.settle()
 
 
+async def test_an_abandoned_object_is_gone_at_once_and_says_what_it_leaves() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(2, parallelism=1))
+        fleet.local.script["stop"] = [Unavailable("nobody there", reason="Unreachable")] * 3
+        uid = fleet.row("job").uid
+        verbs = Verbs(fleet.engine)
+        assert (await verbs.abandon({"uids": [uid]}))["results"] == []  # it was not deleted
+        await fleet.delete("BatchJob", "job")
+        handle = fleet.runs("job")[0].handle
+        reply = await verbs.abandon({"uids": [uid]})
+        [told] = reply["results"]
+        assert told == {
+            "key": "batchjob/job",
+            "left": [f"sandbox `{handle}` at provider `local`"],
+        }
+        await fleet.settle()
+        assert fleet.names() == []
+        # The controller stays until what is left is ended.
+        assert not fleet.engine.idle()
+        async with asyncio.timeout(60):
+            while any(box.alive for box in fleet.local.boxes.values()):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert fleet.engine.idle()
+
+
 # -- gone ------------------------------------------------------------------------------------------
 
 
@@ -281,8 +309,6 @@ async def test_the_end_of_one_object_wakes_a_start_of_another() -> None:
 async def test_a_service_that_is_away_is_told_by_what_runs_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import asyncio
-
     from fleetctl.engine.observe import reach as module
 
     monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
