@@ -69,6 +69,21 @@ async def test_a_start_that_is_taken_between_two_refusals_takes_the_doubt_away()
             assert fleet.local.working() == [index + 1]
 
 
+@pytest.mark.parametrize("changed", [{"parallelism": 2}, {"completions": 3}])
+async def test_a_refused_job_that_is_applied_with_a_change_is_asked_for_again(
+    changed: dict[str, int],
+) -> None:
+    async with Fleet() as fleet:
+        fleet.local.script["start"] = [Refused("no such image")] * 2
+        await fleet.apply("BatchJob", "job", tasks(2, parallelism=1))
+        await fleet.later(SECOND_LOOK_S)
+        assert fleet.status("job")["reason"] == "Refused"
+        spec = {**tasks(2, parallelism=1), **changed}
+        await fleet.apply("BatchJob", "job", spec)
+        assert fleet.status("job")["phase"] == "Running" or fleet.local.working()
+        assert fleet.local.working()
+
+
 # -- the account -----------------------------------------------------------------------------------
 
 
