@@ -146,7 +146,11 @@ def _proposed(
         affected = impact_on(stored, after, order, rerun=rerun)
     fields = (*differences(known, after), *_moved(known, after, order))
     note = "asked to run again" if rerun else ""
-    return Change(CONFIGURED, known, after, fields, affected, note=note, rerun=rerun)
+    # What was refused is tried anew, also where what changed is nothing that was refused.
+    anew = not same_work and _was_refused(known)
+    return Change(
+        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew
+    )
 
 
 def _callers(

@@ -111,6 +111,7 @@ class Engine:
             gate=self.effects.gates.__getitem__,
             backoff_s=self.effects.backoff_s,
         )
+        self.abandoned: set[str] = set()  # uids of deleted objects that nobody waits for
         # provider -> sandboxes of ours without a record, as its last sweep found them
         self.unrecorded: dict[str, int] = {}
 
