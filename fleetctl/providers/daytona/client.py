@@ -116,9 +116,7 @@ class Connection:
         raise Refused(str(error), hint=error.hint)
 
 
-def _at_connecting(
-    error: FleetctlError, account: Account, server: str, what: str
-) -> FleetctlError:
+def _at_connecting(error: FleetctlError, account: Account, server: str, what: str) -> FleetctlError:
     """What the first question was answered: of an account that was reached, or of a server that was
     not.
     """

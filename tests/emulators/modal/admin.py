@@ -62,6 +62,11 @@ class Verbs:
         self.world.gpus.changed()
         return asdict(settings)
 
+    async def forget_images(self) -> None:
+        """As when somebody deletes them all, or they were not used for long."""
+        self.world.images.by_id.clear()
+        self.world.images.by_key.clear()
+
     async def preempt(self, sandbox_id: str, status: str = "INTERNAL_FAILURE") -> None:
         await self.world.sandboxes.preempt(self.world.sandboxes.get(sandbox_id), status)
 
