@@ -13,7 +13,7 @@ unit bench simulate soak live-modal live-daytona: export FLEETCTL_HOME ?= $(CURD
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint unit bench simulate soak live-modal live-daytona schemas lock clean
+.PHONY: help setup demo test lint unit bench simulate soak live-modal live-daytona sdk-bounds schemas lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench     the measured table of the README"
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller"
+	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
 
@@ -71,6 +72,10 @@ simulate: setup
 soak: setup
 	$(BIN)/python -m tests.soak $(KILLS)
 
+# SDK=modal: of that one alone. Needs a registry, and minutes.
+sdk-bounds: setup
+	$(BIN)/python -m tests.bounds $(SDK)
+
 live-modal: setup
 	$(BIN)/python -m tests.live modal
 
@@ -88,4 +93,4 @@ lock:
 		--no-annotate pyproject.toml -o requirements/core.txt
 
 clean:
-	rm -rf .venv .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .bounds .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
