@@ -180,6 +180,9 @@ class Keepers:
         try:
             async with asyncio.timeout(READY_S):
                 await link.greeted()
+        except asyncio.CancelledError:
+            link.close()
+            raise
         except TimeoutError as error:
             link.close()
             raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error

@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import subprocess
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,15 +49,16 @@ class Zygotes:
         """
         how = IN_NAMESPACES if in_namespaces else AS_IT_IS
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
+        with ExitStack() as unless_lent, theirs:
+            unless_lent.callback(ours.close)
             for _ in range(LEND_TRIES):
                 try:
                     socket.send_fds(self._zygote(python).line, [how], [theirs.fileno()])
                 except OSError:  # it was killed, or does not read
                     self._let_go(python)
                     continue
+                unless_lent.pop_all()
                 return ours
-        ours.close()
         raise Unavailable(f"no process can be started with `{python}`", retry_after_s=5.0)
 
     def close(self) -> None:
