@@ -148,9 +148,8 @@ def test_a_queued_gpu_sandbox_whose_polling_is_refused_is_ended_by_a_deletion(
     [
         ({"status": "UNAUTHENTICATED"}, "KeyRefused", "does not accept the token"),
         ({"delay_s": 3600}, "Unreachable", "does not answer"),
-        ({"status": "PAGE_502"}, "Unavailable", "502"),
     ],
-    ids=["revoked", "silent", "page"],
+    ids=["revoked", "silent"],
 )
 def test_a_modal_that_serves_us_no_more_is_told_by_what_runs_and_by_a_deletion(
     on_modal: Play,
