@@ -7,7 +7,9 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # The first Python on this machine that is 3.11 or newer and works (a shim may be there and fail).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+# Tests and measurements keep away from the state of who runs them; the demo leaves its sweep where
+# the next command looks.
+unit bench simulate soak live-modal live-daytona: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,6 +28,7 @@ help:
 
 setup: .venv/ready
 
+# By path (compat): else a directory called fleetctl beside a script would be imported instead.
 # By uv in a third of pip's time; by pip where only that knows the way to a registry.
 .venv/ready: requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: fleetctl needs Python 3.11 or newer on PATH" >&2; exit 1; }
@@ -34,14 +37,16 @@ setup: .venv/ready
 	$(PIP) --require-hashes -r .venv/uv.txt
 	$(BIN)/uv pip install -q --python $(BIN)/python --compile-bytecode --require-hashes \
 		-r requirements/dev.txt || $(PIP) --require-hashes -r requirements/dev.txt
-	$(PIP) --no-deps --no-build-isolation -e .
+	$(PIP) --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	$(BIN)/python -m compileall -q fleetctl specs controllers
 	@touch $@
 
 demo: setup
 	$(BIN)/fleetctl apply -f specs/examples/sweep.yaml --wait
 	@$(BIN)/fleetctl get sweeps
-	@echo "The state is in $(FLEETCTL_HOME); \`$(BIN)/fleetctl down\` ends the controller."
+	@$(BIN)/fleetctl status
+	@echo "Look at it: $(BIN)/fleetctl results sweep/digits --best --top 3"
+	@echo "\`$(BIN)/fleetctl down\` ends the controller."
 
 lint: setup
 	$(BIN)/ruff check .

@@ -11,11 +11,13 @@ from controllers.history import History
 from controllers.holdups import crowded_by, denied_by, payable_later
 from controllers.kind import Controller, Keep, StopNow, keep
 from controllers.model import ADOPTED, Run, RunState
-from controllers.plan import CloseSandbox, Phase, Plan, Shortage, Stop
+from controllers.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
 from controllers.seats import Seats, spilled
 from controllers.starting import Supply, sort_sandboxes, started
 from controllers.underway import under_way, wakes_at_s
 from controllers.wish import Wish
+
+SCALED_DOWN = "ScaledDown"
 
 
 def advance(wish: Wish, history: History, now_s: float) -> Plan:
@@ -70,7 +72,8 @@ def _stops(
 
 
 def unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
-    """Runs that the spec does not want now, then those above parallelism, the youngest first.
+    """Runs that the spec does not want now, then those above parallelism, the youngest first; where
+    the rollout lets running work end, these go on, and none starts until enough have ended.
 
     One that was adopted keeps others from starting, and is not stopped for having come last.
     """
@@ -86,8 +89,8 @@ def unwanted(controller: Controller, history: History, parallelism: int) -> Iter
             case Keep():
                 going_on.append(run)
     above = len(going_on) - parallelism
-    if above > 0:
+    if above > 0 and controller.policy.rollout is Rollout.REPLACE:
         stoppable = [run for run in going_on if run.placed != ADOPTED]
         stoppable.sort(key=lambda run: (-run.created_at_s, -run.index))
         for run in stoppable[:above]:
-            yield Stop(run.name, "ScaledDown", grace_s)
+            yield Stop(run.name, SCALED_DOWN, grace_s)

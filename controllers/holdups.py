@@ -66,13 +66,18 @@ def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:
 
 def payable_later(plan: Plan, seats: Seats, places: Sequence[Judgement], now_s: float) -> Plan:
     """The same plan, looked at again also when one of these places has room, for which there is
-    money.
+    money. It is the room there that is waited for: more money would only start it elsewhere.
     """
     if not places:
         return plan
     times = (plan.wake_at_s, *(seats.until_s(it.provider) for it in places))
+    still = plan.denied is not None and plan.reason == plan.denied.reason and not plan.active
+    why = "; ".join(f"provider `{it.provider}`, which is paid for: {it.why}" for it in places)
     return replace(
         plan,
+        reason="Crowded" if still else plan.reason,
+        message=f"{why}; {plan.message}" if still else plan.message,
+        waiting_on=(why, *plan.waiting_on),
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
         crowded=tuple(it.provider for it in places if seats.shared(it.provider)),
     )

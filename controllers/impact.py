@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from controllers.advancing import unwanted
+from controllers.advancing import SCALED_DOWN, unwanted
 from controllers.history import History
 from controllers.kind import Controller
 from controllers.model import Run, RunState
@@ -24,6 +24,9 @@ class Again:
     units: int = 0
     work_s: float = 0.0
     usd: float | None = 0.0
+
+
+NOT_AGAIN = Again()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Impact:
     history: History  # that it was asked about
     cached: int = 0
     outdated: int = 0
-    again: Again = Again()
+    again: Again = NOT_AGAIN
 
     @property
     def destroyed(self) -> tuple[Run, ...]:
@@ -91,12 +94,16 @@ def impact(
         cancelled=tuple(run for run in stopped if reasons[run.name] == "NoLongerWanted"),
         to_run=to_run,
         over=over,
-        spared=sum(1 for run in replaced if _template_alone(controller, run)),
+        spared=sum(
+            1
+            for run in replaced
+            if reasons[run.name] == SCALED_DOWN or _template_alone(controller, run)
+        ),
         controller=controller,
         history=history,
         cached=known,
         outdated=len(history.outdated) + len(history.kept_outdated),
-        again=Again() if over else _again(history, cached),
+        again=NOT_AGAIN if over else _again(history, cached),
     )
 
 

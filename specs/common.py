@@ -123,7 +123,9 @@ class Execution(Spec):
         default_factory=Placement, description="Where the work may run; default `local`."
     )
     rollout: Literal["Replace", "FinishRunning"] = Field(
-        default="Replace", description="What a changed template does to live runs; default Replace."
+        default="Replace",
+        description="What a changed template or a lower parallelism does to live runs; default"
+        " Replace.",
     )
     on_change: Literal["Rerun", "Keep"] = Field(
         default="Rerun",

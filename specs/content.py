@@ -71,7 +71,13 @@ EXECUTION: Mapping[str, Role] = {
 }
 
 KINDS: Mapping[str, Mapping[str, Role]] = {
-    "BatchJob": {**EXECUTION, "tasks": UNITS, "template": WORK},
+    "BatchJob": {
+        **EXECUTION,
+        "tasks": UNITS,
+        "completions": UNITS,
+        "completion_mode": RULE,
+        "template": WORK,
+    },
     "Sweep": {
         **EXECUTION,
         "seed": UNITS,

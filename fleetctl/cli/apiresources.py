@@ -11,7 +11,9 @@ from fleetctl.cli.kinds import ATTEMPTS, TASKS
 from fleetctl.cli.render import Screen
 from specs.kinds import API_VERSION, KINDS, Kind
 
-_ALL = ("apply", "delete", "describe", "events", "get", "set", "wait")
+_ALL = (
+    "annotate", "apply", "delete", "describe", "edit", "events", "get", "label", "set", "wait",
+)  # fmt: skip
 _RUNNING = (
     "cp",
     "exec",
@@ -20,6 +22,7 @@ _RUNNING = (
     "port-forward",
     "results",
     "resume",
+    "rerun",
     "retry",
     "scale",
     "suspend",

@@ -15,7 +15,16 @@ from fleetctl.cli import starting
 from fleetctl.cli.client import raise_refusal, results_of
 from fleetctl.cli.consent import allowed_by_a_person
 from fleetctl.cli.files import documents_of
-from fleetctl.cli.flags import Parser, add_recursive, duration_s, money, one_of, said_namespace
+from fleetctl.cli.flags import (
+    Parser,
+    add_allow_missing,
+    add_recursive,
+    duration_s,
+    money,
+    one_of,
+    rollout,
+    said_namespace,
+)
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.cli.view import mapping
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
     from fleetctl.manifest.documents import Document
 
 CLIENT, SERVER, NONE = "client", "server", "none"
-ROLLOUTS = {"replace": "Replace", "finishrunning": "FinishRunning"}
 SAID_OF_DRY_RUNS = {CLIENT: " (dry run)", SERVER: " (server dry run)", NONE: ""}
 
 
@@ -60,7 +68,14 @@ def parser(verb: str) -> Parser:
     add_recursive(made)
     made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
     made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
-    made.add_argument("--wait", action="store_true", help="follow the objects until they end")
+    made.add_argument(
+        "--wait", action="store_true",
+        help="follow the objects until they end, or nothing can get them on",
+    )  # fmt: skip
+    made.add_argument(
+        "--wait-for-capacity", action="store_true",
+        help="with --wait: also while no machine of the kind is there",
+    )  # fmt: skip
     made.add_argument(
         "--watch", action="store_true", help="apply again whenever a file is saved, until Ctrl-C"
     )
@@ -78,6 +93,7 @@ def parser(verb: str) -> Parser:
 
 def _add_consequences(made: Parser) -> None:
     """Flags on what an apply may do to what is there."""
+    add_allow_missing(made)
     made.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
     )
@@ -86,9 +102,16 @@ def _add_consequences(made: Parser) -> None:
         help="refuse (3) when it may cost more, or when nobody knows; see `fleetctl plan`",
     )  # fmt: skip
     made.add_argument(
-        "--rollout", type=_rollout, metavar="Replace|FinishRunning",
+        "--rollout", type=rollout, metavar="Replace|FinishRunning",
         help="what a changed template does to running tasks, instead of spec.rollout",
     )  # fmt: skip
+    made.add_argument(
+        "--keep-finished", action="store_true",
+        help="finished tasks whose program, image or source changed count as they are",
+    )  # fmt: skip
+    made.add_argument(
+        "--rerun", action="store_true", help="run all again, whatever is known or finished"
+    )
     made.add_argument(
         "--applyset", default="", metavar="NAME",
         help="make the objects part of this set, for --prune",
@@ -104,12 +127,6 @@ def _add_consequences(made: Parser) -> None:
     made.add_argument(
         "--take-over", action="store_true", help="with --applyset: also what is in another set"
     )
-
-
-def _rollout(text: str) -> str:
-    """Also as peers write it: `finish-running`."""
-    plain = text.lower().replace("-", "")
-    return ROLLOUTS.get(plain) or one_of(*ROLLOUTS.values())(text)
 
 
 def run(args: Namespace, screen: Screen) -> int:
@@ -143,11 +160,18 @@ def run(args: Namespace, screen: Screen) -> int:
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
     if args.dry_run == SERVER:
+        losses = reply.get("losses")
+        warn_of(
+            losses if isinstance(losses, list) else (), str(reply.get("hint") or ""), order, screen
+        )
         return 0
     if args.wait:
         from fleetctl.cli.follow import follow_to_end
 
-        return follow_to_end(place, keys, screen, timeout_s=args.timeout)
+        waits_for = ["missing"] * args.allow_missing + ["capacity"] * (
+            args.wait_for_capacity or args.allow_missing
+        )
+        return follow_to_end(place, keys, screen, timeout_s=args.timeout, waits_for=waits_for)
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")
     return 0
@@ -191,7 +215,7 @@ def _wish(args: Namespace, saved: str, screen: Screen) -> tuple[list[Document], 
 
     if not args.bound:
         order.pop("namespace", None)  # of the environment: the plan has its own
-    changed = sorted(order.keys() - {"yes", "dryRun"})
+    changed = sorted(order.keys() - {"yes", "dryRun", "waitForCapacity"})
     if changed:
         raise UsageError(
             "a saved plan is applied as it was made; its own flags say how",
@@ -213,10 +237,14 @@ def order_of(args: Namespace) -> dict[str, object]:
     said = {
         "yes": args.yes,
         "rollout": args.rollout,
+        "keepFinished": args.keep_finished,
+        "rerun": args.rerun,
         "applyset": args.applyset,
         "prune": args.prune,
         "maxPrune": args.max_prune,
         "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
+        "waitForCapacity": args.wait_for_capacity,
         "dryRun": args.dry_run == SERVER,
     }
     return {**{name: value for name, value in said.items() if value}, **said_namespace(args)}
@@ -274,6 +302,16 @@ def show(
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(safe(str(warning)))
+
+
+def warn_of(
+    losses: Sequence[object], hint: str, order: Mapping[str, object], screen: Screen
+) -> None:
+    """What a dry run would ask about, were it none."""
+    for loss in losses:
+        screen.warn(safe(str(loss)))
+    if losses and not order.get("yes"):
+        screen.hint(f"to apply it: {hint}")
 
 
 def _first_working(keys: Iterable[str]) -> str:

@@ -222,6 +222,7 @@ AGE = Column("AGE", _age)
 # Of what runs something: how long, and since when.
 TIMES = (Column("DURATION", _worked, sparse=True), AGE, Column("STARTED", _started, wide=True))
 ASKED_GPU = Column("GPU", lambda seen, _: safe(seen.text("gpu")) or NONE, sparse=True)
+OUTDATED = Column("OUTDATED", lambda seen, _: str(seen.count("outdated") or NONE), sparse=True)
 MONEY = (Column("COST", _cost, sparse=True), Column("EST", _estimate, sparse=True))
 WIDE = (
     Column("BUDGET LEFT", _left, wide=True),
@@ -238,16 +239,16 @@ def _done(title: str) -> Column:
 
 _BY_KIND: Mapping[str, tuple[Column, ...]] = {
     "BatchJob": (
-        NAME, STATUS, _done("DONE"), ACTIVE, FAILED, RETRIES, WHERE, ASKED_GPU,
+        NAME, STATUS, _done("DONE"), ACTIVE, FAILED, OUTDATED, RETRIES, WHERE, ASKED_GPU,
         *MONEY, *TIMES, *WIDE,
     ),
     "Sweep": (
-        NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED,
+        NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED, OUTDATED,
         Column("BEST", _best), Column("BEST TRIAL", _best_trial), ASKED_GPU, *MONEY, *TIMES, *WIDE,
     ),
     "TrainingRun": (
-        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, RETRIES, WHERE,
-        ASKED_GPU, *MONEY, *TIMES, *WIDE,
+        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, OUTDATED, RETRIES,
+        WHERE, ASKED_GPU, *MONEY, *TIMES, *WIDE,
     ),
     "Volume": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *PLAIN,
@@ -330,7 +331,7 @@ def task_row(
 ) -> list[str]:
     """One line of `get tasks`, or of `get attempts`, which has a line for every run."""
     run = task.run
-    middle = [safe(task.state), (safe(task.reason) if task.wanted else UNWANTED) or NONE]
+    middle = [safe(task.shown), (safe(task.reason) if task.wanted else UNWANTED) or NONE]
     row = [str(run.index), *(
         [str(run.attempt), *middle] if attempts else [*middle, str(task.attempts)]
     ), safe(run.provider) or NONE]  # fmt: skip

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from fleetctl.cli.flags import Parser
 
+PHASES = (
+    "Cancelled", "Deleting", "Failed", "Pending", "Queued", "Ready", "Running", "Starting",
+    "Succeeded", "Suspended",
+)  # fmt: skip
 NAMES_MAX = 500  # of objects; nobody reads more
 FILES = ":files"  # the shell completes files itself
 FILE_METAVARS = ("FILE", "DIR", "PATH", "FROM", "TO")
@@ -123,6 +127,14 @@ def _values(action: Action, last: str, before: Before) -> Iterator[str]:
         from fleetctl.cli.goals import CONDITION, WORDS
 
         yield from _matching(last, ((word, "") for word in (*WORDS, CONDITION)))
+    elif metavar == "EXAMPLE":
+        from fleetctl.cli.init import examples
+
+        yield from _matching(last, ((name, "") for name in examples()))
+    elif metavar == "FIELDS":
+        yield from _selecting(last)
+    elif metavar == "FIELD=VALUE" and given:
+        yield from _settable(last, given)
     elif metavar == "SHELL":
         from fleetctl.cli.completion import SHELLS
 
@@ -191,6 +203,38 @@ def _fields(last: str) -> Iterator[str]:
         above = ".".join((word, *path[:-1]))
         below = (child for child in found.field.children() if child.name != ANY_NAME)
         yield from _matching(last, ((f"{above}.{one.name}", one.description) for one in below))
+
+
+def _settable(last: str, given: Sequence[str]) -> Iterator[str]:
+    """`budget.` to `budget.maxCost=`, for `set job/x`."""
+    from fleetctl.manifest.fields import ANY_NAME, look_up, manifest_field
+
+    kind = find_kind(given[0].partition("/")[0])
+    if kind is None or "=" in last:
+        return
+    *above, begun = last.split(".")
+    found = look_up(manifest_field(kind.name), ("spec", *above))
+    if found.depth != len(above) + 1:
+        return
+    before = "".join(f"{name}." for name in above)
+    for child in found.field.children():
+        if child.name != ANY_NAME and child.name.startswith(begun):
+            end = "." if child.children() else "="
+            yield f"{before}{child.name}{end}\t{child.description.partition(chr(10))[0]}"
+
+
+def _selecting(last: str) -> Iterator[str]:
+    """`status=` and its words, after a comma too."""
+    from fleetctl.cli.picking import SHORT
+
+    before, comma, begun = last.rpartition(",")
+    name, equals, value = begun.partition("=")
+    if equals:
+        words = PHASES if name in ("status", "phase", "state", "status.phase") else ()
+        found = ((f"{before}{comma}{name}={word}", "") for word in words if word.startswith(value))
+    else:
+        found = ((f"{before}{comma}{word}=", path) for word, path in SHORT.items())
+    yield from _matching(last, found)
 
 
 def _names(kind: Kind, begun: str, namespace: str) -> Sequence[str]:

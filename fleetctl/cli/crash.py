@@ -35,7 +35,8 @@ def tell(error: Exception, words: list[str], screen: Screen) -> None:
         if error.filename is not None:
             denied = isinstance(error, PermissionError)
             why = "it is not open to you" if denied else why
-            screen.error(f"`{os.fsdecode(error.filename)}` cannot be used: {why}")
+            hint = "set FLEETCTL_HOME to a directory of your own" if denied and _ours(error) else ""
+            screen.error(f"`{os.fsdecode(error.filename)}` cannot be used: {why}", hint=hint)
             return
         if error.errno in NO_HANDLES:
             screen.error(f"this machine gives no more: {why}", hint="ulimit -a")
@@ -45,7 +46,7 @@ def tell(error: Exception, words: list[str], screen: Screen) -> None:
         screen.error(f"`{wrong}` is not UTF-8 text")
         return
     if damage := _damage():
-        screen.error(damage, hint="put back a copy from a backup; nothing was changed")
+        screen.error(str(damage), hint=damage.hint)
         return
     screen.error(
         f"fleetctl has a bug: {type(error).__name__}; the details are in `{keep_traceback(error)}`",
@@ -53,28 +54,39 @@ def tell(error: Exception, words: list[str], screen: Screen) -> None:
     )
 
 
-def _damage() -> str:
+def _ours(error: OSError) -> bool:
+    """Whether it speaks of something in the state directory."""
+    from fleetctl.home import home
+
+    try:
+        return os.fsdecode(error.filename).startswith(str(home()))
+    except FleetctlError:
+        return False
+
+
+def _damage() -> FleetctlError | None:
     """What is wrong with the store, when it may well be the reason: a broken page looks like a bug
-    to whoever reads it. Empty when all is well, or when nobody can tell.
+    to whoever reads it. None when all is well, or when nobody can tell.
     """
     import sqlite3
 
     from fleetctl.home import STATE_DB, home
+    from fleetctl.stores.damage import damaged
     from fleetctl.stores.sqlite_errors import primary_code
 
     try:
         path = home() / STATE_DB
         if not path.exists():
-            return ""
+            return None
         with closing(sqlite3.connect(readonly_uri(path), uri=True)) as store:
             found = str(store.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.DatabaseError as error:
         if primary_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return ""
+            return None
         found = str(error)
     except (FleetctlError, OSError):
-        return ""
-    return "" if found == "ok" else f"`{path}` is damaged: {' '.join(found.split())}"
+        return None
+    return None if found == "ok" else damaged(path, " ".join(found.split()))
 
 
 def _is_text(word: str) -> bool:

@@ -13,9 +13,10 @@ from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.starting import holder
 from fleetctl.cli.summary import best_line, failed_line, took
+from fleetctl.cli.system.standstill import standstill
 from fleetctl.cli.tasks import Task, in_order
-from fleetctl.cli.text import age, assignments, plural, safe, safe_lines, timestamp
-from fleetctl.cli.view import View, fix, mapping, why
+from fleetctl.cli.text import age, assignments, plural, safe, safe_lines, scalar, timestamp, usd
+from fleetctl.cli.view import View, fix, why
 from fleetctl.clock import SystemClock
 from fleetctl.home import home
 
@@ -71,6 +72,9 @@ def run(args: Namespace, screen: Screen) -> int:
     waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
     if waits and holder(place) is None:
         screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
+    elif waits and (still := standstill(place)) is not None:
+        screen.warn(still.why)
+        screen.hint(still.hint)
     return 0
 
 
@@ -137,6 +141,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if old := seen.count("outdated"):
+        yield _label("Outdated", _outdated(seen, old))
     if cached := _cached(seen):
         yield _label("Cache", safe(cached))
     if attempts := attempts_line(seen):
@@ -157,6 +163,13 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Took", spent.removeprefix(" in "))
     if seen.count("succeeded"):
         yield _label("Results", f"fleetctl results {safe(seen.key)}")
+
+
+def _outdated(seen: View, old: int) -> str:
+    unit = plural(old, f"finished {seen.kind.unit}")
+    what = f"{unit} of another program, image or source"
+    kept = seen.over and not seen.count("active")
+    return f"{what}; {'kept as asked' if kept else 'run again'}"
 
 
 def _cached(seen: View) -> str:
@@ -219,17 +232,37 @@ def _traceback(task: Task, seen: View) -> Iterator[str]:
 def _facts(seen: View) -> Iterator[str]:
     """The spec of a small kind, one line a field. A Secret's has references, never values."""
     for key, value in {**DEFAULTS.get(seen.resource.kind, {}), **seen.spec()}.items():
-        shown = assignments(mapping(value)) if key == "selector" else _flat(value)
+        shown = _field(key, value)
         if shown:
             yield _label(LABELS.get(key, key[:1].upper() + key[1:]), safe(shown))
 
 
-def _flat(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
-    if isinstance(value, dict):
+def _field(key: str, value: object) -> str:
+    """A field of a spec in a line: `gpu.L4=0.8 cpu=0.02`, `$5.00`, `TOKEN from HF_TOKEN`."""
+    if key in ("fromEnv", "fromFile") and isinstance(value, dict):
         return ", ".join(f"{name} from {source}" for name, source in value.items())
-    return "" if value is None else str(value)
+    if key == "maxCost" and isinstance(value, (int, float)):
+        return usd(value)
+    if isinstance(value, list):
+        return ", ".join(_one(item) for item in value)
+    return _one(value)
+
+
+def _one(value: object) -> str:
+    if isinstance(value, dict):
+        return assignments(dict(_leaves(value)))
+    return "" if value is None else scalar(value).strip('"')
+
+
+def _leaves(value: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Of a block, by dotted names; whole numbers as people write them."""
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _leaves(inner, f"{above}{name}.")
+        elif isinstance(inner, float) and inner.is_integer():
+            yield above + name, int(inner)
+        else:
+            yield above + name, inner
 
 
 def _conditions(seen: View, now_s: float) -> Iterator[str]:

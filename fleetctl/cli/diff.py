@@ -6,10 +6,10 @@ import difflib
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.apply import documents_meant
-from fleetctl.cli.flags import Parser, add_recursive, said_namespace
+from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -48,31 +48,45 @@ def parser(verb: str) -> Parser:
         "--prune", action="store_true", help="also what apply would delete from the set"
     )
     made.add_argument("--max-prune", default="100%", metavar="N|P%", help="as apply has it")
+    add_allow_missing(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
     try:
-        lines = _lines(args, screen)
+        lines, refused = _lines(args, screen)
     except FleetctlError as error:
         screen.error(str(error), hint=error.hint)
         return max(ERROR, error.exit_code)
     for line in lines:
-        screen.data(line)
+        screen.data(screen.marked(line))
+    if refused is not None:
+        screen.error(str(refused))
+        return ERROR
     return DIFFERS if lines else SAME
 
 
-def _lines(args: Namespace, screen: Screen) -> list[str]:
+def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | None]:
+    """The differences, and why an apply of them would be refused."""
+    from fleetctl.cli.foreseeing import foreseen
     from fleetctl.cli.proposing import proposed
+    from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.readonly import open_readonly
 
     documents = documents_meant(args, screen)
-    order = {"applyset": args.applyset, "prune": args.prune, "maxPrune": args.max_prune}
-    order |= said_namespace(args)
+    order: dict[str, object] = {
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+    }
+    order |= {"allowMissing": args.allow_missing, **said_namespace(args)}
     place = home()
     with open_readonly(place) as stored:
         found = proposed(place, stored, documents, order)
-    return [line for change in found.changes for line in difference(change)]
+        providers = found.accounts.backends
+        wrong, _ = foreseen(stored, found.manifests, found.changes, providers, order)
+    lines = [line for change in found.changes for line in difference(change)]
+    return lines, ManifestErrors(wrong) if wrong else None
 
 
 def difference(change: Change) -> Iterator[str]:
@@ -87,6 +101,9 @@ def difference(change: Change) -> Iterator[str]:
         before, after, f"live/{name}", f"file/{name}", lineterm="", n=CONTEXT_LINES
     )
     line_of_live = 0
+    for moved in change.fields:
+        if moved.said and change.before is not None:
+            yield f"# {name}: {moved.path} {safe(moved.said)}"
     for line in made:
         if line.startswith("@@"):
             line_of_live = int(line[4:].partition(",")[0].partition(" ")[0])
@@ -97,17 +114,26 @@ def difference(change: Change) -> Iterator[str]:
 
 def _text(resource: Resource) -> list[str]:
     """The canonical YAML of what a person may change. Secrets are references here, never values."""
-    from fleetctl.engine.notes import ESTIMATE
+    from fleetctl.engine.notes import NOTES
     from fleetctl.manifest.emit import to_yaml
 
     shown: dict[str, object] = {}
     if resource.labels:
         shown["labels"] = dict(sorted(resource.labels.items()))
-    notes = {key: text for key, text in resource.annotations.items() if key != ESTIMATE}
+    notes = {key: text for key, text in resource.annotations.items() if key not in NOTES}
     if notes:
         shown["annotations"] = dict(sorted(notes.items()))
-    shown["spec"] = json.loads(resource.spec)
+    shown["spec"] = _as_written(json.loads(resource.spec))
     return to_yaml(shown).splitlines()
+
+
+def _as_written(value: Any) -> Any:
+    """Whole seconds without `.0`, which nobody writes."""
+    if isinstance(value, dict):
+        return {key: _as_written(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_written(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _section(lines: Sequence[str], number: int) -> str:

@@ -79,7 +79,7 @@ async def _providers(place: Path) -> list[Finding]:
     try:
         with open_reading(place) as reading:
             known = list(accounts(reading).values())
-    except StoreError:
+    except (StoreError, OSError):
         known = [built_in(name) for name in BUILT_IN]  # what is wrong with it, `_state` has said
     return await check_providers(place, known)
 
@@ -97,7 +97,7 @@ def _state(place: Path) -> tuple[Finding, set[str]]:
     from fleetctl.stores.filesystem import refuse_shared_filesystem
 
     nearest = place
-    while not nearest.exists():
+    while not os.path.lexists(nearest):
         nearest = nearest.parent
     if not os.access(nearest, os.W_OK | os.X_OK):
         said, fix = f"`{nearest}` cannot be written to", "export FLEETCTL_HOME=~/fleetctl"
@@ -117,11 +117,14 @@ def _controller(place: Path) -> Finding:
     from fleetctl.providers.findings import Finding
     from fleetctl.version import VERSION
 
-    pid = holder(place)
-    if pid is None:
-        return Finding("controller", "process", True, "does not run; `apply` starts one")
     try:
+        pid = holder(place)
+        if pid is None:
+            return Finding("controller", "process", True, "does not run; `apply` starts one")
         told = ping(place)
+    except PermissionError as error:
+        said = f"`{error.filename}` is not open to you"
+        return Finding("controller", "process", False, said, "export FLEETCTL_HOME=~/fleetctl")
     except Unanswered as error:
         fix = "fleetctl down --force && fleetctl up --detach"
         return Finding("controller", "process", False, str(error), fix)

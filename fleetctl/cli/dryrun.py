@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.cli.apply import CLIENT, SAID_OF_DRY_RUNS, show
+from fleetctl.cli.apply import CLIENT, SAID_OF_DRY_RUNS, show, warn_of
+from fleetctl.cli.foreseeing import refuse
 from fleetctl.cli.proposing import proposed
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
@@ -20,13 +21,12 @@ def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: 
     place = home()
     with open_readonly(place) as stored:
         found = proposed(place, stored, documents, order)
-    changes = found.changes
-    show(outcomes_of(changes), {"warnings": found.warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
+        changes = found.changes
+        doubts = refuse(stored, found.manifests, changes, found.accounts.backends, order)
+    warnings = [*found.warnings, *doubts]
+    show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:
         check(changes, (), SystemClock().now_s())
     except NeedsConsent as error:
-        for loss in error.losses:
-            screen.warn(loss)
-        if not order.get("yes"):
-            screen.hint(f"to apply it: {error.hint}")
+        warn_of(error.losses, error.hint, order, screen)
     return 0

@@ -30,7 +30,7 @@ NAMESPACED = frozenset(
     (
         "apply", "plan", "diff", "validate", "get", "describe", "logs", "results", "exec",
         "port-forward", "ls", "cp", "rm", "wait", "events", "delete", "suspend", "resume", "retry",
-        "set", "scale", "plot", "cost", "top",
+        "rerun", "set", "scale", "label", "annotate", "edit", "plot", "cost", "top",
     )
 )  # fmt: skip
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
@@ -68,6 +68,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """The arguments; with `-h` anywhere only `args.help` is set and nothing is checked."""
+        if any(it.nargs in ("*", "+") and not it.option_strings for it in self._actions):
+            argv = self._gathered(argv)
         for action in self._actions:
             if action.metavar == KIND_NAME and not action.option_strings:
                 argv = joined(argv, many=action.nargs in ("*", "+"))
@@ -81,6 +83,27 @@ class Parser(argparse.ArgumentParser):
             args.bound = args.namespace is not None
             args.namespace = args.namespace or own_namespace()
         return args
+
+    def _gathered(self, argv: Sequence[str]) -> list[str]:
+        """The words that are no flags together and last: they may stand before, between and behind
+        flags.
+        """
+        values = {name for it in self._actions if it.nargs != 0 for name in it.option_strings}
+        optional = {name for it in self._actions if it.nargs == "?" for name in it.option_strings}
+        flags: list[str] = []
+        words: list[str] = []
+        rest = list(argv)
+        while rest and rest[0] != "--":
+            word = rest.pop(0)
+            if word == "-" or not word.startswith("-"):
+                words.append(word)
+                continue
+            flags.append(word)
+            takes = word in values and word not in optional
+            if takes and rest and rest[0] != "--":
+                flags.append(rest.pop(0))
+        # A word behind a flag that needs none would be taken for its value.
+        return [*words, *flags, *rest]
 
     def arguments(self) -> Sequence[argparse.Action]:
         """Flags and positional arguments, in the order in which they were added."""
@@ -337,6 +360,12 @@ def one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
+def rollout(text: str) -> str:
+    """Also as peers write it: `finish-running`. Raises ArgumentTypeError."""
+    known = {"replace": "Replace", "finishrunning": "FinishRunning"}
+    return known.get(text.lower().replace("-", "")) or one_of(*known.values())(text)
+
+
 def add_output(parser: Parser, *formats: str) -> None:
     """A format that ends in `=` takes a text of its own, as in `jsonpath={.metadata.name}`."""
     parser.add_argument(
@@ -348,6 +377,13 @@ def add_output(parser: Parser, *formats: str) -> None:
         metavar="|".join(formats),
         help="how to write it (default %(default)s)",
     )
+
+
+def add_allow_missing(parser: Parser) -> None:
+    parser.add_argument(
+        "--allow-missing", action="store_true",
+        help="only warn of what may come later: credentials, secrets, functions, GPUs here",
+    )  # fmt: skip
 
 
 def _format(*formats: str) -> Callable[[str], str]:

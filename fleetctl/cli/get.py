@@ -259,8 +259,20 @@ def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> Non
         screen.talk(f"no {what}{where}")
     else:
         screen.table(*cells(found, wanted, wide=output == "wide"))
+        if any(view.kind.runs and not view.over for view in found):
+            _say_standstill(screen)
         if screen.talk_is_terminal:
             _hint(found, screen)
+
+
+def _say_standstill(screen: Screen) -> None:
+    """Their status cannot say that it cannot be written."""
+    from fleetctl.cli.system.standstill import standstill
+
+    still = standstill(home())
+    if still is not None:
+        screen.warn(still.why)
+        screen.hint(still.hint)
 
 
 def named(view: View) -> str:

@@ -140,6 +140,8 @@ def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
     }  # fmt: skip
     if not one.wanted:
         status["wanted"] = False
+    if one.outdated:
+        status["outdated"] = True
     if one.run.started_at_s is not None:
         spent_s = now_s - one.run.started_at_s if one.duration_s is None else one.duration_s
         status["durationSeconds"] = round(max(0.0, spent_s), 3)

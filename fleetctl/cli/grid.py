@@ -38,9 +38,22 @@ def write_grid(
         cells = ([row.get(column.key) for column in columns] for row in rows)
         write_csv([column.key for column in columns], cells, screen)
     else:
-        shown = [*rows, total] if total is not None and len(rows) > 1 else rows
-        lines = [[_cell(column, row) for column in columns] for row in shown]
-        screen.table([column.title for column in columns], lines)
+        screen.table(*_table(columns, rows, total))
+
+
+def grid_lines(
+    columns: Sequence[GridColumn], rows: Sequence[Row], screen: Screen, *, total: Row | None = None
+) -> list[str]:
+    """The lines of the table, for who prints them in a way of its own."""
+    return screen.table_lines(*_table(columns, rows, total))
+
+
+def _table(
+    columns: Sequence[GridColumn], rows: Sequence[Row], total: Row | None
+) -> tuple[list[str], list[list[str]]]:
+    shown = [*rows, total] if total is not None and len(rows) > 1 else rows
+    lines = [[_cell(column, row) for column in columns] for row in shown]
+    return [column.title for column in columns], lines
 
 
 def _cell(column: GridColumn, row: Row) -> str:

@@ -13,6 +13,20 @@ from specs.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 TASKS = ("tasks", "task", "t")
 NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
+# What people who come from Kubernetes and its like call things, as `get` lists them here.
+_SAID_ELSEWHERE = {
+    **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
+    **dict.fromkeys(("node", "nodes", "cluster", "clusters", "backends"), "providers"),
+    **dict.fromkeys(("pvc", "pv", "persistentvolumeclaims", "storage", "buckets"), "volumes"),
+    **dict.fromkeys(("deployment", "deployments", "services", "apps"), "functions"),
+    **dict.fromkeys(
+        ("workload", "workloads", "runs", "experiments", "experiment"),
+        "batchjobs,sweeps,trainingruns",
+    ),
+    **dict.fromkeys(("trial", "trials"), "tasks sweep/NAME"),
+    **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
+    **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
+}
 _NO_KINDS = ("all", *TASKS, *ATTEMPTS, *NAMESPACES)
 
 
@@ -31,9 +45,18 @@ class Target(NamedTuple):
 def kind_of(word: str) -> Kind:
     """The kind that a word on the command line means. Raises UsageError with the nearest word."""
     kind = find_kind(word)
-    if kind is None:
-        raise UsageError(f"there is no kind `{word}`", hint=_nearest_kind(word.lower()))
-    return kind
+    if kind is not None:
+        return kind
+    lower = word.lower()
+    if lower in (*TASKS, *ATTEMPTS):
+        listed = TASKS[0] if lower in TASKS else ATTEMPTS[0]
+        raise UsageError(
+            f"`{word}` is no kind: {listed} belong to an object that runs work",
+            hint=f"`fleetctl get {listed} job/NAME`; `fleetctl explain job.spec.tasks`",
+        )
+    said = _SAID_ELSEWHERE.get(lower)
+    hint = f"here that is `fleetctl get {said}`" if said else _nearest_kind(lower)
+    raise UsageError(f"there is no kind `{word}`", hint=hint)
 
 
 def kinds_of(words: str) -> list[Kind]:

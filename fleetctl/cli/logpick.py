@@ -58,10 +58,13 @@ class Pick(NamedTuple):
             return False
         return not self.failed or task.run.state in ENDED_BADLY
 
-    def stream(self, place: Path, seen: View, task: Task, screen: Screen) -> LogStream:
+    def stream(
+        self, place: Path, seen: View, task: Task, screen: Screen, *, uid: str = ""
+    ) -> LogStream:
+        """uid: of another object, whose run it is."""
         return LogStream(
             place,
-            seen.resource.uid,
+            uid or seen.resource.uid,
             task.run,
             screen,
             tail=self.tail,

@@ -111,17 +111,24 @@ def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen)
     shown = cached = 0
     for task in pick.tasks(seen, reading):
         shown += 1
+        uid = ""
         if task.state == CACHED:
-            cached += 1
-            continue
-        stream = pick.stream(place, seen, task, screen)
+            found = reading.source_of(task.run)
+            if found is None:
+                cached += 1
+                continue
+            uid, whose, run = found
+            screen.talk(f"[{task.run.index}/{task.run.attempt}] cached: the log of {safe(whose)}")
+            task = task._replace(run=run)
+        stream = pick.stream(place, seen, task, screen, uid=uid)
         stream.drain()
         stream.finish()
         if stream.empty:
             screen.talk(f"{stream.name} -- no output; {ending(task)}")
     if cached:
         whose = f"fleetctl get tasks {safe(seen.key)} -o wide"
-        screen.talk(f"{plural(cached, seen.kind.unit)} cached, so nothing was printed here")
+        units = plural(cached, seen.kind.unit)
+        screen.talk(f"{units} cached, and whose results these are is gone with its log")
         screen.hint(f"whose results these are: {whose}")
     if not shown:
         _say_none(seen, pick, screen)

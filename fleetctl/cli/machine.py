@@ -30,6 +30,7 @@ ASK_S = 3.0
 SET_CLOCK = "sudo timedatectl set-ntp true"
 NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
 CLONE = Path("/proc/sys/kernel/unprivileged_userns_clone")
+UNIFIED = "systemd.unified_cgroup_hierarchy=1"
 CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
 SDKS = ("modal", "daytona", "wandb", "kubernetes", "optuna")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)")
@@ -55,7 +56,7 @@ def look(place: Path) -> Iterator[Finding]:
 
 
 def _nearest(place: Path) -> Path:
-    while not place.exists() and place != place.parent:
+    while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     return place
 
@@ -97,7 +98,11 @@ def _filesystem(nearest: Path) -> Finding:
 def _clock(place: Path) -> Iterator[Finding]:
     now_s = time.time()
     ahead_s = _newest_s(place) - now_s
-    said = "agrees with the store" if place.exists() else "there is no store to compare it with"
+    said = (
+        "agrees with the store"
+        if os.path.lexists(place)
+        else "there is no store to compare it with"
+    )
     if ahead_s > SKEW_S_MAX:
         said = f"is {duration(ahead_s)} behind what the store has seen"
     yield Finding("clock", "store", ahead_s <= SKEW_S_MAX, said, SET_CLOCK)
@@ -166,8 +171,16 @@ def _kernel() -> Iterator[Finding]:
         said = CGROUPS.read_text(encoding="utf-8").strip()
         yield Finding("kernel", "cgroups", True, f"version 2: {said or 'no controllers'}")
     except OSError:
-        fix = "sudo grubby --update-kernel=ALL --args=systemd.unified_cgroup_hierarchy=1"
-        yield Finding("kernel", "cgroups", False, "version 2 is not mounted", fix)
+        yield Finding("kernel", "cgroups", False, "version 2 is not mounted", _boot_with(UNIFIED))
+
+
+def _boot_with(argument: str) -> str:
+    """How this system's own tools say it to the kernel."""
+    if shutil.which("grubby"):
+        return f"sudo grubby --update-kernel=ALL --args={argument}"
+    if shutil.which("update-grub"):
+        return f"add {argument} to GRUB_CMDLINE_LINUX in /etc/default/grub; sudo update-grub"
+    return f"boot with {argument}"
 
 
 def _packages() -> Iterator[Finding]:

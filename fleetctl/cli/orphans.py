@@ -62,7 +62,9 @@ def parser(verb: str) -> Parser:
             "List the sandboxes and functions at every provider that carry a tag of fleetctl and\n"
             "that no object of this store remembers: ours without a record, and those of other\n"
             "stores, which may be well remembered there; and volumes that this store has used and\n"
-            "no object names. --delete ends ours, volumes only by their names. --adopt makes\n"
+            "no object names; and snapshots that no object needs (those that nothing has used for\n"
+            "a week go by themselves), and sandboxes of interpreters, which may be in use.\n"
+            "--delete ends ours, volumes only by their names. --adopt makes\n"
             "sandboxes runs of the object that they were made for, or of one made for them (or\n"
             "--into another): their end and results are then collected as of any run."
         ),
@@ -210,7 +212,10 @@ def _orphans(strays: Sequence[Stray], place: Path) -> list[Orphan]:
             if ("Volume", stray.handle) not in assets:
                 found.append(Orphan(stray, ours=True))
             continue
-        if stray.kind == "function" and users & set(stray.users):
+        if stray.kind in ("function", "snapshot") and users & set(stray.users):
+            continue
+        if stray.kind == "snapshot":
+            found.append(Orphan(stray, bool(tag) and stray.store == tag))
             continue
         ours = bool(tag) and stray.store == tag
         # A keeper's handle is that of all its sandboxes; there the name alone tells.
@@ -286,7 +291,9 @@ def _what(found: Sequence[Orphan]) -> str:
     data = [safe(one.id) for one in found if one.stray.kind == "volume"]
     boxes = [one for one in found if one.stray.kind == "sandbox"]
     functions = [one for one in found if one.stray.kind == "function"]
+    images = [one for one in found if one.stray.kind == "snapshot"]
     said = [_sandboxes(len(boxes))] if boxes else []
+    said += [plural(len(images), "snapshot")] if images else []
     said += [plural(len(functions), "function")] if functions else []
     said += [f"the data of {', '.join(data)}"] if data else []
     return " and ".join(said)
@@ -327,7 +334,8 @@ def _row(orphan: Orphan, now_s: float, *, wide: bool) -> list[str]:
 def _action(orphan: Orphan) -> str:
     if orphan.stray.kind == "volume":
         return "none; its data goes when it is named: --delete"
-    what = "--delete" if orphan.stray.kind == "function" else "--adopt or --delete"
+    made = orphan.stray.kind in ("function", "snapshot") or orphan.stray.store == "interpreters"
+    what = "--delete" if made else "--adopt or --delete"
     return what if orphan.ours else f"{what}, with --all-stores"
 
 

@@ -10,7 +10,14 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply import documents_meant
-from fleetctl.cli.flags import Parser, add_output, add_recursive, money, said_namespace
+from fleetctl.cli.flags import (
+    Parser,
+    add_allow_missing,
+    add_output,
+    add_recursive,
+    money,
+    said_namespace,
+)
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError
@@ -36,8 +43,8 @@ def parser(verb: str) -> Parser:
             "fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan",
             "fleetctl plan -f jobs/ -o markdown > comment.md",
         ),
-        codes="0 ok, 2 a manifest is wrong, 3 refused (prune guard, --max-cost), 4 no such file;\n"
-        "  with --detailed-exitcode: 0 no change, 1 error, 2 changes",
+        codes="0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,\n"
+        "  --max-cost), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes",
     )
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
@@ -59,6 +66,7 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
     made.add_argument("--take-over", action="store_true", help="as apply has it")
+    add_allow_missing(made)
     return made
 
 
@@ -75,8 +83,10 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _plan(args: Namespace, screen: Screen) -> bool:
     """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
+    from fleetctl.cli.foreseeing import foreseen
     from fleetctl.cli.proposing import refuse_above, reported
     from fleetctl.cli.savedplan import save
+    from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.readonly import open_readonly
 
     documents, place = documents_meant(args, screen), home()
@@ -85,21 +95,26 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         "prune": args.prune,
         "maxPrune": args.max_prune,
         "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
     }
     order = {name: value for name, value in order.items() if value} | said_namespace(args)
     with open_readonly(place) as stored:
         proposal, found = reported(place, stored, documents, order)
-        if args.out is not None:
+        providers = proposal.accounts.backends
+        wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
+        if args.out is not None and not wrong:
             save(args.out, stored, documents, proposal.changes, order)
-    _show(found, args, screen)
-    for warning in proposal.warnings:
+    _show(found, args, screen, saved="" if wrong else args.out or "")
+    for warning in (*proposal.warnings, *doubts):
         screen.warn(safe(warning))
+    if wrong:
+        raise ManifestErrors(wrong)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
     return found.changes
 
 
-def _show(found: Report, args: Namespace, screen: Screen) -> None:
+def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:
     if args.output == "json":
         from fleetctl.cli.plandocument import document
 
@@ -111,4 +126,4 @@ def _show(found: Report, args: Namespace, screen: Screen) -> None:
     else:
         from fleetctl.cli.planscreen import show
 
-        show(found, screen, saved=args.out or "")
+        show(found, screen, saved=saved)

@@ -62,6 +62,7 @@ def _work(work: Work) -> dict[str, object]:
         "kept": work.kept,
         "cached": work.cached,
         "new": work.new,
+        "again": work.again.units,
         "replaced": work.replaced,
         "runningOn": work.going_on,
         "cancelled": work.cancelled,

@@ -55,6 +55,7 @@ def _row(it: ObjectPlan) -> str:
         work = it.work
         new = "unknown" if work.new is None else f"{work.new:,} new"
         said = [f"{work.kept:,} kept" if work.kept else "", new]
+        said.append(f"**{work.again.units:,} to run again**" if work.again.units else "")
         said.append(f"**{work.replaced:,} replaced**" if work.replaced else "")
         said.append(f"**{work.cancelled:,} cancelled**" if work.cancelled else "")
         units = ", ".join(text for text in said if text)

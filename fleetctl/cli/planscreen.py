@@ -30,7 +30,8 @@ def show(found: Report, screen: Screen, *, saved: str) -> None:
     changing = [it for it in found.objects if it.verb is not Verb.KEEP]
     if changing:
         screen.data("")
-        screen.table((), _heads(changing))
+        for line in screen.table_lines((), list(_heads(changing))):
+            screen.data(screen.marked(line, sign=line.strip()[:1]))
     for it in changing:
         if it.work is not None and it.work.places:
             _placement(it, it.work, screen)
@@ -64,11 +65,15 @@ def _heads(changing: list[ObjectPlan]) -> Iterator[list[str]]:
 
 
 def _path(field: FieldChange) -> str:
+    if field.said:
+        return field.path  # what a name stands for, not what the spec says
     outside = field.path.startswith(("labels", "annotations"))
     return f"metadata.{field.path}" if outside else f"spec.{field.path}"
 
 
 def _values(field: FieldChange) -> str:
+    if field.said:
+        return field.said
     old, new = value_text(field.before), value_text(field.after)
     if not old and not new:
         return "changed; `fleetctl diff` shows its lines"
@@ -80,6 +85,7 @@ def _units(work: Work) -> str:
     new = UNKNOWN if work.new is None else f"{work.new:,} new"
     said = [f"{work.kept:,} kept", new, f"{work.replaced:,} replaced"]
     for count, word in (
+        (work.again.units, f"to run again{_had_taken(work)}"),
         (work.cached, "cached"),
         (work.going_on, "running on"),
         (work.cancelled, "cancelled"),
@@ -89,6 +95,12 @@ def _units(work: Work) -> str:
             said.append(f"{count:,} {word}")
     lost = f" (about {usd(work.lost_usd)} already spent on what stops)" if work.lost_usd else ""
     return ", ".join(said) + lost
+
+
+def _had_taken(work: Work) -> str:
+    """What finished work had taken that is done again."""
+    cost = f", {usd(work.again.usd)}" if work.again.usd else ""
+    return f" (had taken {duration(work.again.work_s)}{cost})"
 
 
 def _placement(it: ObjectPlan, work: Work, screen: Screen) -> None:

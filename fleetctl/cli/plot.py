@@ -13,7 +13,7 @@ from fleetctl.cli.flags import Parser, count, one_of
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
 from fleetctl.cli.render import Screen
-from fleetctl.cli.text import safe
+from fleetctl.cli.text import plural, safe
 from fleetctl.cli.view import View
 from fleetctl.errors import Refused, UsageError
 from fleetctl.home import home
@@ -95,6 +95,9 @@ def run(args: Namespace, screen: Screen) -> int:
         else:
             for line in _lines(args, seen, reading, screen):
                 screen.data(line)
+        if (old := seen.count("outdated")) and not seen.over:
+            left = plural(old, f"outdated {seen.kind.unit}")
+            screen.talk(f"{left} left out: of another program, image or source; to run again")
     return 0
 
 

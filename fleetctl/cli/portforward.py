@@ -83,8 +83,10 @@ def parser(verb: str) -> Parser:
 def _ports(text: str) -> Ports:
     ours, colon, theirs = text.partition(":")
     numbers = [ours, theirs if colon else ours]
-    if not all(it.isascii() and it.isdigit() and int(it) <= PORT_MAX for it in numbers):
+    if not all(it.isascii() and it.isdigit() for it in numbers):
         raise argparse.ArgumentTypeError(f"`{text}` is not PORT or PORT:REMOTE")
+    if not all(len(it) <= len(str(PORT_MAX)) and int(it) <= PORT_MAX for it in numbers):
+        raise argparse.ArgumentTypeError(f"`{text}`: a port is a number from 1 to {PORT_MAX}")
     if not int(numbers[1]):
         raise argparse.ArgumentTypeError(f"`{text}` does not say which port of the task")
     return Ports(int(numbers[0]), int(numbers[1]))

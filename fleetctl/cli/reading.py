@@ -15,7 +15,14 @@ from fleetctl.cli.pace import Deadline
 from fleetctl.cli.tasks import Task, attempt, in_order, task
 from fleetctl.cli.view import View, view
 from fleetctl.errors import NotFound
-from fleetctl.stores.reader import EventLine, LivePrices, MetricRow, Reader, ResourceRow
+from fleetctl.stores.reader import (
+    EventLine,
+    LivePrices,
+    MetricRow,
+    Reader,
+    ResourceRow,
+    RunRow,
+)
 from specs.kinds import Kind
 from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
@@ -88,12 +95,26 @@ class Reading:
         rows = self._reader.runs(seen.resource.uid, index=index)
         return (attempt(run) for run in rows)
 
+    def live_attempts(self, seen: View) -> list[RunRow]:
+        """Those that hold a sandbox; costs what is live."""
+        states = ("Starting", "Running", "Stopping")
+        return list(self._reader.runs(seen.resource.uid, states=states))
+
     def failed_tasks(self, seen: View) -> Iterator[Task]:
         """The tasks that count as failed, by index. Costs what is taken, not what there is."""
         for index in in_order(seen.text("failedIndexes")):
             found = self.task(seen, index)
             if found is not None:
                 yield found
+
+    def source_of(self, cached: RunRow) -> tuple[str, str, RunRow] | None:
+        """(uid and key of the object, run) that a cached task has its result from; None when that
+        is gone.
+        """
+        whose, _, name = cached.message.removeprefix("the result of ").rpartition(", run ")
+        uid = self._reader.owner_of(name) if name else None
+        run = self._reader.run(name) if uid else None
+        return None if run is None or uid is None else (uid, whose, run)
 
     def last_metric(self, run: str, name: str) -> float | None:
         """The newest value that a run reported under `name`."""

@@ -16,6 +16,7 @@ from fleetctl.cli.apply import apply, show
 from fleetctl.cli.client import results_of
 from fleetctl.cli.files import documents_of
 from fleetctl.cli.render import Screen
+from fleetctl.cli.reread import Reread
 from fleetctl.cli.supervise import detached
 from fleetctl.cli.text import safe
 from fleetctl.errors import FleetctlError, NotFound
@@ -42,7 +43,7 @@ def watch(
     turns = _Turns(files, order, screen)
     read = partial(documents_of, files, recursive=recursive, may_be_empty=bool(order.get("prune")))
     turns.take(read())
-    said = False
+    said, code = False, Reread()
     try:
         for touched in _saves(files, recursive=recursive):
             if not said:
@@ -50,6 +51,7 @@ def watch(
                 screen.talk(f"watching {' '.join(map(safe, files))}; Ctrl-C ends the watching")
                 said = True
             documents = _documents(read, screen)
+            touched = code.touched(turns.read) or touched
             if documents is not None and (touched or documents != turns.seen):
                 turns.take(documents)
     except KeyboardInterrupt:
@@ -68,20 +70,25 @@ class _Turns:
         self._screen = screen
         self._told = ""  # the last error: it is told once, however often the file is touched
         self.seen: list[Document] | None = None
+        self.read: tuple[str, ...] = ()  # what the manifests name: data files, directories of code
         self.keys: dict[str, None] = {}
 
     def take(self, documents: list[Document]) -> None:
         first, self.seen = self.seen is None, documents
         try:
             # Nobody is asked: whoever edits looks at the editor.
-            reply = apply(home(), documents, self._order, self._screen, piped=True)
+            order = {**self._order, "tellRead": True}
+            reply = apply(home(), documents, order, self._screen, piped=True)
         except FleetctlError as error:
             if str(error) != self._told:
+                self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
                 self._screen.error(str(error), hint=error.hint)
                 self._screen.talk("nothing was applied; the old state stays")
             self._told = str(error)
             return
         self._told = ""
+        read = reply.get("read")
+        self.read = tuple(map(str, read)) if isinstance(read, list) else ()
         results = results_of(reply)
         for result in results:
             key = str(result.get("key", ""))
@@ -90,6 +97,8 @@ class _Turns:
             else:
                 self.keys[key] = None
         news = [it for it in results if first or it.get("outcome") != "unchanged"]
+        if news:
+            self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
         show(news, reply if news else {}, self._screen)
         self._screen.flush()
 

@@ -19,6 +19,8 @@ GAP = "  "
 # So that 100,000 rows need no memory and start to show at once; a later group may be wider.
 GROUP_ROWS = 1000
 _COLOURS = {
+    "Normal": "",  # of an event, whose reason is no status
+    "Warning": "33",
     "Succeeded": "32",
     "Cached": "32",
     "Ready": "32",
@@ -31,10 +33,8 @@ _COLOURS = {
     "Deleting": "33",
     "Failed": "31",
     "Refused": "31",
-    # The type of an event: what stands behind it, as its reason, is no state of anything.
-    "Warning": "33",
-    "Normal": "",
 }
+_SIGNS = {"+": "32", "-": "31", "x": "31", "~": "33", "@": "36"}
 
 
 class Screen:
@@ -48,13 +48,15 @@ class Screen:
         colour: bool = False,
         out_is_terminal: bool = False,
         talk_is_terminal: bool = False,
+        forced: bool = False,
     ) -> None:
+        """forced: colour also where no terminal is, because somebody asked for it."""
         self.out = out
         self.talk_stream = talk
         self.out_is_terminal = out_is_terminal
         self.talk_is_terminal = talk_is_terminal
-        self.out_colour = colour and out_is_terminal
-        self.talk_colour = colour and talk_is_terminal
+        self.out_colour = forced or (colour and out_is_terminal)
+        self.talk_colour = forced or (colour and talk_is_terminal)
         self._line_open = False
         self._text_waits = False
 
@@ -171,8 +173,14 @@ class Screen:
             return line
         for cell in cells[1:]:
             if cell in _COLOURS:
-                return line.replace(f" {cell}", f" {self.status(cell)}", 1)
+                painted = self.status(cell)
+                return line.replace(f" {cell}", f" {painted}", 1) if painted != cell else line
         return line
+
+    def marked(self, line: str, *, sign: str = "") -> str:
+        """A line of a diff or a plan by its (first) sign: `+` is there afterwards, `-` is not."""
+        code = _SIGNS.get(sign or line[:1]) if self.out_colour else None
+        return f"\x1b[{code}m{line}\x1b[0m" if code else line
 
     def _paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.talk_colour else text
@@ -200,7 +208,9 @@ def _columns(cells: Sequence[str], widths: Sequence[int], layout: str) -> str:
 
 
 def system_screen(environ: Mapping[str, str], *, no_color: bool = False) -> Screen:
-    """The Screen of this process. NO_COLOR, TERM=dumb and --no-color turn colour off."""
+    """The Screen of this process. NO_COLOR, TERM=dumb and --no-color turn colour off; FORCE_COLOR
+    and CLICOLOR_FORCE turn it on for a pipe, too.
+    """
     # A stream that was closed before we began (`>&-`) is None; what is written there goes nowhere.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
@@ -209,13 +219,17 @@ def system_screen(environ: Mapping[str, str], *, no_color: bool = False) -> Scre
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    colour = not (environ.get("NO_COLOR") or no_color or environ.get("TERM") == "dumb")
+    off = bool(environ.get("NO_COLOR") or no_color)
+    forces = (environ.get(name, "") for name in ("FORCE_COLOR", "CLICOLOR_FORCE"))
+    forced = not off and any(value not in ("", "0", "false") for value in forces)
+    colour = not (off or environ.get("TERM") == "dumb")
     return Screen(
         sys.stdout,
         sys.stderr,
         colour=colour,
         out_is_terminal=sys.stdout.isatty(),
         talk_is_terminal=sys.stderr.isatty(),
+        forced=forced,
     )
 
 

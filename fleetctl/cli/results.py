@@ -5,28 +5,37 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
+from shutil import get_terminal_size
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.flags import Parser, add_output, count, did_you_mean
 from fleetctl.cli.kinds import target
 from fleetctl.cli.reading import Reading, must_find, open_reading
-from fleetctl.cli.render import Screen
-from fleetctl.cli.tasks import Task
-from fleetctl.cli.text import assignments, plural, safe, scalar
+from fleetctl.cli.render import GAP, Screen
+from fleetctl.cli.tasks import OUTDATED, Task
+from fleetctl.cli.text import assignments, plural, safe, scalar, shorten, width
 from fleetctl.cli.view import View, mapping, parsed
 from fleetctl.errors import UsageError
 from fleetctl.home import home
+
+CELLS_MIN = 16  # of parameters, and of a result: less says nothing, so then a line is too long
 
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [-o table|json|csv|parquet | --to DIR]",
+        usage="KIND/NAME [--best] [--sort-by FIELD] [--top N]\n"
+        "    [-o table|json|csv|parquet | --to DIR]",
         summary="Show what tasks submitted: one row for every task that has run, failed ones too."
         "\n--to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to"
-        "\nvolumes come with `fleetctl cp volume/NAME:/ DIR`.",
+        "\nvolumes come with `fleetctl cp volume/NAME:/ DIR`. --best sorts a sweep by its metric,"
+        "\nthe best first; --sort-by takes a column: index, params.lr, result.loss; -result.loss"
+        "\nturns it round. What lacks the field comes last.",
         examples=(
             "fleetctl results job/chunks",
+            "fleetctl results sweep/lr --best --top 5",
+            "fleetctl results job/chunks --sort-by=-result.count --top 10",
             "fleetctl results sweep/lr -o csv > trials.csv",
             "fleetctl results job/chunks -o json | jq '.[].result.count'",
             "fleetctl results job/chunks -o parquet > chunks.parquet",
@@ -38,6 +47,9 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--to", type=Path, metavar="DIR", help="write each task's result to a file of its own"
     )
+    made.add_argument("--best", action="store_true", help="by the metric of a sweep, best first")
+    made.add_argument("--sort-by", metavar="FIELD", help="least first; -FIELD: greatest first")
+    made.add_argument("--top", type=count, metavar="N", help="only the first N rows")
     add_output(made, "table", "json", "csv", "parquet")
     return made
 
@@ -50,7 +62,7 @@ def run(args: Namespace, screen: Screen) -> int:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} has no results")
-        rows = result_rows(seen, reading)
+        rows = _chosen(result_rows(seen, reading), seen, args)
         if args.to is not None:
             from fleetctl.cli.resultfiles import write_files
 
@@ -76,9 +88,12 @@ def result_rows(seen: View, reading: Reading) -> Iterator[dict[str, object]]:
     """Rows of tasks that the newest spec has; those of a larger, older one are left out."""
     name = metric_name(seen)
     total = seen.status.get("total") if seen.current else None
+    told = "unwantedIndexes" in seen.status  # not by a controller of an older version
     for one in reading.tasks(seen, results=True):
-        if isinstance(total, int) and one.run.index >= total:
+        if not told and isinstance(total, int) and one.run.index >= total:
             return
+        if not one.wanted and seen.current:
+            continue
         row = _row(one)
         if name:
             value = _score(row["result"], name)
@@ -86,6 +101,42 @@ def result_rows(seen: View, reading: Reading) -> Iterator[dict[str, object]]:
                 value = reading.last_metric(one.run.name, name)
             row["metric"] = None if value is None else {"name": name, "value": value}
         yield row
+
+
+def _chosen(
+    rows: Iterator[dict[str, object]], seen: View, args: Namespace
+) -> Iterator[dict[str, object]]:
+    """In the order of the flags, and as many. Raises UsageError."""
+    field = args.sort_by or ""
+    if args.best:
+        if field or not metric_name(seen):
+            why = "--best is an order of its own" if field else f"{seen.key} has no metric"
+            raise UsageError(why, hint="name one field with --sort-by, such as result.loss")
+        greatest = seen.map("metric").get("goal") == "maximize"
+        field = f"{'-' if greatest else ''}metric.{metric_name(seen)}"
+    if field:
+        rows = iter(_sorted(list(rows), field.removeprefix("-"), reverse=field[:1] == "-"))
+    return rows if args.top is None else islice(rows, args.top)
+
+
+def _sorted(rows: list[dict[str, object]], field: str, *, reverse: bool) -> list[dict[str, object]]:
+    """Numbers before texts; rows without the field last, in any direction."""
+    flat = [_flat(row) for row in rows]
+    known = {name for one in flat for name in one}
+    if rows and field not in known:
+        near = did_you_mean(field, known)
+        raise UsageError(
+            f"no row has a field `{safe(field)}`", hint=near or f"there are {', '.join(known)}"
+        )
+    having = [at for at, one in enumerate(flat) if one.get(field) is not None]
+    having.sort(key=lambda at: _order(flat[at][field]), reverse=reverse)
+    return [rows[at] for at in [*having, *sorted(set(range(len(rows))) - set(having))]]
+
+
+def _order(value: object) -> tuple[bool, float, str]:
+    if isinstance(value, (int, float)):
+        return False, float(value), ""
+    return True, 0.0, str(value)
 
 
 def metric_name(seen: View) -> str:
@@ -109,8 +160,15 @@ def _row(one: Task) -> dict[str, object]:
         "params": parsed(one.run.params),
         "state": one.state,
         "attempts": one.attempts,
+        "content": one.run.content or None,
+        "outdated": one.outdated,
         "result": None if one.result is None else json.loads(one.result),
     }
+
+
+def _state(row: Mapping[str, object]) -> str:
+    """In a word; documents tell by `outdated`."""
+    return OUTDATED if row["outdated"] else str(row["state"])
 
 
 def _json(rows: Iterable[Mapping[str, object]], screen: Screen) -> None:
@@ -140,6 +198,7 @@ def _flat(row: Mapping[str, object]) -> dict[str, object]:
     from fleetctl.cli.csvtext import csv_cell
 
     flat: dict[str, object] = {key: row[key] for key in ("index", "state", "attempts")}
+    flat["state"] = _state(row)
     for group in ("params", "result"):
         for key, value in mapping(row[group]).items():
             flat[f"{group}.{key}"] = csv_cell(value)
@@ -152,12 +211,26 @@ def _flat(row: Mapping[str, object]) -> dict[str, object]:
 def _table(rows: Iterator[dict[str, object]], seen: View, screen: Screen) -> None:
     metric = metric_name(seen)
     header = ["INDEX", "STATE", "ATTEMPTS", *([safe(metric)] if metric else []), "PARAMS", "RESULT"]
-    if not screen.table(header, (_cells(row, with_metric=bool(metric)) for row in rows)):
+    cells: Iterable[list[str]] = (_cells(row, with_metric=bool(metric)) for row in rows)
+    if screen.out_is_terminal:
+        cells = _fitted(header, list(cells), get_terminal_size().columns)
+    if not screen.table(header, cells):
         screen.talk(f"{safe(seen.key)} has no results yet")
 
 
+def _fitted(header: list[str], rows: list[list[str]], columns: int) -> list[list[str]]:
+    """A line a row: of parameters and results as much as there is room for, shared fairly."""
+    *fixed, params, result = (max(map(width, column)) for column in zip(header, *rows, strict=True))
+    room = max(columns - sum(cells + len(GAP) for cells in fixed) - len(GAP), 2 * CELLS_MIN)
+    if params + result <= room:
+        return rows
+    half = room // 2
+    most = max(half, room - result), max(half, room - params)
+    return [[*row[:-2], shorten(row[-2], most[0]), shorten(row[-1], most[1])] for row in rows]
+
+
 def _cells(row: Mapping[str, object], *, with_metric: bool) -> list[str]:
-    cells = [str(row["index"]), safe(str(row["state"])), str(row["attempts"])]
+    cells = [str(row["index"]), safe(_state(row)), str(row["attempts"])]
     if with_metric:
         metric = mapping(row.get("metric"))
         cells.append(safe(scalar(metric["value"])) if metric else "-")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SystemClock
 from fleetctl.errors import Refused
-from fleetctl.home import CONTROLLER, SOCKET
+from fleetctl.home import CONTROLLER, RESTORED, SOCKET
 
 if TYPE_CHECKING:
     from fleetctl.engine.api import Api
@@ -106,6 +106,11 @@ async def _serve(
         forecaster=partial(_forecast, home, providers),
         adopter=Adopter(engine, accounts.strays),
     )
+    if (home / RESTORED).exists():
+        from fleetctl.engine.recovering import Recovery
+
+        done = partial((home / RESTORED).unlink, missing_ok=True)
+        engine.recovery = Recovery(engine, accounts.strays, done)
     door = Door(home, api)
     await door.open()
     watches = [

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 
 from fleetctl.cli import starting
-from fleetctl.cli.client import results_of
-from fleetctl.cli.flags import Parser, count
+from fleetctl.cli.client import raise_refusal, results_of
+from fleetctl.cli.consent import allowed_by_a_person
+from fleetctl.cli.flags import Parser, count, rollout
 from fleetctl.cli.kinds import target
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
@@ -15,22 +17,24 @@ from fleetctl.home import home
 
 _HELP = {
     "set": (
-        "KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--yes]",
+        "KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--rollout ...] [--yes]",
         "Change fields of a stored object, checked as an apply would. `FIELD=null` takes one\n"
-        "away. The next apply of its file brings back what the file says.",
+        "away, `FIELD[0]` is an entry of a list. The next apply of its file brings back what the\n"
+        "file says.",
         (
             "fleetctl set budget/team-vision maxCost=520",
             "fleetctl set job/embed budget.maxCost=40 parallelism=16",
-            "fleetctl set sweep/lr budget=null",
+            "fleetctl set sweep/lr budget=null 'search.parameters.lr.values[0]=0.1'",
         ),
     ),
     "scale": (
-        "KIND/NAME --parallelism N [--yes]",
-        "Let more or fewer tasks of an object run at the same time; 0 pauses it.",
+        "KIND/NAME --parallelism N [--rollout Replace|FinishRunning] [--yes]",
+        "Let more or fewer tasks of an object run at the same time; 0 pauses it. What runs beyond\n"
+        "that is stopped, the youngest first, or with --rollout=FinishRunning ends by itself.",
         (
             "fleetctl scale job/embed --parallelism 16",
             "fleetctl scale sweep/lr --parallelism 0",
-            "fleetctl scale job/embed --parallelism 1 --yes",
+            "fleetctl scale job/embed --parallelism 1 --rollout FinishRunning",
         ),
     ),
 }
@@ -54,7 +58,15 @@ def parser(verb: str) -> Parser:
         made.add_argument(
             "--parallelism", type=count, required=True, metavar="N", help="runs at the same time"
         )
-    made.add_argument("--yes", action="store_true", help="also when running work is lost by it")
+    made.add_argument(
+        "--rollout",
+        type=rollout,
+        metavar="Replace|FinishRunning",
+        help="what this does to running tasks, instead of spec.rollout",
+    )
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before running work is lost"
+    )
     return made
 
 
@@ -64,8 +76,20 @@ def run(args: Namespace, screen: Screen) -> int:
         raise UsageError(f"{wanted.key} runs nothing that one could scale")
     fields = args.fields if args.verb == "set" else [f"parallelism={args.parallelism}"]
     request = {"verb": "set", "key": wanted.key, "fields": fields, "yes": args.yes}
-    for result in results_of(starting.demand(home(), request)):
+    if args.rollout:
+        request["rollout"] = args.rollout
+    store(request, screen)
+    return 0
+
+
+def store(request: Mapping[str, object], screen: Screen) -> None:
+    """Ask for a change, ask a person where work would be lost, and tell. Raises Refusal."""
+    reply = starting.request(home(), request)
+    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=False):
+        reply = starting.request(home(), {**request, "yes": True})
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    for result in results_of(reply):
         message = str(result.get("message") or "")
         said = f"{safe(str(result.get('key')))} {safe(str(result.get('outcome')))}"
         screen.data(f"{said}  {safe(message)}" if message else said)
-    return 0

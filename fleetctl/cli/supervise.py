@@ -13,8 +13,7 @@ from fleetctl.cli import starting
 from fleetctl.cli.kinds import commands
 from fleetctl.cli.pace import Every
 from fleetctl.cli.render import Screen
-from fleetctl.cli.system.holder import Holder, held_by, pulse
-from fleetctl.cli.system.patience import hung
+from fleetctl.cli.system.standstill import standstill
 from fleetctl.cli.text import safe
 
 CHECK_EVERY_S = 1.0
@@ -50,9 +49,8 @@ class Supervisor:
         if not self._turn.due():
             return
         first, self._began = not self._began, True
-        held = held_by(self._place)
-        if held is not None:
-            self._said = self._told_stopped(held)
+        if starting.holder(self._place) is not None:
+            self._said = self._told_standstill()
         elif first:
             starting.start(self._place)
         elif not starting.ended_orderly(self._place):
@@ -64,16 +62,13 @@ class Supervisor:
                 "the controller was stopped; nothing moves on until `fleetctl up --detach`"
             )
 
-    def _told_stopped(self, held: Holder) -> bool:
-        """Whether the controller is one that a signal has stopped, which is said once."""
-        seen = pulse(held.pid) if held.pid is not None else None
-        if seen is None or not seen.stopped:
-            return False
-        if not self._said:
-            why = hung(held.pid, "it is stopped by a signal, and nothing moves on")
-            self._screen.warn(str(why))
-            self._screen.hint(why.hint)
-        return True
+    def _told_standstill(self) -> bool:
+        """Whether nothing can move on though a controller is there, which is said once."""
+        found = standstill(self._place)
+        if found is not None and not self._said:
+            self._screen.warn(found.why)
+            self._screen.hint(found.hint)
+        return found is not None
 
 
 def detached(keys: Sequence[str], come_back: str, screen: Screen, *, cancel: str = "") -> int:

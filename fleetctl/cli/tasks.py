@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.flags import INDEX_MAX
-from fleetctl.cli.view import FAILED, View
+from fleetctl.cli.view import FAILED, SUCCEEDED, View
 
 if TYPE_CHECKING:
     from fleetctl.stores.reader import RunRow, TaskRow
 
-QUEUED, CANCELLED = "Queued", "Cancelled"
+QUEUED, CANCELLED, OUTDATED = "Queued", "Cancelled", "Outdated"
 CACHED = "Cached"  # as controllers.model has it, which would cost a read path its models
 
 
@@ -28,10 +28,16 @@ class Task(NamedTuple):
     result: str | None
     older: tuple[RunRow, ...] = ()
     wanted: bool = True  # False: the present spec has no such task
+    outdated: bool = False  # it succeeded with another content than the wished one
 
     @property
     def reason(self) -> str:
         return self.run.reason
+
+    @property
+    def shown(self) -> str:
+        """Its state in a word for people."""
+        return OUTDATED if self.outdated else self.state
 
     @property
     def begun(self) -> bool:
@@ -46,7 +52,19 @@ class Task(NamedTuple):
 
 def task(row: TaskRow, seen: View) -> Task:
     wanted = not in_ranges(row.run.index, seen.text("unwantedIndexes"))
-    return Task(row.run, row.attempts, _state(row.run, seen), row.result, row.older, wanted)
+    state = _state(row.run, seen)
+    old = state in (SUCCEEDED, CACHED) and is_outdated(row.run, seen)
+    return Task(row.run, row.attempts, state, row.result, row.older, wanted, old)
+
+
+def is_outdated(run: RunRow, seen: View) -> bool:
+    """Whether a success is that of another program, image or source than the wished one."""
+    contents = seen.status.get("contents")
+    if not run.content or not isinstance(contents, list) or not contents:
+        return False
+    # A single one is that of all; of a kind whose units differ there is one for each.
+    wished = contents[min(run.index, len(contents) - 1)]
+    return run.content != str(wished)
 
 
 def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fleetctl.cli.asked import open_asking, others, within
 from fleetctl.cli.flags import Parser, add_all_namespaces, add_output, one_of
 from fleetctl.cli.grid import (
     GridColumn,
+    grid_lines,
     hint_at_others,
     span_cell,
     text_cell,
@@ -18,11 +19,13 @@ from fleetctl.cli.grid import (
 )
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import plural
+from fleetctl.errors import UsageError
 from fleetctl.home import home
 from fleetctl.stores.asking import Asking
 
 LIVE = "state IN ('Starting', 'Running', 'Stopping')"
 RECENT_S = 3600.0
+WATCH_EVERY_S = 1.0
 # Summed before the objects are joined: a GROUP BY carries all that it is given, row by row.
 JOBS = f"""
 WITH sums AS (
@@ -78,13 +81,14 @@ PROVIDER_COLUMNS = (
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="[jobs|providers] [-n NS | -A] [-o table|csv|json]",
+        usage="[jobs|providers] [-w] [-n NS | -A] [-o table|csv|json]",
         summary=(
             "Show what runs now and what it costs an hour; or how each provider fares, over all\n"
             "namespaces unless -n names one."
         ),
         examples=(
             "fleetctl top",
+            "fleetctl top -w",
             "fleetctl top providers",
             "fleetctl top jobs -o json | jq 'map(.usd_per_h) | add'",
         ),
@@ -98,21 +102,21 @@ def parser(verb: str) -> Parser:
         metavar="jobs|providers",
         help="what to show (default jobs: everything that runs)",
     )
+    made.add_argument(
+        "-w", "--watch", action="store_true", help="again and again, until Ctrl-C; for a terminal"
+    )
     add_all_namespaces(made)
     add_output(made, "table", "csv", "json")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    with open_asking(home()) as asking:
-        if args.what == "jobs":
-            rows, hidden = jobs(asking, within(args)), others(asking, within(args))
-        else:
-            # A provider is not of a namespace: its slots and its bill are shared by all.
-            rows, hidden = providers(asking, within(args) if args.bound else None), 0
-    columns = JOB_COLUMNS if args.what == "jobs" else PROVIDER_COLUMNS
+    if args.watch:
+        return _watch(args, screen)
+    rows, hidden = _seen(args)
+    columns = _columns(args)
     if not rows and args.output == "table":
-        screen.talk("nothing runs" if args.what == "jobs" else "nothing has run yet")
+        screen.talk(_nothing(args))
         hint_at_others(hidden, screen)
         return 0
     write_grid(columns, rows, args.output, screen, total=_total(columns, rows))
@@ -121,6 +125,41 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.output == "table":
         hint_at_others(hidden, screen)
     return 0
+
+
+def _watch(args: Namespace, screen: Screen) -> int:
+    """Redrawn every second. Raises UsageError where nobody would see that."""
+    if args.output != "table" or not screen.out_is_terminal:
+        raise UsageError(
+            "`top -w` draws on a terminal", hint="`fleetctl get all -w -o json` is for programs"
+        )
+    from fleetctl.cli.pace import Deadline
+    from fleetctl.cli.redraw import Redrawn
+
+    columns = _columns(args)
+    with Redrawn(screen) as shown:
+        while True:
+            rows, _ = _seen(args)
+            lines = grid_lines(columns, rows, screen, total=_total(columns, rows))
+            shown.show(lines if rows else [_nothing(args)])
+            Deadline(None).sleep(WATCH_EVERY_S)
+
+
+def _seen(args: Namespace) -> tuple[list[dict[str, Any]], int]:
+    """The rows, and how many namespaces are left out that have some."""
+    with open_asking(home()) as asking:
+        if args.what == "jobs":
+            return jobs(asking, within(args)), others(asking, within(args))
+        # A provider is not of a namespace: its slots and its bill are shared by all.
+        return providers(asking, within(args) if args.bound else None), 0
+
+
+def _columns(args: Namespace) -> Sequence[GridColumn]:
+    return JOB_COLUMNS if args.what == "jobs" else PROVIDER_COLUMNS
+
+
+def _nothing(args: Namespace) -> str:
+    return "nothing runs" if args.what == "jobs" else "nothing has run yet"
 
 
 def jobs(asking: Asking, namespace: str | None = None) -> list[dict[str, Any]]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser, add_recursive
+from fleetctl.cli.files import documents_of
+from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive, said_namespace
 from fleetctl.cli.render import Screen
 from fleetctl.cli.text import safe
+from fleetctl.home import home
 
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
         usage="-f FILE|DIR|URL|- [-f ...] [-R]",
-        summary="Check manifests and tell everything that is wrong with them. Stores nothing.",
+        summary=(
+            "Check manifests and tell everything that is wrong with them, also what is known to\n"
+            "be refused by what is stored and set up here. Stores nothing and asks no cloud."
+        ),
         examples=(
             "fleetctl validate -f sweep.yaml",
             "fleetctl validate -f jobs/ -f volumes.yaml",
@@ -25,16 +30,24 @@ def parser(verb: str) -> Parser:
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
         help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
     )  # fmt: skip
+    add_allow_missing(made)
     add_recursive(made)
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    from fleetctl.cli.loading import chosen_of, load_files
+    from fleetctl.cli.foreseeing import checked
+    from fleetctl.stores.readonly import open_readonly
 
-    manifests = load_files(args.files, chosen_of(args), recursive=args.recursive, tell=screen.hint)
+    order: dict[str, object] = {"allowMissing": args.allow_missing, **said_namespace(args)}
+    place = home()
+    documents = documents_of(args.files, recursive=args.recursive, tell=screen.hint)
+    with open_readonly(place) as stored:
+        manifests, doubts = checked(place, stored, documents, order)
     for manifest in manifests:
         screen.data(f"{safe(manifest.key)} valid")
         for warning in manifest.warnings:
             screen.warn(safe(warning))
+    for warning in doubts:
+        screen.warn(safe(warning))
     return 0

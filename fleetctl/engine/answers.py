@@ -23,7 +23,7 @@ from fleetctl.engine.facts import (
     StopReplied,
 )
 from fleetctl.engine.track import Call, Track
-from fleetctl.providers.base import SANDBOX_CLOSED
+from fleetctl.providers.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -32,7 +32,15 @@ CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopRepl
 
 # Answers to a create that come before anything was made.
 _NOTHING_MADE = frozenset(
-    {"NoCapacity", "Quota", "SpendLimit", "Suspended", "RateLimited", "Unreachable"}
+    {
+        "NoCapacity",
+        "NoSuchMachine",
+        "Quota",
+        "SpendLimit",
+        "Suspended",
+        "RateLimited",
+        "Unreachable",
+    }
 )
 REFUSED_ONCE = "RefusedOnce"
 
@@ -84,6 +92,16 @@ class Answers:
                 ended = replace(run, state=RunState.STOPPED, reason=fact.reason, ended_at_s=now_s)
                 self._records.end(track, ended, None)
                 self._records.closed(track, run.sandbox)
+            case StartWaits() if fact.reason == BEGUN_AS_ANOTHER and run is not None:
+                # Under its name nothing can begin any more: the unit has another attempt.
+                ended = replace(
+                    run,
+                    state=RunState.STOPPED,
+                    reason=fact.reason,
+                    message=fact.message,
+                    ended_at_s=now_s,
+                )
+                self._records.end(track, ended, None)
             case StartWaits():
                 call.retry_at_s = fact.retry_at_s
                 wait = Wait(fact.reason, fact.message, fact.retry_at_s, account=fact.account)

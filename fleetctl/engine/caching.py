@@ -116,7 +116,6 @@ def take_over(
         ended_at_s=now_s,
         reason=CACHED,
         content=content,
-        handle=known.run,
         message=f"the result of {known.object} {known.index}, run {known.run}",
         usd_per_s=0.0,
         usd=0.0,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from controllers.impact import spent_usd, worked_s
 from controllers.model import Resource, Run
 from fleetctl.engine.changes import CONFIGURED, PRUNED, Change
+from fleetctl.engine.predictions.asked import asked_about
 from fleetctl.errors import Refused
 from specs.kinds import KINDS
 
@@ -37,13 +38,14 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
     for change in changes:
         if _stakes(change) and _again_of(change) not in approved:
             losses.append(f"{change.key}: {_cause(change)}{_redone(change)}")
-            keeps = keeps or not change.rerun
+            keeps = True
         doomed = [run for run in _destroyed(change) if run.name not in approved]
         if doomed:
             losses.append(f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}")
             spares = spares or (change.impact is not None and change.impact.spared > 0)
         if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
             losses.append(f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)")
+        losses.extend(told for name, told in asked_about(change) if name not in approved)
     if losses:
         rest = ", or --rollout=FinishRunning to let running work end first" if spares else ""
         rest += ", or --keep-finished to leave finished work as it is" if keeps else ""
@@ -55,7 +57,8 @@ def approvable(changes: Sequence[Change]) -> list[str]:
     runs = [run.name for change in changes for run in _destroyed(change)]
     volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
     again = [_again_of(change) for change in changes if _stakes(change)]
-    return sorted([*runs, *volumes, *again])
+    asked = [name for change in changes for name, _ in asked_about(change)]
+    return sorted([*runs, *volumes, *again, *asked])
 
 
 def deletes_data(resource: Resource) -> bool:
@@ -67,8 +70,8 @@ def deletes_data(resource: Resource) -> bool:
 
 def _stakes(change: Change) -> bool:
     """Whether finished work would be done again that took time or money."""
-    if change.impact is None or change.outcome != CONFIGURED:
-        return False
+    if change.impact is None or change.outcome != CONFIGURED or change.rerun:
+        return False  # what was asked for by name is not asked about
     again = change.impact.again
     return again.units > 0 and (again.work_s >= REDONE_S_MIN or bool(again.usd))
 

@@ -104,7 +104,12 @@ def function_content(stored: Stored, manifest: Manifest, among: Functions, order
         assert isinstance(beside.spec, FunctionSpec)
         looked = order.looked.get(beside.key)
         return content_of_function(beside.spec, looked.revision if looked is not None else "")
-    row = stored.resources.get("Function", template.function, manifest.namespace)
+    return stored_function_content(stored, template.function, manifest.namespace)
+
+
+def stored_function_content(stored: Stored, name: str, namespace: str) -> str:
+    """The content of a Function that is there; empty when it is not."""
+    row = stored.resources.get("Function", name, namespace)
     if row is None:
         return ""
     spec = parse_spec("Function", row.spec)

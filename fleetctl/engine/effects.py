@@ -121,6 +121,12 @@ class Effects:
         makes = run.sandbox == run.name and not run.handle
         return makes and self._engine.admission.exceeded(run.provider)
 
+    def drop(self, key: str) -> None:
+        """Leave the call of one run where it is, and hear no more of it."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
     def drop_all(self) -> None:
         """Leave every call where it is, and hear no more of it."""
         for task in self._tasks.values():
@@ -139,6 +145,9 @@ class Effects:
     def _drive_start(self, track: Track, run: Run, now_s: float) -> None:
         call = track.calls.setdefault(run.name, Call())
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
+            return
+        if self._engine.holds_starts(run.provider):
+            self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
             return
         call.busy, call.asked_at_s = "start", now_s
         if call.nothing_made:

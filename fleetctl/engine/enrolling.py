@@ -47,6 +47,22 @@ def enrol(engine: Engine, resource: Resource, taken: Taking, stray: Stray) -> No
     _record(engine, resource, [run, *([_running(run)] if crowded else [])], stray)
 
 
+def enrol_ended(engine: Engine, resource: Resource, index: int, attempt: int, stray: Stray) -> None:
+    """A sandbox that is no more, of work that is no longer the wished one: its attempt is made, so
+    that nothing ever begins under its name again.
+    """
+    store, now_s = engine.store, engine.clock.now_s()
+    intended = _run(engine, stray, resource.uid, index, attempt)
+    ended = replace(intended, state=RunState.STOPPED, reason="Restored", ended_at_s=now_s)
+    said = f"sandbox {stray.handle} at {stray.provider} began after the backup, and was ended"
+    with store.transaction():
+        store.runs.begin([intended])
+        store.runs.advance(ended)
+        again = replace(resource, generation=resource.generation + 1)
+        store.resources.put(again, expected_version=resource.version)
+        store.events.record([EventRow(resource.uid, now_s, "Warning", "Restored", said)])
+
+
 def enrol_sheltered(engine: Engine, stray: Stray, uid: str) -> Resource:
     """What it runs is not known, so its run is one that began: nothing is handed to it."""
     resource = shelter(engine.store, stray, uid, engine.clock.now_s())

@@ -66,7 +66,7 @@ def _resource(engine: Engine, name: str, namespace: str) -> Resource:
     resource = engine.store.resources.get("Function", name, namespace)
     if resource is None:
         # A deleted one serves its users to their end.
-        rows = (track.resource for track in engine.tracks.values())
+        rows = (track.resource for track in engine.tracks.assets.values())
         resource = next((row for row in rows if row.key == key), None)
     if resource is None:
         raise Unavailable(

@@ -12,7 +12,8 @@ from controllers.impact import Impact, impact
 from controllers.kinds import CONTROLLERS
 from controllers.model import Resource
 from fleetctl.engine.caching import contents_of, lookup
-from fleetctl.engine.notes import pins_of
+from fleetctl.engine.drafting import stored_function_content
+from fleetctl.engine.notes import FUNCTION, pins_of
 from fleetctl.engine.orders import Order
 from fleetctl.engine.track import Track, load, track_of
 from fleetctl.stores.base import Stored
@@ -48,9 +49,20 @@ def impact_on(
 def _found(stored: Stored, track: Track, order: Order) -> Impact | None:
     if track.controller is None or track.history is None:
         return None
-    contents = contents_of(stored, track)
+    contents = contents_of(stored, track) if _knows_its_function(stored, track) else None
     cached = lookup(contents, track.history)[0] if contents is not None else {}
     places = [it.provider for it in track.controller.policy.placement.candidates]
     known = [order.parallelism[name] for name in places if name in order.parallelism]
     at_once = sum(known) if known else None
     return impact(track.controller, track.history, cached=cached, parallelism=at_once)
+
+
+def _knows_its_function(stored: Stored, track: Track) -> bool:
+    """Whether the Function that it calls is stored as it will be: what is known of another one is
+    not known of this.
+    """
+    template = getattr(track.spec, "template", None)
+    if template is None or template.function is None:
+        return True
+    there = stored_function_content(stored, template.function, track.resource.namespace)
+    return there == track.resource.annotations.get(FUNCTION, "")

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from controllers.model import Run
 from fleetctl.clock import Clock
@@ -33,14 +33,21 @@ from fleetctl.engine.settings import Settings
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.sources import Sources
 from fleetctl.engine.sweeper import sweep_forever
-from fleetctl.engine.track import Track
+from fleetctl.engine.track import Track, Tracks
 from fleetctl.engine.turn import Turns
 from fleetctl.engine.watching import Watcher
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import Backend, Reachable, Resolving
 from fleetctl.stores.base import EventRow, Store
 
+if TYPE_CHECKING:
+    from fleetctl.engine.recovering import Recovery
+
 log = logging.getLogger("fleetctl.engine")
+
+# Of the event loop, from a person's connection to the answer. Each would wait for a turn of its own
+# while there is always another object to look at.
+STEPS_OF_A_QUESTION = 8
 
 T = TypeVar("T")
 # What a start waits for until a sandbox of the same account ends.
@@ -71,7 +78,7 @@ class Engine:
         self.clock = clock
         self.settings = settings
         self.random = Random(settings.seed)  # noqa: S311 - jitter
-        self.tracks: dict[str, Track] = {}
+        self.tracks = Tracks()
         self.owner_of: dict[
             str, str
         ] = {}  # run name -> uid: live runs, and the last of open sandboxes
@@ -83,6 +90,7 @@ class Engine:
         self._wake_later: asyncio.TimerHandle | None = None  # for facts that can wait
         self._many_live = 0  # beyond a few, at the last look
         self._stopping = False
+        self.recovery: Recovery | None = None  # set where the store was put back from a backup
         self.started_at_s = clock.now_s()
         self._scan_at_s = self.started_at_s + settings.resync_s
         self.sleepers = Sleepers(self)
@@ -103,6 +111,7 @@ class Engine:
             gate=self.effects.gates.__getitem__,
             backoff_s=self.effects.backoff_s,
         )
+        self.abandoned: set[str] = set()  # uids of deleted objects that nobody waits for
         # provider -> sandboxes of ours without a record, as its last sweep found them
         self.unrecorded: dict[str, int] = {}
 
@@ -195,6 +204,10 @@ class Engine:
             loop = asyncio.get_running_loop()
             self._wake_later = loop.call_later(self.settings.news_wait_s, self._wake.set)
 
+    def holds_starts(self, provider: str) -> bool:
+        """What it has begun since the backup is not known yet; see recovering.py."""
+        return self.recovery is not None and provider in self.recovery.unasked
+
     def stop(self) -> None:
         """End `run` soon. Work goes on at the providers."""
         self._stopping = True
@@ -209,6 +222,10 @@ class Engine:
     async def run(self) -> None:
         """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
         self.turns.load()
+        if self.recovery is not None:
+            await self.recovery.begin()
+            self.turns.load()
+            self._help(self.recovery.go_on)
         self._help(partial(sweep_forever, self))
         self._help(partial(forget_forever, self))
         for name in self.providers:
@@ -253,7 +270,7 @@ class Engine:
         """Until a fact, a wish, the next due key or the next full scan."""
         now_s = self.clock.now_s()
         if self.turns.facts and now_s >= self.turns.again_at_s:
-            await asyncio.sleep(0)
+            await _serve_others()
             return
         if now_s >= self._scan_at_s:
             # The slow full scan under the events; it comes in its time, however many come.
@@ -269,6 +286,7 @@ class Engine:
             await self._wake.wait()
         finally:
             alarm.cancel()
+        await _serve_others()
         await self._gather_events()
         self._wake.clear()
         if self._wake_later is not None:
@@ -308,6 +326,12 @@ class Engine:
 
 def _unresolved(backend: Backend) -> bool:
     return isinstance(backend, Resolving) and backend.unresolved()
+
+
+async def _serve_others() -> None:
+    """Let who asks something be answered between two turns."""
+    for _ in range(STEPS_OF_A_QUESTION):
+        await asyncio.sleep(0)
 
 
 def _no_secrets(names: tuple[str, ...], _namespace: str) -> Found:

@@ -46,7 +46,8 @@ class Market:
 
     def refresh(self) -> bool:
         """Take in the Provider objects as they are stored; True when something changed."""
-        objects = [it.resource for it in self._engine.tracks.values() if it.resource.kind == KIND]
+        assets = self._engine.tracks.assets.values()
+        objects = [it.resource for it in assets if it.resource.kind == KIND]
         living = [it for it in objects if it.deleted_at_s is None]
         self._open(objects, living)
         self._read = {(it.uid, it.generation): self._spec(it) for it in living}

@@ -67,7 +67,7 @@ class Reading:
         if row is None:
             return track
         if track is None:
-            track = engine.tracks[uid] = track_of(row)
+            track = engine.tracks.hold(track_of(row))
         elif row.generation != track.resource.generation:
             track.resource = row
             track.spec, track.controller, track.history = None, None, None

@@ -6,7 +6,7 @@ Called by the socket server for `apply` and `set`. What is proposed and written 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,14 @@ from fleetctl.engine.orders import (
     parallelism_of,
     with_declared,
 )
+from fleetctl.engine.predictions.predicting import allowed, predicted, refuse, worth_a_look
+from fleetctl.engine.predictions.world import world_of
 from fleetctl.engine.requests import Reply, Request, document_of, keys_in, list_in
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
-from fleetctl.engine.setting import manifest_with
+from fleetctl.engine.setting import edits_in, keeps_source, manifest_with
 from fleetctl.engine.sources import Looked
-from fleetctl.errors import UsageError
 from fleetctl.manifest import load
+from specs.kinds import parse_spec
 from specs.provider import ProviderSpec
 from specs.scalars import Spec
 from specs.secret import SecretSpec
@@ -59,45 +61,57 @@ class Receiver:
         manifests = await asyncio.to_thread(
             load, documents, namespace_of(request), may_be_empty=pruned
         )
-        self._check_providers(manifests)
-        wanted = tuple(name for manifest in manifests for name in _variables(manifest.spec))
+        declared = (name for manifest in manifests for name in _variables(manifest.spec))
+        wanted = (*declared, *self._unknown_variables(manifests))
         if wanted and "env" not in request and not request.get("dryRun"):
             # The shell of the one who applies knows best, also where we have an older value.
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
         order, forecasts = await self._prepared(request, manifests)
+        doubts = await self._predicted(request, manifests, order, values)
         results = self._carry_out(request, manifests, values, order, forecasts)
         said = {key: list(found.lines) for key, found in forecasts.items() if found.lines}
-        warnings = [text for manifest in manifests for text in manifest.warnings]
+        warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
         warnings += [it.warning for it in order.looked.values() if it.warning]
         reply: Reply = {"ok": True, "results": results, "warnings": warnings}
+        if request.get("tellRead"):
+            reply["read"] = sorted(
+                {path for it in manifests for path in (*it.read, it.origin)} - {""}
+            )
+        if request.get("dryRun"):
+            reply |= self._would_lose(manifests, order)
         return {**reply, "forecasts": said} if said else reply
 
     async def set(self, request: Request) -> Reply:
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
         store = self._engine.store
-        fields = [str(field) for field in list_in(request, "fields")]
-        draft = manifest_with(store, kind, name, fields, namespace=namespace)
-        self._check_providers([draft])
-        order, forecasts = await self._prepared(request, [draft])
+        edits = edits_in(request)
+        draft = manifest_with(store, kind, name, edits, namespace=namespace)
+        sourced = [] if keeps_source(store, draft) else [draft]
+        order, forecasts = await self._prepared(request, [draft], sourced)
+        await self._predicted(request, [draft], order, {})
         # Read again: somebody else may have changed the object meanwhile.
-        manifest = manifest_with(store, kind, name, fields, namespace=namespace)
+        manifest = manifest_with(store, kind, name, edits, namespace=namespace)
         results = self._carry_out(request, [manifest], {}, order, forecasts)
         return {"ok": True, "results": results}
 
     async def _prepared(
-        self, request: Request, manifests: list[Manifest]
+        self,
+        request: Request,
+        manifests: list[Manifest],
+        sourced: list[Manifest] | None = None,
     ) -> tuple[Order, Mapping[str, Forecast]]:
         """How to apply them and what that will cost: all that takes its time, found out before the
-        change itself, which waits for nothing.
+        change itself, which waits for nothing. sourced: those whose sources are read; default all.
         """
+        sourced = manifests if sourced is None else sourced
         engine, sources = self._engine, self._engine.sources
         looked: Mapping[str, Looked] = {}
         if sources is not None:
-            looked = await sources.look(manifests)
+            looked = await sources.look(sourced)
             if not request.get("dryRun"):
-                looked = await asyncio.to_thread(sources.keep, manifests, looked)
+                looked = await asyncio.to_thread(sources.keep, sourced, looked)
         providers = with_declared(engine.providers, declared_in(manifests))
         order = replace(
             order_of(request),
@@ -139,20 +153,55 @@ class Receiver:
                 engine.hurry(reason)
         return outcomes_of(changes)
 
-    def _check_providers(self, manifests: list[Manifest]) -> None:
-        """A placement whose providers nobody has declared would wait for ever: say so now."""
-        known = with_declared(self._engine.providers, declared_in(manifests))
+    def _would_lose(self, manifests: list[Manifest], order: Order) -> Reply:
+        """What the apply itself would ask about first."""
+        engine = self._engine
+        now_s = engine.clock.now_s()
+        try:
+            consent.check(applying.propose(engine.store, manifests, order, now_s), (), now_s)
+        except consent.NeedsConsent as error:
+            return {"losses": list(error.losses), "hint": error.hint}
+        return {}
+
+    async def _predicted(
+        self,
+        request: Request,
+        manifests: Sequence[Manifest],
+        order: Order,
+        values: Mapping[str, str],
+    ) -> list[str]:
+        """Warnings. Raises ManifestErrors where something is known to be refused, or to wait for
+        what nobody has said may be missing.
+        """
+        engine = self._engine
+        looked_at = [it for it in manifests if worth_a_look(it.spec)]
+        if not looked_at:
+            return []
+        # What goes has no say in it.
+        plain = replace(order, pruning=None)
+        changes = applying.propose(engine.store, looked_at, plain, engine.clock.now_s())
+        world = world_of(
+            engine.store,
+            changes,
+            engine.providers,
+            engine.market.said,
+            lambda name: values.get(name) or self._secrets.value(name),
+            starts_here=True,
+        )
+        return refuse(await predicted(looked_at, changes, world), allowed(request))
+
+    def _unknown_variables(self, manifests: Sequence[Manifest]) -> Iterator[str]:
+        """Of stored Secrets that these manifests name: a controller that began in another shell
+        does not have them.
+        """
         for manifest in manifests:
-            placement = getattr(manifest.spec, "placement", None)
-            names = [it.provider for it in placement.candidates] if placement else []
-            if names and not any(name in known for name in names):
-                wrong = " or ".join(f"`{name}`" for name in names)
-                raise UsageError(
-                    f"{manifest.path}:{manifest.line}: {manifest.key}: "
-                    f"there is no provider {wrong}",
-                    hint=f"there is {', '.join(f'`{name}`' for name in sorted(known))}; "
-                    "`kind: Provider` with a `type` declares another account",
-                )
+            template = getattr(manifest.spec, "template", None)
+            for name in template.secrets if template is not None else ():
+                stored = self._engine.store.resources.get("Secret", name, manifest.namespace)
+                if stored is not None:
+                    spec = parse_spec("Secret", stored.spec)
+                    assert isinstance(spec, SecretSpec)
+                    yield from self._secrets.missing(spec.from_env)
 
 
 def _variables(spec: Spec) -> tuple[str, ...]:

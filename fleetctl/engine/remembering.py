@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from controllers.cache import Comparable, comparable
 from controllers.model import Run, RunState
 from fleetctl.engine.caching import contents_of, fixed, success
+from fleetctl.engine.notes import REVISION
 from fleetctl.engine.track import Track
 from fleetctl.stores.base import Remembered
 
@@ -30,7 +31,7 @@ def remembered(
         return None
     if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
         return None
-    contents = contents_of(engine.store, track, revision=_revision(engine, run, asked))
+    contents = contents_of(engine.store, track, revision=_revision(engine, track, run, asked))
     if contents is None:
         return None
     if fixed(asked.content(run.index)):
@@ -40,11 +41,14 @@ def remembered(
     return success(contents, unit, run, owner=track.resource.key, result=result, latest=latest)
 
 
-def _revision(engine: Engine, run: Run, controller: Comparable) -> str:
-    """What the run's copy of its source was: not what the directory held at the apply, nor
-    where the branch is by now.
+def _revision(engine: Engine, track: Track, run: Run, controller: Comparable) -> str:
+    """What the run's copy of its source was: that of the apply where one was kept; else what the
+    provider took, which is not what the directory held, nor where the branch is by now.
     """
     template = controller.content(run.index)
     if template.source is None:
         return ""
+    pinned = track.resource.annotations.get(REVISION, "")
+    if engine.sources is not None and pinned:
+        return pinned
     return engine.providers[run.provider].revision(run.uid, template, run.template_hash)

@@ -15,7 +15,7 @@ from typing import Literal
 from controllers.model import LIVE_STATES, Run
 from controllers.plan import TERMINAL_PHASES
 from controllers.requeue import failed, tried
-from fleetctl.engine.notes import RETRIED
+from fleetctl.engine.notes import RERUN, RETRIED
 from fleetctl.engine.track import Track, load, track_of
 from fleetctl.engine.wishes import find
 from fleetctl.errors import NotFound, UsageError
@@ -26,9 +26,11 @@ from specs.namespaces import DEFAULT_NAMESPACE
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """which: the failed ones, those of `indexes`, or all. request: a name of this request."""
+    """which: the failed ones, those of `indexes`, all, or all whatever is known of those that have
+    not run. request: a name of this request.
+    """
 
-    which: Literal["failed", "index", "all"]
+    which: Literal["failed", "index", "all", "rerun"]
     indexes: tuple[range, ...] = ()
     request: str = ""
 
@@ -60,11 +62,14 @@ def retry(
     load(track, store.runs)
     chosen, live = _chosen(track, choice)
     # One that gave up as a whole has more to do than its failed units.
-    goes_on = bool(chosen) or (choice.which == "failed" and _gave_up(track))
+    goes_on = bool(chosen) or choice.which == "rerun"
+    goes_on = goes_on or (choice.which == "failed" and _gave_up(track))
     if not goes_on:
         return Requeued(resource.key, 0, live)
     ends = _last_ends(store, resource.uid, set(chosen))
     notes = {**resource.annotations, **({RETRIED: choice.request} if choice.request else {})}
+    if choice.which == "rerun":
+        notes[RERUN] = str(resource.generation + 1)
     again = replace(resource, generation=resource.generation + 1, annotations=notes)
     said = f"{len(chosen):,} {KINDS[kind].unit}{'s'[: len(chosen) != 1]} requeued by a user"
     with store.transaction():
@@ -81,7 +86,7 @@ def _chosen(track: Track, choice: Choice) -> tuple[list[int], int]:
     assert history is not None and controller is not None
     if choice.which == "failed":
         return failed(history), 0
-    if choice.which == "all":
+    if choice.which in ("all", "rerun"):
         return tried(history, None), len(history.live)
     unit = KINDS[track.resource.kind].unit
     for some in choice.indexes:

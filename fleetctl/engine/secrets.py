@@ -92,6 +92,11 @@ class SecretValues:
         return {variable: str(self.value(variable)) for variable in spec.from_env}
 
 
+def check_file(name: str, path: str) -> None:
+    """Raises Unavailable where a start could not read the value of a Secret from there."""
+    _read(name, path)
+
+
 def _read(name: str, path: str) -> str:
     """The text without its last newline, of a regular file of ours that is no link."""
     try:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Settings:
     """Defaults suit one person's machine; the simulator shortens them."""
 
-    keys_per_turn_max: int = 256  # a turn holds the store's transaction, so it stays short
+    # A pass takes about half a millisecond, and a person's question waits for the turn's end.
+    keys_per_turn_max: int = 64
     facts_per_turn_max: int = 1024
     # Many live runs make so many events that a turn for each would cost more than all else; a few
     # are answered at once. For each live run beyond those, turns are this much further apart.

@@ -46,7 +46,7 @@ class Sleepers:
         store = self._engine.store.sleep
         if not store.put(resource.uid, until_s=until_s, expected_version=resource.version):
             return
-        self._engine.tracks.pop(resource.uid, None)
+        self._engine.tracks.let_go(resource.uid)
         self._engine.queue.discard(resource.uid)
         if until_s is not None:
             self.look(until_s)

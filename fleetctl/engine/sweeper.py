@@ -27,7 +27,7 @@ async def sweep_forever(engine: Engine) -> None:
     """Each round looks at every provider; a provider that fails is looked at in the next round."""
     while True:
         await asyncio.sleep(engine.settings.sweep_s)
-        for name in list(engine.providers):
+        for name in [one for one in engine.providers if not engine.holds_starts(one)]:
             try:
                 await guarded(sweep(engine, name), what="sweep", key=name)
             except (Refused, Unavailable) as error:

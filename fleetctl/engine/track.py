@@ -143,6 +143,33 @@ class Asset:
     retry_at_s: float = 0.0
 
 
+class Tracks(dict[str, Track]):
+    """What the engine holds in memory, by uid: all that is not over. Changed by these verbs alone.
+
+    assets: of those, the ones that run nothing. They are few, and every end of an object asks them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.assets: dict[str, Track] = {}
+
+    def hold(self, track: Track) -> Track:
+        uid = track.resource.uid
+        self[uid] = track
+        if track.resource.kind not in CONTROLLERS:
+            self.assets[uid] = track
+        return track
+
+    def let_go(self, uid: str) -> None:
+        """Idempotent."""
+        self.pop(uid, None)
+        self.assets.pop(uid, None)
+
+    def forget(self) -> None:
+        self.clear()
+        self.assets.clear()
+
+
 def track_of(resource: Resource) -> Track:
     status = json.loads(resource.status) if resource.status else {}
     track = Track(resource, status)

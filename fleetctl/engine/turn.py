@@ -86,7 +86,7 @@ class Turns:
 
         All of them, before any pass: what one object holds limits what another may start.
         """
-        self._engine.tracks.clear()
+        self._engine.tracks.forget()
         self._engine.owner_of.clear()
         self.facts.clear()
         self._engine.reading.wished.clear()
@@ -95,7 +95,7 @@ class Turns:
             resource = self._engine.store.resources.of(uid)
             if resource is None:
                 continue
-            track = self._engine.tracks[uid] = track_of(resource)
+            track = self._engine.tracks.hold(track_of(resource))
             self._engine.queue.add(uid)
             if not track.dormant:
                 self._read(track)
@@ -152,7 +152,14 @@ class Turns:
             self._engine.passes.failed(uid, error, now_s)
 
     def _take_facts(self) -> tuple[list[Fact], list[Fact]]:
-        at = self._engine.settings.facts_per_turn_max
+        """So many that no turn makes a person wait: of many objects each needs a pass."""
+        settings, owner_of = self._engine.settings, self._engine.owner_of
+        at, uids = 0, set()
+        for fact in self.facts[: settings.facts_per_turn_max]:
+            uids.add(fact.uid if isinstance(fact, AssetReplied) else owner_of.get(fact.run))
+            if len(uids) > settings.keys_per_turn_max:
+                break
+            at += 1
         return self.facts[:at], self.facts[at:]
 
     def _take_wishes(self) -> None:

@@ -6,18 +6,24 @@ adoption in adopting.py; here it is asked for, its object is looked at soon, and
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import wishes
 from fleetctl.engine.adopting import Adopter
+from fleetctl.engine.notes import ORIGIN
+from fleetctl.engine.providing import kept_on
 from fleetctl.engine.requests import Reply, Request, keys_in, list_in, ranges_of, stray_of
 from fleetctl.engine.retrying import Choice, retry
+from fleetctl.engine.sources import source_of
 from fleetctl.errors import UsageError
-from specs.kinds import KINDS
+from specs.kinds import KINDS, parse_spec
 from specs.namespaces import object_key
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
+    from fleetctl.engine.track import Track
 
 
 class Verbs:
@@ -39,6 +45,21 @@ class Verbs:
             self._engine.poke(uid)
             key = object_key(kind, name, namespace)
             results.append({"key": key, "outcome": "deleted", "message": "", "uid": uid})
+        return {"ok": True, "results": results}
+
+    async def abandon(self, request: Request) -> Reply:
+        """Forget deleted objects at once, whatever of them is confirmed gone. What may be left is
+        told, and ended as soon as its provider answers.
+        """
+        results = []
+        wanted = set(map(str, list_in(request, "uids")))
+        rows = [it for it in self._engine.store.resources.list() if it.uid in wanted]
+        for row in [it for it in rows if it.deleted_at_s is not None]:
+            uid, track = row.uid, self._engine.tracks.get(row.uid)
+            left = list(_left(track)) if track is not None else []
+            results.append({"key": row.key, "left": left})
+            self._engine.abandoned.add(uid)
+            self._engine.poke(uid)
         return {"ok": True, "results": results}
 
     async def suspend(self, request: Request) -> Reply:
@@ -68,8 +89,8 @@ class Verbs:
 
     async def retry(self, request: Request) -> Reply:
         which = request.get("which")
-        if which not in ("failed", "index", "all"):
-            raise UsageError("a retry needs `which`: failed, index or all")
+        if which not in ("failed", "index", "all", "rerun"):
+            raise UsageError("a retry needs `which`: failed, index, all or rerun")
         chosen = ranges_of(list_in(request, "indexes")) if which == "index" else ()
         choice = Choice(which, chosen, str(request.get("request") or ""))
         results = []
@@ -77,10 +98,27 @@ class Verbs:
             now_s = self._engine.clock.now_s()
             done = retry(self._engine.store, kind, name, choice, now_s, namespace=namespace)
             results.append(
-                {"key": done.key, "units": done.units, "live": done.live, "unit": KINDS[kind].unit}
+                {
+                    "key": done.key,
+                    "units": done.units,
+                    "live": done.live,
+                    "unit": KINDS[kind].unit,
+                    "sourceMoved": await self._source_moved(kind, name, namespace),
+                }
             )
         self._engine.poke_wishes()
         return {"ok": True, "results": results}
+
+    async def _source_moved(self, kind: str, name: str, namespace: str) -> str:
+        """How the directory of its source differs by now from the copy that it runs; or nothing."""
+        row, sources = self._engine.store.resources.get(kind, name, namespace), self._engine.sources
+        if row is None or sources is None or ORIGIN not in row.annotations:
+            return ""
+        try:
+            source = source_of(parse_spec(kind, row.spec))
+        except ValueError:
+            return ""  # a newer fleetctl wrote it; its source is none of this one's business
+        return await asyncio.to_thread(sources.moved_on, source, row.annotations)
 
     async def adopt(self, request: Request) -> Reply:
         if self._adopter is None:
@@ -99,3 +137,14 @@ class Verbs:
             for it in done
         ]
         return {"ok": True, "results": results}
+
+
+def _left(track: Track) -> Iterator[str]:
+    """What may be there when nobody waits for its end, for people."""
+    if track.history is None:
+        yield f"{track.resource.key} at provider `{kept_on(track.resource)}`"
+        return
+    for box in track.history.sandboxes.values():
+        call = track.calls.get(box.last.name)
+        if call is None or not call.nothing_made or box.last.handle:
+            yield f"sandbox `{box.last.handle or box.name}` at provider `{box.provider}`"

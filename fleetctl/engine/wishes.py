@@ -57,6 +57,8 @@ def delete(
         store.resources.put(
             replace(resource, deleted_at_s=now_s), expected_version=resource.version
         )
+        # Whoever deletes it and applies it again wants it to run.
+        store.cache.forget(resource.uid)
         store.events.record(
             [EventRow(resource.uid, now_s, "Normal", "Deleted", "deletion asked for")]
         )

@@ -18,7 +18,7 @@ from fleetctl.guest.onefile import compile_part, version
 from fleetctl.guest.recompile import table
 
 # In the order in which they need each other.
-PARTS = ("text.py", "lazy.py", "chunking.py", "volumes.py", "task.py")
+PARTS = ("text.py", "lazy.py", "finite.py", "chunking.py", "volumes.py", "task.py")
 DRIVER_PARTS = (
     *PARTS,
     *("driver/channel.py", "driver/capture.py", "driver/submit.py", "driver/hostcalls.py"),
@@ -27,6 +27,7 @@ DRIVER_PARTS = (
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (
     *("digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
+    *("metriclines.py", "program.py"),
     *(f"remote/{name}.py" for name in ("place", "main", "attach", "story", "follow", "verbs")),
     *(f"remote/{name}.py" for name in ("loop", "telling", "supervise", "visitors", "attempt")),
     *(f"remote/{name}.py" for name in ("leader", "child", "setup", "files", "sync", "tree")),

@@ -10,7 +10,9 @@ import os
 import stat
 
 from fleetctl.guest.digest import sha256
-from fleetctl.guest.text import canonical, parse, quote
+from fleetctl.guest.finite import without_nan
+from fleetctl.guest.metriclines import shown
+from fleetctl.guest.text import canonical, parse_as_python, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
-METRIC_LINE_BYTES_MAX = 64 * 1024
 METRICS_READ_BYTES_MAX = 1024 * 1024  # a poll
 
 
@@ -34,31 +35,45 @@ def parse_result(data: bytes) -> tuple[Any, str]:
     if len(data) > RESULT_BYTES_MAX:
         return None, too_big(len(data))
     try:
-        return parse(data.decode("utf-8")), ""
+        return parse_as_python(data.decode("utf-8")), ""
     except UnicodeError:
-        return None, "the result is not UTF-8"
+        return None, f"{_FILE} is not UTF-8; it must be {_EXAMPLE}"
     except RecursionError:
         return None, _TOO_DEEP
     except ValueError as error:
-        return None, f"the result is not JSON: {error}"
+        if not data.strip():
+            return None, f"{_FILE} is empty; it must be {_EXAMPLE}"
+        return None, f"{_FILE} is not JSON ({error}): it begins `{shown(data)}`; {_RIGHT}"
 
 
-def judge(value: Any) -> tuple[str, str]:
-    """(canonical JSON object, "") or ("", what is wrong with it)."""
+def judge(value: Any) -> tuple[str, str, str]:
+    """(canonical JSON object, "", what was changed in it or "") or ("", what is wrong with it, "").
+
+    A number that is not finite becomes null: the loss of a training that diverged is no fault of
+    the run, which would only be repeated.
+    """
     if not isinstance(value, dict):
-        return "", f"the result is a JSON {_KINDS.get(type(value), 'value')}; it must be an object"
+        kind = _KINDS.get(type(value), "value")
+        return "", f"the result is a JSON {kind}; {_RIGHT}", ""
+    changed = ""
     try:
-        text = canonical(value)
+        try:
+            text = canonical(value)
+        except ValueError:
+            value, changed = without_nan(value)
+            text = canonical(value)
         size = len(text.encode("utf-8"))
     except UnicodeError:
-        return "", "the result is not UTF-8"
+        return "", "the result is not UTF-8", ""
     except RecursionError:
-        return "", _TOO_DEEP
+        return "", _TOO_DEEP, ""
     except ValueError as error:
-        return "", f"the result is not JSON: {error}"
+        return "", f"the result is not JSON: {error}", ""
     if size > RESULT_BYTES_MAX:
-        return "", too_big(size)
-    return ("", _TOO_DEEP) if _deeper_than(value, RESULT_DEPTH_MAX) else (text, "")
+        return "", too_big(size), ""
+    if _deeper_than(value, RESULT_DEPTH_MAX):
+        return "", _TOO_DEEP, ""
+    return text, "", changed and f"result: {changed}"
 
 
 def too_big(size: int) -> str:
@@ -111,6 +126,9 @@ def _deeper_than(value: Any, limit: int) -> bool:
     return True
 
 
+_FILE = "the result in $FLEETCTL_RESULT"
+_EXAMPLE = 'an object such as {"loss": 0.5}'
+_RIGHT = f"it must be {_EXAMPLE}"
 _TOO_DEEP = f"the result is nested more than {RESULT_DEPTH_MAX} deep"
 _KINDS = {
     list: "list",

@@ -19,6 +19,7 @@ from fleetctl.guest.chunking import (
     grep,
     peek,
 )
+from fleetctl.guest.finite import without_nan
 from fleetctl.guest.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
 from fleetctl.guest.text import encoder_with, parse
 from fleetctl.guest.volumes import Buffers, Storage
@@ -106,24 +107,33 @@ class Sandbox:
     def _submit(self, *args: Any, **kwargs: Any) -> None:
         """Hand in the task's result and end it. The first one counts, whatever the task catches."""
         value = kwargs or {"output": args[0] if len(args) == 1 else list(args)}
-        if not self._submitted:
-            self._submitted = True
-            problem, text = check_result(value)
-            if problem:
-                self._refused = True
-                self._emit(
-                    {"e": "error", "reason": "ResultInvalid", "message": f"SUBMIT: {problem}"}
-                )
-            else:
-                self._emit({"e": "result", "json": text})
+        if self._submitted:
+            self._remark(
+                "SUBMIT was called again: the first call ends the task, and its result counts"
+            )
+            raise Submitted
+        self._submitted = True
+        problem, text, changed = check_result(value)
+        if problem:
+            self._refused = True
+            self._emit({"e": "error", "reason": "ResultInvalid", "message": f"SUBMIT: {problem}"})
+        else:
+            self._emit({"e": "result", "json": text})
+        if changed:
+            self._remark(f"SUBMIT: {changed}")
         raise Submitted
+
+    def _remark(self, text: str) -> None:
+        """What a person should know of a task that may well succeed."""
+        print(f"fleetctl: {text}", file=sys.stderr)
+        self._emit({"e": "remark", "message": text})
 
     def _report(self, *, step: Optional[int] = None, **metrics: Any) -> None:
         """Record numbers of this moment; without a step, each call is one step further."""
-        self._step = self._step + 1 if step is None else int(step)
+        self._step = self._step + 1 if step is None else _number("step", step, int)
         values = {}
         for name, value in metrics.items():
-            number = float(value)
+            number = _number(name, value, float)
             if number - number == 0:  # neither infinite nor NaN
                 values[name] = number
             else:
@@ -140,21 +150,30 @@ def compile_task(code: str) -> CodeType:
     return compile(code, FILE_NAME, "exec", dont_inherit=True)
 
 
-def check_result(value: Any) -> tuple[str, str]:
-    """(what is wrong or "", the value as JSON text in ASCII)."""
+def check_result(value: Any) -> tuple[str, str, str]:
+    """(what is wrong or "", the value as JSON text in ASCII, what was changed in it or "")."""
+    changed = ""
     try:
-        text = _encode(value)
+        try:
+            text = _encode(value)
+        except ValueError:
+            value, changed = without_nan(value, _scalar)
+            text = _encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        return f"the result cannot be written as JSON ({_where(value)}{error})", ""
+        return f"the result cannot be written as JSON ({_where(value)}{error})", "", ""
     if len(text) > RESULT_BYTES_MAX:
         return (
-            f"the result has {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
-            " (write large data to a volume and submit its path)"
-        ), ""
+            (
+                f"the result has {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
+                " (write large data to a volume and submit its path)"
+            ),
+            "",
+            "",
+        )
     # With fewer brackets than levels there is no need to look; most results have a few.
     if text.count("[") + text.count("{") > RESULT_DEPTH_MAX and _too_deep(text):
-        return f"the result is nested more than {RESULT_DEPTH_MAX} deep", ""
-    return "", text
+        return f"the result is nested more than {RESULT_DEPTH_MAX} deep", "", ""
+    return "", text, changed
 
 
 def _too_deep(text: str) -> bool:
@@ -179,7 +198,7 @@ def depth(value: Any) -> int:
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """Print the traceback, the task's own frames only, to stderr; its reason and its last lines."""
+    """Print the traceback, without frames of ours, to stderr; its reason and its last lines."""
     import linecache
     import traceback
 
@@ -187,10 +206,30 @@ def describe(error: BaseException) -> dict[str, str]:
     while frames is not None and frames.tb_frame.f_code.co_filename != FILE_NAME:
         frames = frames.tb_next
     linecache.checkcache()
-    text = "".join(traceback.format_exception(type(error), error, frames))
+    shown = traceback.TracebackException(type(error), error, frames)
+    chain = [shown]
+    for each in chain:
+        each.stack[:] = [one for one in each.stack if not _is_ours(one.filename)]
+        chain += [one for one in (each.__cause__, each.__context__) if one is not None]
+    text = "".join(shown.format())
     sys.stderr.write(text)
-    reason = "OOMKilled" if isinstance(error, MemoryError) else "Error"
-    return {"reason": reason, "message": last_lines(text, MESSAGE_BYTES_MAX)}
+    if not isinstance(error, MemoryError):
+        return {"reason": "Error", "message": last_lines(text, MESSAGE_BYTES_MAX)}
+    message = last_lines(text, MESSAGE_BYTES_MAX)
+    return {"reason": "OOMKilled", "message": f"{message} (it held {_held_mib()}Mi before)"}
+
+
+def _is_ours(file: str) -> bool:
+    """In a sandbox the guest is one file, or modules that none was read for."""
+    return file == _OURS or file.startswith("<fleetctl.")
+
+
+def _held_mib() -> int:
+    """The most memory that this process has had."""
+    import resource
+
+    unit = 1024 if sys.platform == "linux" else 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit >> 20
 
 
 def last_lines(text: str, limit: int) -> str:
@@ -233,12 +272,25 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
+def _number(name: str, value: Any, sort: Callable[[Any], Any]) -> Any:
+    try:
+        return sort(value)
+    except (TypeError, ValueError, OverflowError):
+        wanted = "a whole number" if sort is int else "a number"
+        text = repr(value)
+        text = text if len(text) <= 60 else text[:60] + "…"
+        raise TypeError(f"report: `{name}` is {text}; it must be {wanted}") from None
+
+
 def _scalar(value: Any) -> Any:
     """Numbers of numeric libraries, one value each; anything else is no JSON."""
     item = getattr(value, "item", None)
     if item is not None and getattr(value, "ndim", None) == 0:
         return item()
     raise TypeError(f"a value of type {type(value).__name__}")
+
+
+_OURS = check_result.__code__.co_filename
 
 
 # Made once: an encoder made for each result would touch more memory than the result itself.

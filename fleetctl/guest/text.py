@@ -57,6 +57,18 @@ def parse(text: str) -> Any:
     return value
 
 
+def parse_as_python(text: str) -> Any:
+    """As `parse`, and with NaN and infinities as Python's own `json` writes them."""
+    try:
+        return parse(text)
+    except ValueError:
+        if "NaN" not in text and "Infinity" not in text:
+            raise
+        import json
+
+        return json.loads(text, parse_int=_integer, parse_constant=float)
+
+
 def _encoded(encoder: Any, value: Any) -> str:
     return "".join(encoder(value, 0))
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from controllers.impact import Impact, spent_usd
+from controllers.impact import NOT_AGAIN, Impact, spent_usd
 from fleetctl.engine.changes import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.planning.caps import caps_of
 from fleetctl.planning.estimate import FREE, Cost, Lasting, cost, whole_s
@@ -121,6 +121,7 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         first_s=parts[0].lasts.middle_s if parts else None,
         whole_s=_whole_s(parts),
         rate_usd_per_s=_rate_usd_per_s(parts),
+        again=NOT_AGAIN if goes else found.again,
         limits=tuple(limit for part in parts for limit in part.limits),
         caps=()
         if goes

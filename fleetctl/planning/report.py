@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from controllers.impact import NOT_AGAIN, Again
 from controllers.placing import Judgement
 from fleetctl.engine.changes import Change
 from fleetctl.planning.caps import Cap
@@ -62,10 +63,13 @@ class Work:
     rate_usd_per_s: float | None  # at most, with all at once
     caps: tuple[Cap, ...]
     limits: tuple[Limit, ...] = ()  # where a sandbox may end before its task does
+    again: Again = NOT_AGAIN  # finished ones of another program, image or source
 
     @property
     def new(self) -> int | None:
-        return None if self.to_run is None else self.to_run - self.replaced
+        if self.to_run is None:
+            return None
+        return self.to_run - self.replaced - self.again.units
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from controllers.model import Observation
+from fleetctl.providers.account import Account
 from specs.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
+# Other work has begun under the name of this run, in a time that the store does not know: it was
+# put back from a backup.
+BEGUN_AS_ANOTHER = "BegunAsAnother"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Contract:
     # lost could begin twice: there the sandbox is made first, and begins once its id is durable.
     two_phase: bool = False
     functions: bool = False  # runs templates with `runtime: function`
+    secrets: bool = False  # gives work the values of secrets that it keeps itself
     # Of a sandbox whose task names no limit of its own; None: as long as may be.
     usual_lifetime_s: float | None = None
 
@@ -145,7 +150,8 @@ class Provider(Protocol):
         has ended. With a two-phase contract, an order without a handle only makes the sandbox; the
         work begins with the next call, whose order carries the handle that this one returned.
         Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
-        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it.
+        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it,
+        or BEGUN_AS_ANOTHER when what began under its name is known to be other work.
         """
         ...
 
@@ -238,6 +244,31 @@ class LivePrices(Protocol):
 
     async def ask_prices(self) -> None:
         """Ask the account now, where there is one; what it does not tell stays as it was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Why a start would be refused, or would wait without end. field: the path in the template that
+    it is about; empty: it is about the account. later: it may become right by itself, or by what
+    somebody does elsewhere. capacity: there is no such machine now.
+    """
+
+    field: tuple[str, ...]
+    message: str
+    hint: str = ""
+    later: bool = False
+    capacity: bool = False
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A provider that knows some of its refusals before it is asked for a start. Optional."""
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        """The first thing that is known to be wrong; asks nobody beyond this machine. account: the
+        one that is about to be used, which may not be open yet.
+        """
         ...
 
 

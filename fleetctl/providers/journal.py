@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from controllers.model import Metric
+from fleetctl.guest.metriclines import remark
 from fleetctl.providers.rawevents import raw_metrics, raw_result
 
 
@@ -41,12 +42,14 @@ class Journal:
     started_at_s: float | None = None
     keeper: str = ""  # who wrote it: a random name of one process's life
     note: str = ""
+    mark: str = ""  # of the work that began, as strays.work_mark tells it
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     metrics: tuple[Metric, ...] = ()
     result: str | None = None
     problem: str = ""  # with a result that cannot be kept
     ending: Ending | None = None
     garbage_lines: int = 0
+    raw: bool = False  # what its end means, only all of the journal can tell
 
 
 @dataclass(slots=True)
@@ -56,12 +59,16 @@ class _Read:
     started_at_s: float | None = None
     keeper: str = ""
     note: str = ""
+    mark: str = ""
     gpus: tuple[str, ...] = ()
     metrics: list[Metric] = field(default_factory=list)
     result: str | None = None
     problem: str = ""
     ending: Ending | None = None
     garbage_lines: int = 0
+    raw: bool = False  # it holds what a guest handed on as it was
+    changed: str = ""  # in such a result
+    wrong: list[str] = field(default_factory=list)  # with lines of metrics
 
 
 def parse(data: bytes, offset: int = 0) -> Journal:
@@ -79,12 +86,14 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         started_at_s=read.started_at_s,
         keeper=read.keeper,
         note=read.note,
+        mark=read.mark,
         gpus=read.gpus,
         metrics=tuple(read.metrics),
         result=read.result,
         problem=read.problem,
         ending=read.ending,
         garbage_lines=read.garbage_lines,
+        raw=read.raw,
     )
 
 
@@ -103,22 +112,26 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
             case "metric":
                 read.metrics += _metrics(event)
             case "metrics":
-                read.metrics += raw_metrics(event)
+                found, wrong = raw_metrics(event)
+                read.metrics += found
+                read.wrong += wrong
+                read.raw = True
             case "started":
                 at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
                 read.started_at_s, read.keeper = at_s, keeper
-                read.note = str(event.get("note", ""))
+                read.note, read.mark = str(event.get("note", "")), str(event.get("mark", ""))
                 read.gpus = tuple(map(str, event.get("gpus", ())))
             case "result" if "text" not in event:
-                text, problem = raw_result(event)
-                read.result, read.problem = text or None, problem
+                text, read.problem, read.changed = raw_result(event)
+                read.result = text or None
+                read.raw = True
             case "result":
                 text = str(event["text"])
                 if sha256(text.encode()).hexdigest() != str(event["sha256"]):
                     return False
                 read.result = text
             case "ended":
-                read.ending = _judged(_ending(event), read.problem)
+                read.ending = _judged(_ending(event), read)
             case "closed" if read.ending is not None:
                 read.ending = replace(read.ending, sandbox_open=False)
             case _:
@@ -140,11 +153,17 @@ def _metrics(event: Mapping[str, Any]) -> list[Metric]:
     ]
 
 
-def _judged(ending: Ending, problem: str) -> Ending:
-    """A run whose result cannot be kept has failed, whatever its guest thought."""
-    if not problem or not ending.ok:
+def _judged(ending: Ending, read: _Read) -> Ending:
+    """What a guest that cannot read JSON says of an end, with what there is to say of its files.
+
+    A run whose result cannot be kept has failed, whatever the guest thought.
+    """
+    if not read.raw or not ending.ok:
         return ending
-    return replace(ending, ok=False, reason="ResultInvalid", message=problem)
+    if read.problem:
+        return replace(ending, ok=False, reason="ResultInvalid", message=read.problem)
+    wrong = remark(len(read.wrong), read.wrong[0]) if read.wrong else ""
+    return replace(ending, message="; ".join(filter(None, (read.changed, wrong))))
 
 
 def _ending(event: Mapping[str, Any]) -> Ending:

@@ -10,42 +10,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from controllers.model import Metric
-from fleetctl.guest.record import numbers
+from fleetctl.guest.metriclines import read_line
 from fleetctl.guest.results import judge, parse_result
-from fleetctl.guest.text import parse
 
 
-def raw_metrics(event: Mapping[str, Any]) -> list[Metric]:
-    """The metrics in some lines of a task's $FLEETCTL_METRICS; a line that is none is passed over.
+def raw_metrics(event: Mapping[str, Any]) -> tuple[list[Metric], list[str]]:
+    """(the metrics in some lines of a task's $FLEETCTL_METRICS, what is wrong with other lines).
 
     `seq` grows with the offset of a line: a line is longer than its values are many.
     """
     offset, at_s = int(event["offset"]), float(event["at"])
-    found = []
-    for line in _bytes(event).splitlines(keepends=True):
-        found += _line(line, offset, at_s)
-        offset += len(line)
-    return found
+    number = int(event.get("line", 0))
+    found, wrong = [], []
+    for line in _bytes(event).removesuffix(b"\n").split(b"\n"):
+        step, values, problem = read_line(line, number)
+        wrong += [problem] if problem else []
+        found += [
+            Metric(seq=offset + place, step=step, name=name, value=value, at_s=at_s)
+            for place, (name, value) in enumerate(values.items())
+        ]
+        offset, number = offset + len(line) + 1, number + 1
+    return found, wrong
 
 
-def raw_result(event: Mapping[str, Any]) -> tuple[str, str]:
-    """(the result as canonical JSON, "") or ("", what is wrong with it)."""
+def raw_result(event: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(the result as canonical JSON, "", what was changed in it) or ("", what is wrong, "")."""
     value, problem = parse_result(_bytes(event))
-    return judge(value) if not problem else ("", problem)
-
-
-def _line(line: bytes, offset: int, at_s: float) -> list[Metric]:
-    try:
-        values = parse(line.decode())
-        step = values.pop("step", offset)
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return []
-    if not isinstance(step, int):
-        return []
-    return [
-        Metric(seq=offset + place, step=step, name=name, value=value, at_s=at_s)
-        for place, (name, value) in enumerate(numbers(values).items())
-    ]
+    return judge(value) if not problem else ("", problem, "")
 
 
 def _bytes(event: Mapping[str, Any]) -> bytes:

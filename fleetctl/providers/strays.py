@@ -11,7 +11,9 @@ from fleetctl.providers.base import RunOrder
 from specs.hashing import params_hash
 from specs.namespaces import DEFAULT_NAMESPACE, object_key
 
-SANDBOX, FUNCTION, VOLUME = "sandbox", "function", "volume"
+SANDBOX, FUNCTION, VOLUME, SNAPSHOT = "sandbox", "function", "volume", "snapshot"
+# In place of a store's tag, of what interpreters made: they need no store.
+INTERPRETERS = "interpreters"
 SHARED = "shared"  # the work of a sandbox in which tasks take turns
 GONE_HINT = "`fleetctl orphans` lists what is there"
 _MARK_CHARS = 12  # of each hash: enough to tell two templates of one object apart

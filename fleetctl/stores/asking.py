@@ -7,6 +7,7 @@ two that the writer keeps.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from fleetctl.errors import UsageError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.reader import connect_readonly, readonly_uri
-from fleetctl.stores.sqlite_errors import READ_FAILURES, explain
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain, primary_code
 
 VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "warm", "reuses", "objects")
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
@@ -30,6 +31,9 @@ STEPS_PER_LOOK = 10_000
 _WAIT_S = 5.0
 _READING = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
+}  # fmt: skip
+_OF_THE_STORE = {
+    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
 }  # fmt: skip
 _FUNCTIONS_OF_FILES = ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer")
 _SCHEMAS = (
@@ -61,6 +65,7 @@ class Asking:
         over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._over = over
+        self._home = home
         self._db = sqlite3.connect(":memory:", uri=True, timeout=_WAIT_S, isolation_level=None)
         self._db.execute("PRAGMA temp_store = MEMORY")  # first: it drops all views that there are
         try:
@@ -75,6 +80,7 @@ class Asking:
         self._db.create_function("now_s", 0, lambda: now_s)
         self._owners = _Owners(home / places.STATE_DB)
         self._db.create_function("task_state", 3, self._owners.judged_by(task_state))
+        self._db.create_function("wished_content", 2, self._owners.wished_content)
         named = queries.named("views.sql")
         for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
             self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {named[name]}")
@@ -94,19 +100,20 @@ class Asking:
 
     def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
         """Raises UsageError for what is no query, at once or while its rows are read."""
-        with _Explained(self._hint(sql), self._over):
+        with self._explained(sql):
             cursor = self._db.execute(sql, tuple(parameters))
         if cursor.description is None:
             raise UsageError("the query asks for nothing", hint="it begins with SELECT or WITH")
-        return Answer(
-            tuple(column[0] for column in cursor.description), self._stream(cursor, self._hint(sql))
-        )
+        return Answer(tuple(column[0] for column in cursor.description), self._stream(cursor, sql))
+
+    def _explained(self, sql: str) -> _Explained:
+        return _Explained(self._hint(sql), self._over, self._home)
 
     def columns(self, view: str) -> tuple[str, ...]:
         return self.ask(f"SELECT * FROM {view} LIMIT 0").columns  # noqa: S608 - one of VIEWS
 
-    def _stream(self, cursor: sqlite3.Cursor, hint: Hint) -> Iterator[tuple[Any, ...]]:
-        with _Explained(hint, self._over):
+    def _stream(self, cursor: sqlite3.Cursor, sql: str) -> Iterator[tuple[Any, ...]]:
+        with self._explained(sql):
             # `yield from` would close the cursor of a connection that is closed already.
             for row in cursor:  # noqa: UP028
                 yield row
@@ -153,7 +160,7 @@ class _Owners:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._known: dict[int, tuple[str, bool]] = {}
+        self._known: dict[int, tuple[str, bool, list[str]]] = {}
 
     def close(self) -> None:
         if self._db is not None:
@@ -161,18 +168,23 @@ class _Owners:
 
     def judged_by(self, task_state: TaskState) -> Callable[[int, int, int], str]:
         def judge(rid: int, state: int, index: int) -> str:
-            failed, over = self._of(rid)
+            failed, over, _ = self._of(rid)
             return task_state(STATES[state], index, failed, over=over)
 
         return judge
 
-    def _of(self, rid: int) -> tuple[str, bool]:
+    def wished_content(self, rid: int, index: int) -> str | None:
+        """Of a task of the present spec; None while nobody knows."""
+        contents = self._of(rid)[2]
+        return contents[min(index, len(contents) - 1)] if contents else None
+
+    def _of(self, rid: int) -> tuple[str, bool, list[str]]:
         if rid not in self._known:
             self._db = self._db or connect_readonly(self._path)
             query = queries.named("reader.sql")["standing"]
             rows = self._db.execute(query, (rid,)).fetchall() if self._db is not None else []
-            failed, over = rows[0] if rows else ("", True)
-            self._known[rid] = (failed or "", bool(over))
+            failed, over, contents = rows[0] if rows else ("", True, None)
+            self._known[rid] = (failed or "", bool(over), json.loads(contents or "[]"))
         return self._known[rid]
 
 
@@ -201,9 +213,12 @@ def _judge(
 
 
 class _Explained:
-    """SQLite's errors as ours: what a person can change about the query."""
+    """SQLite's errors as ours: what a person can change about the query, or that it is the store
+    and not the query.
+    """
 
-    def __init__(self, columns: Hint, over: Callable[[], bool]) -> None:
+    def __init__(self, columns: Hint, over: Callable[[], bool], home: Path) -> None:
+        self._home = home
         self._columns = columns
         self._over = over
 
@@ -223,6 +238,8 @@ class _Explained:
             ) from error
         if str(error) == "interrupted" and not self._over():
             raise KeyboardInterrupt  # Ctrl-C in the handler that looks at the time ends a query too
+        if isinstance(error, READ_FAILURES) and primary_code(error) in _OF_THE_STORE:
+            raise explain(error, self._home / places.STATE_DB) from error
         if isinstance(error, (sqlite3.Error, sqlite3.Warning)):
             raise _explained(error, self._columns) from error
 

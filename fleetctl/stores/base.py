@@ -211,7 +211,9 @@ class CreateStore(Protocol):
 
 
 class CacheStore(Protocol):
-    """What succeeded, by content. Outlives the objects; the oldest go when there are too many."""
+    """What succeeded, by content. Goes with its object, for a result serves others only while its
+    log is there to show; the oldest go when there are too many.
+    """
 
     def remember(self, successes: Sequence[Remembered]) -> None:
         """Keep them, each in place of an older one of the same keys."""
@@ -222,6 +224,10 @@ class CacheStore(Protocol):
         ...
 
     def get(self, template_key: str, unit_key: str) -> Remembered | None: ...
+
+    def forget(self, uid: str) -> None:
+        """What runs of this object left; it is, or is about to be, deleted."""
+        ...
 
 
 class GoneStore(Protocol):

@@ -19,6 +19,7 @@ from fleetctl import home as places
 from fleetctl.errors import StoreError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION, STATES
+from fleetctl.stores.damage import gone, is_missed
 from specs.namespaces import DEFAULT_NAMESPACE
 
 _WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
@@ -58,6 +59,7 @@ class RunRow(NamedTuple):
     params: str  # JSON object
     usd_per_s: float | None = None  # None = the price is not known
     placed: str = ""  # why it is at this provider; empty where there was no choice
+    content: str = ""  # what its unit stood for when it began; empty: not known
 
 
 RUN_COLUMNS = len(RunRow._fields)
@@ -201,6 +203,12 @@ class Reader:
             return _run(row)
         return None
 
+    def owner_of(self, run: str) -> str | None:
+        """The uid of the object that a run was made for; None when that is gone."""
+        for (uid,) in self._rows(places.STATE_DB, "owner_of", (run,)):
+            return str(uid)
+        return None
+
     def metrics(self, run: str) -> Iterator[MetricRow]:
         """What a run reported, in its order; streams."""
         return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
@@ -282,14 +290,23 @@ def connect_readonly(path: Path) -> sqlite3.Connection | None:
 
     Raises StoreError for a store that this version cannot read.
     """
+    home = path.parent.parent
     if not path.exists():
-        _must_be_no_file(path.parent.parent)
+        _must_be_no_file(home)
+        _must_not_be_missed(home, path)
         return None
     connection = _connect(path)
     if not _readable(connection, path):
         connection.close()
+        _must_not_be_missed(home, path)
         return None
     return connection
+
+
+def _must_not_be_missed(home: Path, path: Path) -> None:
+    """Raises StoreError: an empty list would hide that a store which was here is lost."""
+    if path == home / places.STATE_DB and (store_id := is_missed(home)):
+        raise gone(home, store_id)
 
 
 def _must_be_no_file(home: Path) -> None:
@@ -374,7 +391,9 @@ def _texts(stored: str) -> dict[str, str]:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    index, attempt, state, name, provider, sandbox, *rest, sandbox_open, usd, params, placed = row
+    *columns, usd, params, placed, content = row
+    index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, placed or ""))
+    told = (placed or "", content or "")
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *told))

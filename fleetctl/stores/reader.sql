@@ -27,13 +27,16 @@ FROM resources JOIN specs USING (rid) WHERE kind = ? AND name = ? AND namespace 
 ORDER BY rid DESC LIMIT 1;
 
 -- name: standing
--- Which indexes failed, and whether nothing more comes.
+-- Which indexes failed, whether nothing more comes, and the contents that are wished for.
 SELECT json_extract(nullif(status, ''), '$.failedIndexes'), deleted_at_s IS NOT NULL
     OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')
-        AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation)
+        AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation),
+    json_extract(nullif(status, ''), '$.contents')
 FROM resources WHERE rid = ?1
 UNION ALL
-SELECT json_extract(nullif(status, ''), '$.failedIndexes'), 1 FROM gone WHERE rid = ?1;
+SELECT json_extract(nullif(status, ''), '$.failedIndexes'), 1,
+    json_extract(nullif(status, ''), '$.contents')
+FROM gone WHERE rid = ?1;
 
 -- name: names
 -- Living ones that begin with a text, by name. The bounds let the index of names serve.
@@ -51,10 +54,11 @@ FROM resources JOIN specs USING (rid) WHERE uid = ?;
 -- Parameters: uid, index or NULL, a bit for every state that is wanted.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word
+    why.word, stood_for.word
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
 WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
 ORDER BY idx, attempt;
 
@@ -62,10 +66,11 @@ ORDER BY idx, attempt;
 -- As `runs`, with the result.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, result
+    why.word, stood_for.word, result
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
     LEFT JOIN results USING (run_id)
 WHERE uid = ?1 AND (?2 IS NULL OR idx = ?2) AND (1 << state) & ?3
 ORDER BY idx, attempt;
@@ -73,10 +78,15 @@ ORDER BY idx, attempt;
 -- name: run
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word
+    why.word, stood_for.word
 FROM runs JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
+    LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
 WHERE runs.name = ?;
+
+-- name: owner_of
+-- The object that a run was made for, by its uid.
+SELECT uid FROM runs JOIN resources USING (rid) WHERE runs.name = ?;
 
 -- name: held
 -- Every run that holds a sandbox, also one that waits for its next task.

@@ -46,6 +46,9 @@ class SqliteCache:
         rows = self._session.read("remembered", (template_key, unit_key))
         return Remembered(*rows[0]) if rows else None
 
+    def forget(self, uid: str) -> None:
+        self._session.writing().execute(self._sql["forget_successes_of"], (uid,))
+
     def _forget(self, entry: int, bytes_so_far: int) -> None:
         """Drop all up to this entry, and all whose bytes lie below."""
         state = self._session.writing()

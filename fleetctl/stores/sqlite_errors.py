@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleetctl.errors import StoreError
 from fleetctl.stores.base import disk_full
+from fleetctl.stores.damage import damaged
 
 # SQLite grows its shared memory by writing; on a full disk that fails with this code, not with
 # FULL.
@@ -58,10 +59,3 @@ def explain(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> Stor
                 hint="check the owner and the permissions of the file and of its directory",
             )
     return StoreError(f"the store `{path}` could not carry out a request", hint="fleetctl doctor")
-
-
-def damaged(path: Path | str, finding: str) -> StoreError:
-    return StoreError(
-        f"`{path}` is damaged: {finding}",
-        hint="put back a copy from a backup; nothing was written to the file",
-    )

@@ -17,7 +17,8 @@ from fleetctl import home as places
 from fleetctl.errors import StoreError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
-from fleetctl.stores.sqlite_errors import READ_FAILURES, damaged, explain, primary_code
+from fleetctl.stores.damage import damaged, gone
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain, primary_code
 from fleetctl.stores.statedir import Marker
 
 # A check must not slow the start. Measured: indexes against tables 7 ms a MiB, pages alone 2 ms;
@@ -111,11 +112,7 @@ def check_marker(home: Path, identity: Identity | None, marker: Marker | None) -
         return
     path, note = home / places.STATE_DB, home / places.STORE_MARKER
     if identity is None:
-        raise StoreError(
-            f"`{path}` is gone, and `{note}` says that store `{marker.store_id}` was here",
-            hint=f"put the store back from a backup, or remove `{note}` to begin a new one; "
-            "what the old one started may still run",
-        )
+        raise gone(home, marker.store_id)
     if identity.store_id != marker.store_id:
         raise StoreError(
             f"`{path}` is store `{identity.store_id}`, "
@@ -189,7 +186,10 @@ _UPGRADES = {
         " usd REAL NOT NULL, unpriced_s REAL NOT NULL, PRIMARY KEY (day, namespace, labels))"
         " WITHOUT ROWID",
     ),
-    2: ("ALTER TABLE runs ADD COLUMN content INTEGER",),
+    2: (
+        "ALTER TABLE runs ADD COLUMN content INTEGER",
+        "CREATE INDEX IF NOT EXISTS cache_runs ON cache (run)",
+    ),
     # What has something due once it is over is looked at once, and says when.
     4: (
         "ALTER TABLE resources ADD COLUMN wake_at_s REAL DEFAULT 0",

@@ -245,6 +245,10 @@ SELECT unit_key FROM cache WHERE template_key = ?;
 SELECT template_key, unit_key, result, metrics, run, object, idx, duration_s, usd, ended_at_s
 FROM cache WHERE template_key = ? AND unit_key = ?;
 
+-- name: forget_successes_of
+DELETE FROM cache WHERE run IN (
+    SELECT runs.name FROM runs JOIN resources USING (rid) WHERE uid = ?);
+
 -- name: newest_remembered
 SELECT entry, bytes_so_far FROM cache ORDER BY entry DESC LIMIT 1;
 

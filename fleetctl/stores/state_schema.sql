@@ -126,7 +126,7 @@ CREATE TABLE metrics (
     PRIMARY KEY (run_id, seq)
 ) WITHOUT ROWID;
 
--- What succeeded, by its content, for units that are the same work. Outlives the object that it
+-- What succeeded, by its content, for units that are the same work. Goes with the object that it
 -- came from; bounded by base.CACHE_ROWS_MAX and CACHE_BYTES_MAX.
 CREATE TABLE cache (
     entry INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of their coming; the lowest go first
@@ -143,3 +143,4 @@ CREATE TABLE cache (
     bytes_so_far INTEGER NOT NULL  -- of this entry and all before it, also those that are gone
 );
 CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key);
+CREATE INDEX cache_runs ON cache (run);

@@ -12,12 +12,13 @@
 -- Every run beside its object, there or gone.
 SELECT runs.run_id, runs.rid, runs.idx, runs.attempt, runs.state, runs.provider, runs.exit_code,
     runs.created_at_s, runs.started_at_s, runs.ended_at_s, runs.name AS run, runs.reason,
-    runs.message, runs.usd_per_s, runs.params,
+    runs.message, runs.usd_per_s, runs.params, stood_for.word AS content,
     coalesce(resources.kind, gone.kind) AS kind, coalesce(resources.name, gone.shown) AS name,
     coalesce(resources.namespace, gone.namespace) AS namespace,
     coalesce(resources.uid, gone.uid) AS uid,
     strftime('%Y-%m-%dT%H:%M:%SZ', gone.gone_at_s, 'unixepoch') AS deleted_at
-FROM state.runs LEFT JOIN state.resources USING (rid) LEFT JOIN state.gone USING (rid);
+FROM state.runs LEFT JOIN state.resources USING (rid) LEFT JOIN state.gone USING (rid)
+    LEFT JOIN state.words AS stood_for ON stood_for.word_id = runs.content;
 
 -- name: objects
 -- Every object: how it stands, and what its ended runs cost.
@@ -31,6 +32,7 @@ SELECT kind, name, lower(kind) || '/' || name
     json_extract(nullif(status, ''), '$.succeeded') AS succeeded,
     json_extract(nullif(status, ''), '$.failed') AS failed,
     json_extract(nullif(status, ''), '$.cached') AS cached,
+    json_extract(nullif(status, ''), '$.outdated') AS outdated,
     json_extract(nullif(status, ''), '$.cost.actual') AS usd,
     json_extract(nullif(status, ''), '$.cost.estimated') AS estimated_usd,
     json_extract(nullif(status, ''), '$.budget.left') AS budget_left_usd,
@@ -91,7 +93,9 @@ SELECT kind, name, lower(kind) || '/' || name
             ELSE every.usd_per_s
                 * max(0.0, coalesce(every.ended_at_s, now_s()) - every.started_at_s) END) END
         FROM state.runs AS every WHERE every.rid = newest.rid AND every.idx = newest.idx) AS usd,
-    result, run, message, uid, namespace, deleted_at
+    result, content,
+    CASE WHEN state = 3 THEN coalesce(content <> wished_content(rid, idx), 0) END AS outdated,
+    run, message, uid, namespace, deleted_at
 FROM temp.owned_runs AS newest
     JOIN state.words AS provider ON provider.word_id = newest.provider
     LEFT JOIN state.results USING (run_id)
@@ -100,8 +104,8 @@ WHERE NOT EXISTS (SELECT 1 FROM state.runs AS later
 
 -- name: results
 -- What tasks submitted.
-SELECT kind, name, object, job, sweep, training_run, idx, params, result, provider, usd, ended_at,
-    namespace, deleted_at
+SELECT kind, name, object, job, sweep, training_run, idx, params, result, content, outdated,
+    provider, usd, ended_at, namespace, deleted_at
 FROM temp.tasks WHERE result IS NOT NULL;
 
 -- name: metrics

@@ -8,16 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import changes, daytona, modal, screens, tasks
+from tests.bench import changes, daytona, finished, modal, screens, smalljobs, tasks
 from tests.bench.harness import Figure
 
 BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "tasks": tasks.against_the_seeds_loop,
     "many": tasks.many_tasks,
+    "smalljobs": smalljobs.small_jobs,
     "reads": screens.reads,
     "applies": screens.applies,
     "starting": screens.starting,
     "idle": screens.idle,
+    "finished": finished.beside_finished,
+    "asked": finished.while_many_run,
     "plans": changes.plans,
     "watches": changes.watches,
     "modal": modal.figures,

@@ -77,7 +77,6 @@ class ProviderOutputs:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
-            pytest.param("printf '{\"a\": NaN}'", "NaN", id="not-a-number"),
             pytest.param("printf '[1]'", "object", id="no-object"),
             pytest.param('printf \'{"a": "\\377"}\'', "UTF-8", id="not-utf-8"),
             pytest.param("printf '{\"a\": '", "JSON", id="torn"),
@@ -104,6 +103,19 @@ class ProviderOutputs:
             assert seen.result is None
 
         story(told)(self, tmp_path)
+
+    @story
+    async def test_a_number_that_json_cannot_hold_is_null_and_said(self, world: World) -> None:
+        seen = await world.run(script("""printf '{"loss": NaN}' > $FLEETCTL_RESULT"""))
+        assert (seen.ok, seen.result) == (True, '{"loss":null}')
+        assert "`loss` is nan" in seen.message
+
+    @story
+    async def test_a_line_of_metrics_that_is_none_is_said_at_the_end(self, world: World) -> None:
+        lines = r"""printf '{"loss": 2}\nloss=1\n{"loss": 1}\n' > $FLEETCTL_METRICS"""
+        seen = await world.run(script(f"{lines}; echo '{{}}' > $FLEETCTL_RESULT"))
+        assert [(one.step, one.value) for one in seen.metrics] == [(0, 2.0), (2, 1.0)]
+        assert "line 2 of $FLEETCTL_METRICS is not recorded: it is `loss=1`" in seen.message
 
     # Logs
 

@@ -155,6 +155,7 @@ class ProviderSuite(ProviderOutputs):
     async def test_a_run_that_takes_too_long_ends_with_timeout(self, world: World) -> None:
         seen = await world.run(python(WAITS, timeoutSeconds=0.5, terminationGracePeriodSeconds=0))
         assert (seen.ok, seen.infrastructure, seen.reason) == (False, False, "Timeout")
+        assert seen.message.startswith("it ran longer than timeoutSeconds, which is ")
 
     @story
     async def test_a_stop_is_confirmed_by_observation(self, world: World) -> None:

@@ -67,9 +67,13 @@ def test_objects_and_results_have_the_promised_shape(empty: Fleet) -> None:
     assert found["spec"]["tasks"] == {"completions": 2}
     counts = {key: found["status"][key] for key in ("phase", "succeeded", "failed", "active")}
     assert counts == {"phase": "Failed", "succeeded": 1, "failed": 1, "active": 0}
-    assert empty.json("results", "job/half") == [
-        {"index": 0, "params": {}, "state": "Succeeded", "attempts": 1, "result": None},
-        {"index": 1, "params": {}, "state": "Failed", "attempts": 1, "result": None},
+    rows = empty.json("results", "job/half")
+    (content,) = {row.pop("content") for row in rows}
+    assert len(content) == 16 and found["status"]["outdated"] == 0
+    plain = {"params": {}, "attempts": 1, "outdated": False, "result": None}
+    assert rows == [
+        {"index": 0, "state": "Succeeded", **plain},
+        {"index": 1, "state": "Failed", **plain},
     ]
 
 

@@ -62,7 +62,7 @@ def test_any_status_can_be_shown_and_nothing_shown_drives_a_terminal(
         for column in columns(chosen, wide=True):
             cell = column.cell(seen, 10.0)
             assert cell and cell == safe(cell), column.title
-    for text in (best_line(seen), said(seen), took(seen)):
+    for text in (best_line(seen), said(seen, 40), took(seen)):
         assert text == safe(text)
     assert json.loads(json.dumps(document(seen, 10.0)))["metadata"]["name"] == "x"
     for word in WORDS:

@@ -13,7 +13,7 @@ import pytest
 
 from fleetctl.errors import NotFound, Refused, Unavailable
 from fleetctl.providers.account import built_in
-from fleetctl.providers.daytona import images
+from fleetctl.providers.daytona import snapshots
 from fleetctl.providers.daytona.files import DaytonaFiles
 from fleetctl.providers.remote import patience
 from fleetctl.providers.rundir.builds import logs_of
@@ -24,7 +24,7 @@ from tests.contracts.provider_worlds import command, eventually, python, script
 
 def ours(world: DaytonaWorld) -> list[str]:
     found = world.emulator.state()["snapshots"]
-    return [one["name"] for one in found if one["name"].startswith(images.PREFIX)]
+    return [one["name"] for one in found if one["name"].startswith(snapshots.PREFIX)]
 
 
 # -- images ----------------------------------------------------------------------------------------

@@ -150,6 +150,8 @@ async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
             what = f"{wish.kind}/{wish.name} is {answer}"
             play.breach(f"I22: the same manifest again changes nothing -- {what}")
     await asyncio.sleep(POLL_S)
+    # What the last of the faults left may be seen only now, such as a disk that was full.
+    await _settle(play, play.scenario.expect)
     before, mutations = play.scene.now, play.world.mutations
     await asyncio.sleep(PEACE_S)
     _must_be_none(play, liveness.unrest(before, play.scene.now))

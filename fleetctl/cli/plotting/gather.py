@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from fleetctl.cli.flags import did_you_mean
@@ -11,7 +12,7 @@ from fleetctl.cli.plotting.curves import Curve, metric_chart
 from fleetctl.cli.plotting.trials import Study, trial
 from fleetctl.cli.reading import Reading
 from fleetctl.cli.results import result_rows
-from fleetctl.cli.tasks import CACHED
+from fleetctl.cli.tasks import CACHED, Task
 from fleetctl.cli.text import and_more, safe
 from fleetctl.cli.view import SUCCEEDED, View, mapping
 from fleetctl.errors import NotFound
@@ -53,6 +54,8 @@ def study(seen: View, reading: Reading) -> Study:
         )
         for row in result_rows(seen, reading)
         if row["state"] in (SUCCEEDED, CACHED)
+        # Of what is over, outdated trials are those that somebody wanted to keep.
+        and (seen.over or not row["outdated"])
     )
     name, goal = safe(str(metric.get("name") or "")), str(metric.get("goal") or "minimize")
     return Study(name, goal, trials, frozenset(logs), frozenset(evens))
@@ -82,7 +85,7 @@ def _curves(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
     """A chart a metric; of every metric the tasks that reported it."""
     found: dict[str, dict[str, Curve]] = {}
     rows, note, named = 0, "", dict[int, str]()
-    for one in reading.attempts(seen, index=asked.index):
+    for one in _of_one_content(reading.attempts(seen, index=asked.index)):
         index = one.run.index
         if (index not in named and len(named) >= TASKS_MAX) or rows > ROWS_MAX:
             note = f"only tasks up to {max(named)} are looked at; `--index` picks others"
@@ -97,6 +100,13 @@ def _curves(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
             curves = found.setdefault(metric, {})
             curves.setdefault(named[index], Curve()).add(values)
     return _charts(seen, asked, found, note)
+
+
+def _of_one_content(attempts: Iterable[Task]) -> Iterator[Task]:
+    """Of each task the attempts that ran what its newest one ran: a curve is of one program."""
+    for _, group in groupby(attempts, key=lambda one: one.run.index):
+        tried = list(group)
+        yield from (one for one in tried if one.run.content == tried[-1].run.content)
 
 
 def _charts(seen: View, asked: Asked, found: dict[str, dict[str, Curve]], note: str) -> list[Chart]:

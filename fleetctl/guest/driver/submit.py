@@ -41,7 +41,7 @@ class Submission:
     def by_name(self) -> Callable[..., None]:
         """SUBMIT(name=value); with declared fields exactly those, which may then be positional."""
         if not self._fields:
-            return lambda **kwargs: self._take(kwargs)
+            return self._by_any_name
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         signature = inspect.Signature([inspect.Parameter(name, kind) for name in self._fields])
 
@@ -53,6 +53,14 @@ class Submission:
             self._take(dict(bound.arguments))
 
         return submit
+
+    def _by_any_name(self, *args: Any, **kwargs: Any) -> None:
+        if args:
+            raise TypeError(
+                f"SUBMIT takes named values here, such as SUBMIT(output={args[0]!r:.60});"
+                f" it was called with {len(args)} without a name"
+            )
+        self._take(kwargs)
 
     def offer(self, value: Any) -> None:
         """What the variable `Final` holds; a SUBMIT of the same execution goes before it."""

@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from fleetctl.guest.ending import timed_out
+from fleetctl.guest.program import cannot_enter, not_executable, not_found
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -30,8 +33,12 @@ def posix_order(order: Mapping[str, Any]) -> str:
         "source": order["source"]["dir"] if order["source"] else "",
         "workdir": order["workdir"] or "",
         "program": argv[0],
-        "not_found": _inside(f"command `{argv[0]}` was not found (looked in the image's PATH)"),
-        "no_directory": _inside(f"the directory `{_directory(order)}` is not there"),
+        "not_found": _inside(not_found(argv, "the image's PATH")),
+        "not_executable": _inside(not_executable(argv[0])),
+        "no_directory": _inside(
+            cannot_enter(_directory(order), order["workdir"], "No such file or directory")
+        ),
+        "timed_out": _inside(timed_out(timeout_s)),
         "timeout_whole": whole,
         "timeout_fraction": fraction,
         "grace": f"{order['grace_s']:.1f}",

@@ -64,6 +64,9 @@ start() {
     if [ ! -d "$directory" ]; then
         refuse "$no_directory"
     elif ! find_program "$program"; then
+        case $program in
+            */*) (cd "$directory" && [ -f "$program" ]) && not_found=$not_executable ;;
+        esac
         refuse "$not_found"
     else
         (
@@ -159,15 +162,17 @@ stop_ticking() {
 # Hand on the whole lines that were added to $FLEETCTL_METRICS; the host reads what is in them.
 tell_metrics() {
     [ -f files/metrics.jsonl ] && [ ! -L files/metrics.jsonl ] || return 0
-    content_of "runs/$run.metrics" && seen=$content || seen=0
+    seen=0 number=0
+    content_of "runs/$run.metrics" && seen=${content% *} number=${content#* }
     lines=$(tail -c +$((seen + 1)) files/metrics.jsonl | head -c 262144 && echo .)
     lines=${lines%.}
     lines=${lines%"${lines##*"$newline"}"}
     [ -n "$lines" ] || return 0
     encode printf '%s' "$lines"
     tell_time
-    printf '{"e":"metrics","at":%s,"offset":%s,%s}\n' "$now" "$seen" "$encoded" >>"$journal"
-    echo $((seen + ${#lines})) >"runs/$run.metrics"
+    printf '{"e":"metrics","at":%s,"offset":%s,"line":%s,%s}\n' "$now" "$seen" "$number" "$encoded" >>"$journal"
+    number=$((number + $(printf '%s' "$lines" | wc -l)))
+    echo "$((seen + ${#lines})) $number" >"runs/$run.metrics"
     poke
 }
 
@@ -230,7 +235,7 @@ conclude() {
 name_ending() {
     if [ -n "$ending" ]; then
         reason=$ending
-        [ "$ending" = Timeout ] && message="it ran longer than timeoutSeconds"
+        [ "$ending" = Timeout ] && message=$timed_out
     elif [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then
         # A program that exits with such a code by itself cannot be told from one that was killed.
         name_signal $((code - 128))

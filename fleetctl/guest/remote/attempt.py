@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NoReturn, Optional
 
+    from fleetctl.guest.metriclines import MetricLines
     from fleetctl.guest.record import Journal
     from fleetctl.guest.remote.supervise import Supervisor
     from fleetctl.guest.remote.tree import Tree
@@ -31,6 +32,7 @@ HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
 TICK_S = 1.0  # between two looks at metrics files and memory
 RETRY_S = 1.0  # until the disk is asked again to take an end record
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
+REMARKS_MAX = 3  # a task could go on for ever
 LAST_WORDS_BYTES = 1024
 TIMERS = ("timeout", "tick", "sync", "kill", "settle")
 
@@ -43,7 +45,8 @@ class Attempt:
         self.order = order
         self.journal = journal
         self.started_at_s = time.time()
-        self.metrics_offset = 0
+        self.metrics: Optional[MetricLines] = None  # of its file, once there is one
+        self.remarks: list[str] = []  # what its user should know although it may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
         self._box, self._loop = box, box.loop
         self._secrets = secrets
@@ -59,6 +62,7 @@ class Attempt:
         self._error: Optional[dict[str, str]] = None
         self._exit_code: Optional[int] = None  # told by a worker that lives on
         self._trees: Optional[Tree] = None
+        self._memory_used = 0  # when it was ended for it
         self._kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
         self._settle_s = SETTLE_S
 
@@ -125,7 +129,7 @@ class Attempt:
         variables = environment(self.order, self._secrets, self._box.base)
 
         def work() -> NoReturn:
-            execute(argv, variables, directory)
+            execute(argv, variables, directory, self.order["workdir"])
 
         self._follow(Leader(self._loop, work, self._writable), ended)
 
@@ -188,6 +192,8 @@ class Attempt:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
+        elif kind == "remark" and len(self.remarks) < REMARKS_MAX:
+            self.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and isinstance(event.get("exit"), int) and self._exit_code is None:
             self._exit_code = event["exit"] & 0xFF
             self._done()
@@ -199,7 +205,9 @@ class Attempt:
         if read_metrics(self):
             self._box.visitors.tell()
         most = self.order["memory"]
-        if most and self._leader is not None and self._tree.memory_bytes() > most:
+        used = self._tree.memory_bytes() if most and self._leader is not None else 0
+        if most and used > most:
+            self._memory_used = self._memory_used or used
             self.end("OOMKilled", 0.0)
 
     def _sync_now(self) -> None:
@@ -207,6 +215,11 @@ class Attempt:
         from fleetctl.guest.remote.sync import sync
 
         sync(self._box, self.order["sync"], lambda _: None)
+
+    def say(self, text: str) -> None:
+        """A word of ours to the person who reads the log."""
+        self._log.write(f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
+        self._box.visitors.tell_soon()
 
     # Ending
 
@@ -302,6 +315,9 @@ class Attempt:
             self._writable = -1
         self._pump_all()
         self._stop_listening()
+        from fleetctl.guest.remote.files import read_metrics
+
+        read_metrics(self)
         self._log.close()
         if self._began and self.order["sync"]:
             from fleetctl.guest.remote.sync import sync
@@ -312,19 +328,20 @@ class Attempt:
 
     def _conclude(self, unsynced: str) -> None:
         """Write the end record. unsynced: what is wrong with the volumes, or ""."""
-        from fleetctl.guest.remote.files import judge_result, read_metrics
+        from fleetctl.guest.remote.files import judge_result
 
-        read_metrics(self)
         status = self._leader.status if self._leader is not None else None
-        ended = outcome(self._ending, self._error, self._exit_code, status)
-        if ended["reason"] == "OOMKilled" and not self.order["memory"] and not self._ending:
-            ended["reason"] = "Error"  # a MemoryError of its own making
+        limits = {**self.order, "used": self._memory_used}
+        ended = outcome(self._ending, self._error, self._exit_code, status, limits)
         if self._message:
             ended["message"] = self._message
         line = judge_result(self, ended) if ended["ok"] else ""
         if unsynced and ended["ok"]:
             line = ""
             ended.update(ok=False, infra=True, reason="SyncFailed", message=unsynced)
+        if ended["ok"]:
+            remarks = [*self.remarks, self.metrics.remark if self.metrics else ""]
+            ended["message"] = "; ".join(filter(None, remarks))
         self._write_end(line, ended)
 
     def abandon(self) -> None:

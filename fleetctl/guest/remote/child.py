@@ -9,12 +9,13 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import os
 
+from fleetctl.guest.program import become, enter
 from fleetctl.guest.remote import place
 from fleetctl.guest.text import compact, spaced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, NoReturn
+    from typing import Any, Callable, Dict, NoReturn, Optional
 
     Variables = Dict[str, str]
 
@@ -71,22 +72,12 @@ def spawn(work: Callable[[], NoReturn], output: int, channel: int) -> int:
     os._exit(code)
 
 
-def execute(argv: list[str], variables: Variables, directory: str) -> NoReturn:
+def execute(
+    argv: list[str], variables: Variables, directory: str, workdir: Optional[str] = None
+) -> NoReturn:
     """Become a program. Raises OSError when that cannot be."""
-    os.chdir(directory)
-    path = variables.get("PATH", os.defpath)
-    places = [argv[0]] if "/" in argv[0] else [f"{one or '.'}/{argv[0]}" for one in path.split(":")]
-    refused = None
-    for program in places:
-        try:
-            os.execve(program, argv, variables)  # noqa: S606 - no shell is the point
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            refused = refused or error
-    if refused is not None:
-        raise OSError(f"command `{argv[0]}` cannot be started: {refused.strerror}")
-    raise OSError(f"command `{argv[0]}` was not found (looked in {path})")
+    enter(directory, workdir)
+    become(argv, variables)
 
 
 def tell(event: dict[str, Any]) -> None:

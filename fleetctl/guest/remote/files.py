@@ -20,17 +20,15 @@ def read_metrics(attempt: Attempt) -> bool:
     """Take in what was appended to $FLEETCTL_METRICS; whether there was anything."""
     if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
         return False
-    from fleetctl.guest.results import METRIC_LINE_BYTES_MAX, METRICS_READ_BYTES_MAX
+    from fleetctl.guest.metriclines import MetricLines
+    from fleetctl.guest.results import METRICS_READ_BYTES_MAX
 
-    offset = attempt.metrics_offset
-    data = _read("metrics.jsonl", offset, METRICS_READ_BYTES_MAX)
-    if not data:
-        return False
-    whole = data.rfind(b"\n") + 1
-    if not whole and len(data) > METRIC_LINE_BYTES_MAX:
-        whole = len(data)  # no line at all: skipped, so that the next look does not read it again
-    attempt.metrics_offset += whole
-    return sum(_metric(attempt, line) for line in data[:whole].splitlines()) > 0
+    lines = attempt.metrics = attempt.metrics or MetricLines()
+    data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
+    found, wrong = lines.take(data or b"")
+    for problem in wrong:
+        attempt.say(problem)
+    return sum(attempt.journal.metric(step, values, None) for step, values in found) > 0
 
 
 def judge_result(attempt: Attempt, ended: dict[str, Any]) -> str:
@@ -48,7 +46,8 @@ def judge_result(attempt: Attempt, ended: dict[str, Any]) -> str:
     if value is not None and not problem:
         from fleetctl.guest.results import judge, result_line
 
-        text, problem = judge(value[0])
+        text, problem, changed = judge(value[0])
+        attempt.remarks += [changed] if changed else []
     if problem:
         ended.update(ok=False, reason="ResultInvalid", message=problem)
         return ""
@@ -74,15 +73,3 @@ def _read(name: str, offset: int, limit: int) -> Any:
         return read_file(files, name, offset, limit)
     finally:
         os.close(files)
-
-
-def _metric(attempt: Attempt, line: bytes) -> bool:
-    """One `{"step": 3, "loss": 0.5}`."""
-    from fleetctl.guest.text import parse
-
-    try:
-        values = parse(line.decode())
-        step = values.pop("step", attempt.metrics_offset)
-        return attempt.journal.metric(step, values, None)
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return False

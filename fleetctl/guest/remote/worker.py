@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 
+from fleetctl.guest.program import enter
 from fleetctl.guest.remote.attempt import start_directory
 from fleetctl.guest.remote.child import CHANNEL, tell
 from fleetctl.guest.text import compact, parse
@@ -29,7 +30,7 @@ def message(order: dict[str, Any], variables: dict[str, str]) -> str:
 
 def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
     """Be the worker. Never returns."""
-    os.chdir(start_directory(order))
+    enter(start_directory(order), order["workdir"])
     os.environ.clear()
     os.environ.update(variables)
     _become_an_interpreter(variables)

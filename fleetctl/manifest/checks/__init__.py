@@ -33,6 +33,7 @@ _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
 _DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     credentials.doubtful,
     programs.doubtful,
+    programs.never_run,
     images.doubtful,
 )
 

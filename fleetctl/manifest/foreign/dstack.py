@@ -189,6 +189,7 @@ def _retries(source: Foreign) -> int | None:
         return None
     events = retry.get("on_events") if isinstance(retry, dict) else None
     if events is not None and "error" not in events:
-        return None  # lost work and missing capacity are waited out anyway
+        source.say("retry", "is left out: lost work and missing capacity are always waited out")
+        return None
     source.say("retry", f"became {RETRIES} retries: a time to retry for has no counterpart")
     return RETRIES

@@ -7,7 +7,9 @@ Called by the provider before a start.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
+import time
 from collections.abc import Callable, Coroutine
 from functools import cache, partial
 from hashlib import sha256
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.guest.assemble import posix_source, remote_source
-from fleetctl.providers.daytona import behind, layers
+from fleetctl.providers.daytona import behind, credentials, layers, snapshots
 from fleetctl.providers.daytona.errors import (
     asking,
     certain,
@@ -26,6 +28,7 @@ from fleetctl.providers.daytona.errors import (
     words,
 )
 from fleetctl.providers.daytona.machines import Machine, machine
+from fleetctl.providers.daytona.snapshots import Scope
 from fleetctl.providers.remote import recipes
 from fleetctl.providers.remote.patience import RETRY_AFTER_S, building, has_failed, patiently
 from fleetctl.providers.remote.recipes import Recipe
@@ -35,24 +38,32 @@ from specs.template import Image, Template
 if TYPE_CHECKING:
     import daytona
 
-PREFIX = "fleetctl-"  # of the names of all snapshots that we make
 ASK_S = 30.0
 BUILD_S = 3600.0  # Daytona's own limit of a build
 TAIL_LINES = 5  # of a failed build's log, in the message
 LOOK_S = 1.0  # at what somebody else builds
+COLLECT_EVERY_S = 3600.0
+JOBS = "jobs"  # where the objects that need an image link its log
 _FAILED = ("error", "build_failed")
 _OWN_WORDS = ("Creating snapshot ", "Created snapshot ")  # of the SDK, in a build's log
+
+log = logging.getLogger("fleetctl.providers")
 
 Building = asyncio.Task[str]
 
 
 class Images:
-    """What one provider has found, built and is building. home: the state directory's `daytona`."""
+    """What one provider has found, built and is building. home: the state directory's `daytona`.
+    store: whose snapshots these are.
+    """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, store: str, account: str = "daytona") -> None:
         self._home = home
+        self._store, self._account = store, account
+        self._jobs = home / JOBS
         self._known: dict[str, Building] = {}
         self._fresh: dict[str, str] = {}  # what a template asks for -> key of its building
+        self._collected_s: float | None = None
         # The same, while that is found out.
         self._looking: dict[str, asyncio.Task[tuple[str, Building]]] = {}
 
@@ -86,6 +97,20 @@ class Images:
             if snapshot is not None:
                 self._known.pop(key, None)
         self._known.pop(f"named {snapshot}", None)
+
+    async def collect(self, client: daytona.AsyncDaytona) -> None:
+        """Delete what nobody has needed for long. Cheap: looks once in COLLECT_EVERY_S."""
+        now_s = time.monotonic()
+        if self._collected_s is not None and now_s - self._collected_s < COLLECT_EVERY_S:
+            return
+        self._collected_s = now_s
+        try:
+            await snapshots.collect(client, self._scope(client), self._jobs, now_s=time.time())
+        except FleetctlError as error:
+            log.info("snapshots not collected", extra={"error": str(error)})
+
+    def _scope(self, client: daytona.AsyncDaytona) -> Scope:
+        return Scope(self._store, self._account, credentials.of_client(client).target)
 
     async def close(self) -> None:
         """Stop waiting for builds. Those that began go on at Daytona and are found again."""
@@ -125,7 +150,8 @@ class Images:
     async def _make(
         self, client: daytona.AsyncDaytona, recipe: Recipe, size: Machine, log: Path
     ) -> str:
-        name = PREFIX + log.stem
+        scope = self._scope(client)
+        name = scope.name(log.stem)
         with BuildLog(log) as written:
             if await _stands(client, name):
                 written.settle(f"[fleetctl: {recipe.told}: built before, nothing to do]\n")
@@ -134,6 +160,10 @@ class Images:
             try:
                 image = await asyncio.to_thread(layers.image, recipe, scratch)
                 await _build(client, name, image, size, written)
+            except Unavailable as error:
+                if error.reason == "Quota":
+                    await snapshots.make_room(client, scope, self._jobs)
+                raise
             finally:
                 await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         return name
@@ -165,7 +195,7 @@ async def _stands(client: daytona.AsyncDaytona, name: str) -> bool:
                     if state == "inactive":
                         await client.snapshot.activate(found)
                         return True
-                    if state in _FAILED and name.startswith(PREFIX):
+                    if state in _FAILED and snapshots.store_of(name):
                         await client.snapshot.delete(found)
                     elif state in _FAILED:
                         raise Refused(
@@ -234,35 +264,28 @@ class _Hearing:
 async def _why(
     client: daytona.AsyncDaytona, name: str, error: Exception, log: BuildLog
 ) -> FleetctlError:
-    """What a build ended with. The failed snapshot is looked at, then removed."""
+    """What a build ended with. A snapshot of which Daytona itself says that it failed is removed;
+    any other is left: its build may go on, and the next start finds it under the same name.
+    """
     what = "the image cannot be built"
+    again = Unavailable(f"{what}: {words(error)}", retry_after_s=RETRY_AFTER_S)
     if getattr(error, "status_code", None) is not None:
-        told = certain(error, what)
-        if isinstance(told, Unavailable) and told.reason == "Quota":
-            await _make_room(client)
-        return told or Unavailable(f"{what}: {words(error)}", retry_after_s=RETRY_AFTER_S)
+        return certain(error, what) or again
     try:
         async with asking(what, deadline_s=ASK_S):
             found = await client.snapshot.get(name)
+            if str(getattr(found.state, "value", found.state)) not in _FAILED:
+                return again
             await client.snapshot.delete(found)
     except Exception as gone:
         if not (is_not_found(gone) or is_conflict(gone)):
             raise
-        return Unavailable(f"{what}: {words(error)}", retry_after_s=RETRY_AFTER_S)
+        return again
     reason = found.error_reason or words(error)
     log.settle(reason + "\n")
     lines = [line.strip() for line in (log.tail() or reason).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith(_OWN_WORDS)][-TAIL_LINES:]
     return Refused(f"{what}: {'; '.join(said)}", hint=f"the whole log is `{log.path}`")
-
-
-async def _make_room(client: daytona.AsyncDaytona) -> None:
-    """Remove the oldest snapshot that we made: what still needs it builds it anew."""
-    async with asking("snapshots cannot be listed", deadline_s=ASK_S):
-        listed = await client.snapshot.list()
-        ours = [one for one in listed.items if one.name.startswith(PREFIX)]
-        for one in sorted(ours, key=lambda one: str(one.last_used_at or one.created_at))[:1]:
-            await client.snapshot.delete(one.id)
 
 
 def _key(recipe: Recipe, size: Machine) -> str:

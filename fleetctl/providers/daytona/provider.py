@@ -16,10 +16,11 @@ from controllers.model import Observation
 from fleetctl.errors import Refused
 from fleetctl.guest.assemble import posix_source, remote_source
 from fleetctl.prices import table as prices
-from fleetctl.providers.account import AccountNow, built_in
+from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     Backend,
     Contract,
+    Foreseen,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -27,7 +28,7 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.daytona import machines, settings, sources
+from fleetctl.providers.daytona import foreseen, machines, settings, sources
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.creating import Creating, Parts
 from fleetctl.providers.daytona.errors import asking
@@ -95,7 +96,7 @@ class DaytonaProvider:
         self._notify = notify
         self._pace = pace or Pace()
         self._connection = Connection(account=account)
-        self._images = Images(provider_dir(home, self._name))
+        self._images = Images(provider_dir(home, self._name), store=store_id, account=self._name)
         self._volumes = Volumes()
 
     async def start(self, order: RunOrder) -> str:
@@ -124,7 +125,9 @@ class DaytonaProvider:
         # been there goes on looking: a create that was given up may have landed since.
         if not self._connection.is_open and not scratch.any_left(self._jobs):
             return []
-        return await self._sandboxes.owned()
+        found = await self._sandboxes.owned()
+        await self._images.collect(await self._connection.client())
+        return found
 
     def logs(
         self, ref: RunRef, *, offset: int = 0, follow: bool = False
@@ -160,6 +163,9 @@ class DaytonaProvider:
 
     def usd_per_s(self, template: Template) -> float | None:
         return _usd_per_s(template.resources)
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        return foreseen.first(template, account)
 
     def lacks(self, template: Template) -> str:
         if template.is_function:

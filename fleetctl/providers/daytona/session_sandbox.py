@@ -30,6 +30,7 @@ from specs.template import Source, Template, VolumeMount
 DRIVER = "/tmp/fleetctl-driver.py"  # noqa: S108 - in the sandbox, where nobody else is
 EMPTY_WORKSPACE = "daytona-workspace"  # as the first programs of this sort had it
 LABEL = "fleetctl-interpreter"
+INTERPRETERS = "interpreters"  # in place of a store's id: they may have none
 OTHERS = ("image", "app")  # objects of Modal's
 CALL_S = 60.0
 START_S = 300.0
@@ -43,7 +44,7 @@ class Shared:
 
     def __init__(self, home: Path) -> None:
         self.connection = Connection()
-        self.images = Images(home / "daytona")
+        self.images = Images(home / "daytona", store=INTERPRETERS)
         self.volumes = Volumes()
         self._users = 0
 

@@ -7,14 +7,25 @@ from pathlib import Path
 
 from fleetctl.errors import Refused
 from fleetctl.providers.account import Account
-from fleetctl.providers.daytona import endings, volumes
+from fleetctl.providers.daytona import endings, snapshots, volumes
 from fleetctl.providers.daytona.client import Connection
 from fleetctl.providers.daytona.deleting import delete
 from fleetctl.providers.daytona.endings import state_of
 from fleetctl.providers.daytona.errors import asking, is_not_found
 from fleetctl.providers.remote import names, volumesused
-from fleetctl.providers.strays import GONE_HINT, VOLUME, Stray, Strays, a_volume, of_tags
+from fleetctl.providers.strays import (
+    GONE_HINT,
+    INTERPRETERS,
+    SNAPSHOT,
+    VOLUME,
+    Stray,
+    Strays,
+    a_volume,
+    of_tags,
+)
 
+JOBS = "jobs"  # where the objects of this home link the images that they need
+INTERPRETER_LABEL = "fleetctl-interpreter"
 LIST_S = 60.0
 END_S = 120.0  # to end a sandbox and hear that it is over
 
@@ -41,13 +52,26 @@ class DaytonaStrays:
             for volume in volumesused.used(self._place)
             if await volumes.find(client, volume) is not None
         ]
-        return [*(stray for stray in strays if stray is not None), *known]
+        left = [
+            _of_interpreter(self._name, one.id, dict(one.labels))
+            for one in listed
+            if endings.is_listed(state_of(one))
+        ]
+        made = await snapshots.listed(client)
+        return [
+            *(stray for stray in (*strays, *left) if stray is not None),
+            *known,
+            *(_of_snapshot(self._name, one.name, self._place / JOBS) for one in made),
+        ]
 
     async def remove(self, stray: Stray) -> None:
         client = await self._connection.client()
         if stray.kind == VOLUME:
             await volumes.Volumes().remove(client, stray.handle)
             volumesused.forget(self._place, stray.handle)
+            return
+        if stray.kind == SNAPSHOT:
+            await snapshots.remove(client, stray.handle)
             return
         try:
             async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
@@ -72,6 +96,18 @@ class DaytonaStrays:
 
     async def close(self) -> None:
         await self._connection.close()
+
+
+def _of_snapshot(provider: str, name: str, jobs: Path) -> Stray:
+    needed = tuple(f"job-{uid}" for uid in snapshots.users(jobs, snapshots.key_of(name)))
+    store = snapshots.store_of(name)
+    return Stray(provider, name, store, "", "", "", 0.0, kind=SNAPSHOT, users=needed)
+
+
+def _of_interpreter(provider: str, handle: str, labels: dict[str, str]) -> Stray | None:
+    """It ends with its program, or by its TTL; here it is told, and may be ended before."""
+    name = labels.get(INTERPRETER_LABEL)
+    return Stray(provider, handle, INTERPRETERS, name, "", "", 0.0) if name else None
 
 
 _: type[Strays] = DaytonaStrays

@@ -20,6 +20,7 @@ from specs.template import Template
 
 INSTALL_GIT = "sudo apt-get install git"
 TASK_S = 30.0  # for a task that does nothing
+_INSTALL_UV = "pip install 'fleetctl[images]'"
 
 
 async def check(home: Path, account: Account) -> list[Finding]:
@@ -76,8 +77,8 @@ async def _uv() -> Finding:
         uv = pythons.find_uv()
         answer = await ask([uv, "--version"])
     except (FleetctlError, OSError) as error:
-        return Finding("uv", "program", False, str(error), "pip install uv")
-    return _program("uv", answer, "pip install uv")
+        return Finding("uv", "program", False, str(error), _INSTALL_UV)
+    return _program("uv", answer, _INSTALL_UV)
 
 
 async def _git() -> Finding:

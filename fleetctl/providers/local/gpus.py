@@ -40,11 +40,7 @@ class Gpus:
         """
         async with self._lock:
             names = await devices()
-            fitting = [
-                index
-                for index, name in enumerate(names)
-                if wanted.name == "any" or wanted.name.lower() in name.lower()
-            ]
+            fitting = [index for index, name in enumerate(names) if is_sort(name, wanted)]
             claims = {index: self._claim(index) for index in fitting}
             mine = [index for index in fitting if claims[index][:2] == (run, uid)]
             free = [index for index in fitting if await self._is_free(claims[index])]
@@ -54,7 +50,7 @@ class Gpus:
                 raise Unavailable(
                     f"needs {wanted.count} x {wanted.name}, this machine has {len(fitting)}"
                     + (f", {len(free)} of them free" if fitting else ""),
-                    reason="NoCapacity",
+                    reason="NoSuchMachine" if len(fitting) < wanted.count else "NoCapacity",
                     retry_after_s=RETRY_AFTER_S,
                 )
             for index in mine:
@@ -100,6 +96,11 @@ def _devices_of(part: str) -> list[str]:
     if name and count.isdigit():
         return [name] * int(count)
     return [part] if part else []
+
+
+def is_sort(name: str, wanted: Gpu) -> bool:
+    """Whether a device of this name will do."""
+    return wanted.name == "any" or wanted.name.lower() in name.lower()
 
 
 def perhaps_there() -> bool:

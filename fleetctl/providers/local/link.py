@@ -36,6 +36,10 @@ class Cannot(Exception):
     """A keeper that was to be started says why it cannot."""
 
 
+class NeverReady(Cannot):
+    """It said nothing: it ended, or hangs."""
+
+
 Changed = Callable[[str], None]
 
 

@@ -19,7 +19,8 @@ from fleetctl.providers.base import RunOrder
 from fleetctl.providers.local.envs import Python
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.rundir.places import make_private
-from fleetctl.providers.strays import work_of
+from fleetctl.providers.strays import work_mark, work_of
+from specs.hashing import params_hash
 from specs.namespaces import own_name
 from specs.template import Template
 
@@ -52,6 +53,7 @@ def keeper_config(
         "home": str(layout.home),
         "runs_dir": str(layout.runs(order.uid)),
         "work_dir": str(layout.work(order.uid)),
+        "top": str(layout.tree),
         "expose": [*prepared.python.expose, *([prepared.source] if prepared.source else [])],
         "tier": tier,
         "mode": "python" if template.python is not None else "exec",
@@ -70,6 +72,15 @@ def keeper_config(
     }
 
 
+def mark_of(order: RunOrder) -> str:
+    """What the journal says of the work; empty where another object has a say in its hash, which
+    may change between two calls for one run.
+    """
+    if order.function is not None or order.template.function is not None:
+        return ""
+    return work_mark(order.template_hash, params_hash(order.params))
+
+
 def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
     gpu = order.template.resources.gpu
     return {
@@ -79,6 +90,7 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         "index": order.index,
         "attempt": order.attempt,
         "work": work_of(order),
+        "mark": mark_of(order),
         "argv": _arguments(order.template),  # a sweep's trials have arguments of their own
         "params": dict(order.params),
         "params_text": json.dumps(order.params),

@@ -19,6 +19,7 @@ class Layout:
         self.environments = self.root / "envs"
         self.repositories = self.root / "git"
         self.keepers = self.root / "keepers"
+        self.tree = self.root / "tree"  # where keepers mount theirs, each in its own namespace
         self.jobs = jobs_dir(self.home, "local")
         self.gpus = self.root / "gpus"
         self.guests = self.root / "guest"

@@ -15,9 +15,12 @@ from pathlib import Path
 
 from controllers.model import Ended, Gone, Observation
 from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.account import Account
 from fleetctl.providers.base import (
+    BEGUN_AS_ANOTHER,
     Backend,
     Contract,
+    Foreseen,
     FunctionAsset,
     LogChunk,
     Notify,
@@ -25,11 +28,11 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.local import gpus, preparing, sources, volumes
+from fleetctl.providers.local import foreseen, gpus, preparing, sources, volumes
 from fleetctl.providers.local.gpus import Gpus
 from fleetctl.providers.local.keepers import Keepers
 from fleetctl.providers.local.link import KeeperGone
-from fleetctl.providers.local.orders import start_message
+from fleetctl.providers.local.orders import mark_of, start_message
 from fleetctl.providers.local.paths import Layout, keeper_name, uid_of
 from fleetctl.providers.rundir.logs import POLL_S, LogReader
 from fleetctl.providers.rundir.places import make_private
@@ -82,6 +85,7 @@ class LocalProvider:
         name = keeper_name(order.uid, order.template_hash)
         for _ in range(START_TRIES):
             if (begun := self._runs.read(order.uid, order.run)) is not None:
+                _must_be_the_same(order, begun.mark)
                 return begun.keeper or f"{name}/"
             try:
                 return await self._order(name, order)
@@ -162,6 +166,10 @@ class LocalProvider:
     def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
         return 0.0  # nobody sends a bill for one's own machine
 
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        del account  # this machine has none
+        return await foreseen.first(template)
+
     def lacks(self, template: Template) -> str:
         wanted = template.resources.gpu
         if wanted is not None and not gpus.perhaps_there():
@@ -177,10 +185,16 @@ class LocalProvider:
             name, lambda: preparing.prepare(self._layout, order, tier=self._tier)
         )
         devices = await self._devices(order)
-        answer = await link.start(start_message(order, devices))
-        if "ok" not in answer:
-            raise Unavailable(answer["message"], reason=answer["reason"])
+        # Before it starts: it may have ended, and been observed, when the answer is read here.
         self._keepers.watch(name, order.run)
+        try:
+            answer = await link.start(start_message(order, devices))
+        except KeeperGone:
+            self._keepers.forget(name, order.run)
+            raise
+        if "ok" not in answer:
+            self._keepers.forget(name, order.run)
+            raise Unavailable(answer["message"], reason=answer["reason"])
         # What was adopted may have begun under an earlier keeper, which its journal tells.
         return self._handle(order.uid, order.run) if "adopted" in answer else link.token
 
@@ -230,6 +244,16 @@ class LocalProvider:
         seen = await self._observe(RunRef(run, run, "", 0, uid))
         return not isinstance(seen, Gone) and not (
             isinstance(seen, Ended) and not seen.sandbox_open
+        )
+
+
+def _must_be_the_same(order: RunOrder, mark: str) -> None:
+    """mark: of the work that began under this name; empty where its journal does not say."""
+    wanted = mark_of(order)
+    if mark and wanted and mark != wanted:
+        raise Unavailable(
+            "other work began under its name, after the backup that the store was restored from",
+            reason=BEGUN_AS_ANOTHER,
         )
 
 

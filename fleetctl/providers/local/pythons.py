@@ -49,14 +49,9 @@ def ours() -> Base:
 
 async def find(version: str) -> Base:
     """An interpreter of that version. Raises Refused when there is none to be had."""
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        raise Refused(
-            f"image.python is `{version}`; provider `local` runs 3.9 and later",
-            hint="ask for a newer version, or place the job on another provider",
-        )
-    for candidate in _candidates(version):
-        if (base := await _ask(candidate, version)) is not None:
-            return base
+    check(version)
+    if (base := await here(version)) is not None:
+        return base
     path = await _uv_find(version)
     if path is not None and (base := await _ask(path, version)) is not None:
         return base
@@ -64,6 +59,23 @@ async def find(version: str) -> Base:
         f"Python `{version}` is not on this machine, and uv cannot get it",
         hint=f"install it, for example with `uv python install {version}`, or change image.python",
     )
+
+
+def check(version: str) -> None:
+    """Raises Refused for one that no task can run under."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise Refused(
+            f"image.python is `{version}`; provider `local` runs 3.9 and later",
+            hint="ask for a newer version, or place the job on another provider",
+        )
+
+
+async def here(version: str) -> Base | None:
+    """An interpreter of that version that this machine has without uv."""
+    for candidate in _candidates(version):
+        if (base := await _ask(candidate, version)) is not None:
+            return base
+    return None
 
 
 def find_uv() -> str:
@@ -75,7 +87,7 @@ def find_uv() -> str:
         return found
     raise Refused(
         "image.python and image.pip need `uv`, which is not installed",
-        hint="pip install uv",
+        hint="pip install 'fleetctl[images]', or uv by itself: pip install uv",
     )
 
 

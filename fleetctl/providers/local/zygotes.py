@@ -19,6 +19,7 @@ from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.rundir.places import make_private
 
 PACKAGE = Path(__file__).parent / "keeper"
+IN_NAMESPACES, AS_IT_IS = b"n", b"-"
 IDLE_S = 60.0  # without a new keeper; the next one pays a start of Python then
 LOG_BYTES_MAX = 1024 * 1024  # then it begins anew
 LEND_TRIES = 2  # a zygote may have been killed since it was last used
@@ -40,13 +41,17 @@ class Zygotes:
         self._ended: list[subprocess.Popen[bytes]] = []  # to be collected
         self._looking: asyncio.TimerHandle | None = None
 
-    def fork(self, python: str) -> socket.socket:
-        """A line to a new fork, which waits to be told whose keeper it is. Raises Unavailable."""
+    def fork(self, python: str, *, in_namespaces: bool) -> socket.socket:
+        """A line to a new fork, which waits to be told whose keeper it is. Raises Unavailable.
+
+        in_namespaces: born in new ones, if that can be had; it cannot leave them.
+        """
+        how = IN_NAMESPACES if in_namespaces else AS_IT_IS
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             for _ in range(LEND_TRIES):
                 try:
-                    socket.send_fds(self._zygote(python).line, [b"+"], [theirs.fileno()])
+                    socket.send_fds(self._zygote(python).line, [how], [theirs.fileno()])
                 except OSError:  # it was killed, or does not read
                     self._let_go(python)
                     continue

@@ -112,13 +112,11 @@ def _token(account: Account) -> tuple[str, str]:
     profile = account.said.get("profile")
     if profile is None:
         return account.value("tokenIdEnv"), account.value("tokenSecretEnv")
-    from modal import config as sdk
-
     token_id, secret = _of_profile(profile, "token_id"), _of_profile(profile, "token_secret")
     if not (token_id and secret):
         raise Refused(
             f"provider `{account.name}` takes its token from profile `{profile}`, and"
-            f" `{sdk.user_config_path}` has none of that name",
+            f" `{_config_path()}` has none of that name",
             hint=f"modal token new --profile {profile}",
         )
     return token_id, secret
@@ -162,6 +160,23 @@ def may_be_there(account: Account) -> bool:
     """Found out without the SDK: whether asking Modal could lead anywhere."""
     given = os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET")
     return bool(account.said or given or _config_path().exists())
+
+
+def is_there(account: Account) -> bool:
+    """Whether there is a token to ask Modal with, found out without the SDK. Raises Refused where
+    the account says where it is, and there is none.
+    """
+    if account.said:
+        return all(_token(account))
+    if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
+        return True
+    try:
+        said = tomllib.loads(_config_path().read_text())
+    except FileNotFoundError:
+        return False
+    names = {"token_id", "token_secret"}
+    profiles = [it for it in said.values() if isinstance(it, dict)]
+    return any(names <= it.keys() or it.get("oauth_refresh_token") for it in profiles)
 
 
 def where(account: Account) -> str:

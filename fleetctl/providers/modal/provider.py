@@ -16,11 +16,12 @@ from pathlib import Path
 
 from controllers.model import Gone, Observation
 from fleetctl.errors import Refused, Unavailable
-from fleetctl.providers.account import AccountNow, built_in
+from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     SANDBOX_CLOSED,
     Backend,
     Contract,
+    Foreseen,
     FunctionAsset,
     LivePrices,
     LogChunk,
@@ -31,6 +32,7 @@ from fleetctl.providers.base import (
 )
 from fleetctl.providers.modal import (
     credentials,
+    foreseen,
     machines,
     rates,
     settings,
@@ -78,6 +80,7 @@ CONTRACT = Contract(
     default_parallelism=20,
     poll_s=30.0,
     two_phase=True,
+    secrets=True,
     functions=True,
 )
 
@@ -202,6 +205,9 @@ class ModalProvider:
     async def ask_prices(self) -> None:
         if credentials.may_be_there(self._account()):
             await self._rates.refresh()
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        return foreseen.first(template, account)
 
     def lacks(self, template: Template) -> str:
         try:

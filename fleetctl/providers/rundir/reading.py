@@ -12,6 +12,7 @@ from controllers.model import Alive, Ended, Observation
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.journal import Ending, Journal, parse
 from fleetctl.providers.rundir.logs import LogReader
+from fleetctl.providers.rundir.missing import with_module_hint
 from fleetctl.providers.rundir.places import RUNS, checked, jobs_dir, journal_path
 
 DIRECTORIES_KEPT_MAX = 1000
@@ -87,9 +88,10 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
 
 def with_last_words(seen: Observation, runs: Path) -> Observation:
     """A command says on its output why it failed; that is the message when it has no other."""
-    if not isinstance(seen, Ended) or seen.ok or seen.infrastructure or seen.message:
+    if not isinstance(seen, Ended) or seen.ok or seen.infrastructure:
         return seen
-    return replace(seen, message=LogReader(runs, seen.run).last_words())
+    message = seen.message or LogReader(runs, seen.run).last_words()
+    return replace(seen, message=with_module_hint(message))
 
 
 def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open: bool) -> Ended:
@@ -114,7 +116,9 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
 
 def _complete(seen: Journal) -> bool:
     """Whether a piece holds all that its end needs."""
-    return seen.ending is not None and (seen.result is not None or not seen.ending.ok)
+    if seen.ending is None or seen.raw:
+        return False
+    return seen.result is not None or not seen.ending.ok
 
 
 def _ended_before(path: Path) -> bool:

@@ -31,6 +31,7 @@ FIELDS: dict[str, Check] = {
     **dict.fromkeys(("entrypoint", "gpuType"), texts),
     "buildInfo": BUILD_INFO,
 }
+SETTLE_ROUNDS = 8  # of the event loop
 SIZE_GIB = 1.5  # of what is not measured
 SORTS = {
     "name": "name",
@@ -84,6 +85,10 @@ def routes(world: World) -> list[web.RouteDef]:
         wanted = await body_of(request, **FIELDS)
         one = _described(world, wanted)
         begin(one, _make(world, one))
+        if one.build is not None and one.build.image is not None:
+            # Built before: it is there when the answer is, as far as its states last no time.
+            for _ in range(SETTLE_ROUNDS):
+                await asyncio.sleep(0)
         return shown(one)
 
     async def listing(request: web.Request) -> web.Response:

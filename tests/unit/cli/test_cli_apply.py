@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controllers.model import Resource, Run, RunState
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
+from fleetctl.clock import SystemClock
+from fleetctl.stores.sqlite import open_store
 from tests.cli_controller import controller
 
 OK = {"ok": True, "results": [{"key": "batchjob/x", "outcome": "created", "message": "3 tasks"}]}
@@ -183,3 +187,46 @@ def test_nobody_is_asked_where_stdin_is_the_manifest(
     with controller(home, replies(LOSS, OK)):
         code = guarded(["apply", "-f", "-"], Screen(io.StringIO(), talk, talk_is_terminal=True))
     assert (code, "go on?" in talk.getvalue()) == (3, False)
+
+
+def test_the_question_names_what_would_spare_the_work(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("a.yaml").write_text("x")
+    spared = {**LOSS, "hint": "add --yes, or --rollout=FinishRunning to let running work end first"}
+    with controller(home, replies(spared)):
+        _, talk = on_a_terminal("n\n", monkeypatch, "apply", "-f", "a.yaml")
+    assert "hint: with --rollout=FinishRunning running work ends first\ngo on?" in talk
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 3)])
+def test_suspending_running_work_is_asked_about_on_a_terminal(
+    home: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    store = open_store(home, SystemClock())
+    run = Run("r", "u", 0, 1, RunState.STARTING, "local", "r", "t", "{}", "p", 5.0)
+    live = replace(run, state=RunState.RUNNING, started_at_s=SystemClock().now_s() - 41)
+    with store.transaction():
+        row = Resource("u", "BatchJob", "x", 1, 0, "{}", "", {}, {}, 5.0)
+        store.resources.put(row, expected_version=None)
+        store.runs.begin([run])
+        store.runs.advance(live)
+    store.close()
+    done = {"ok": True, "results": [{"key": "batchjob/x", "outcome": "suspended", "message": ""}]}
+    with controller(home, replies(done, done)) as asked:
+        ended, talk = on_a_terminal(answer, monkeypatch, "suspend", "job/x")
+        silent = fleetctl("suspend", "job/x")
+    assert (ended, len(asked)) == (code, 2 if code == 0 else 1)
+    assert "batchjob/x: 1 running task (4" in talk and "would be stopped\ngo on? [y/N]" in talk
+    assert silent[1].startswith("batchjob/x suspended  1 running task (4")
+
+
+def test_a_server_dry_run_warns_as_the_other_one_does(home: Path) -> None:
+    Path("a.yaml").write_text("x")
+    reply = {**OK, "losses": LOSS["losses"], "hint": "add --yes"}
+    with controller(home, replies(reply)):
+        code, _, talk = fleetctl("apply", "-f", "a.yaml", "--dry-run=server")
+    assert code == 0
+    assert talk.endswith(
+        "warning: batchjob/x: 2 running tasks would be replaced\nhint: to apply it: add --yes\n"
+    )

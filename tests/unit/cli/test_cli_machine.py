@@ -108,3 +108,18 @@ def test_a_package_is_held_to_what_fleetctl_was_made_for(
     version: str, limits: str, fine: bool
 ) -> None:
     assert fits(version, limits) is fine
+
+
+@pytest.mark.parametrize(
+    ("tool", "fix"),
+    [("grubby", "sudo grubby --update-kernel=ALL --args=x=1"),
+     ("update-grub", "add x=1 to GRUB_CMDLINE_LINUX in /etc/default/grub; sudo update-grub"),
+     ("", "boot with x=1")],
+)  # fmt: skip
+def test_what_the_kernel_is_to_boot_with_is_said_with_the_tool_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, fix: str
+) -> None:
+    if tool:
+        (tmp_path / tool).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine._boot_with("x=1") == fix

@@ -135,3 +135,26 @@ def test_bytes_and_text_keep_their_order_on_one_stream() -> None:
     made.data("three")
     made.flush()
     assert raw.getvalue() == b"one\ntwo \xff\nthree\n"
+
+
+def test_colour_can_be_forced_into_a_pipe_and_no_color_wins() -> None:
+    assert system_screen({"FORCE_COLOR": "1"}).out_colour
+    assert system_screen({"CLICOLOR_FORCE": "1", "TERM": "dumb"}).talk_colour
+    assert not system_screen({"FORCE_COLOR": "0"}).out_colour
+    assert not system_screen({"FORCE_COLOR": "1", "NO_COLOR": "1"}).out_colour
+    assert not system_screen({"FORCE_COLOR": "1"}, no_color=True).out_colour
+
+
+def test_of_events_the_warnings_are_coloured_and_not_a_word_of_status() -> None:
+    made = screen(terminal=True)
+    made.table((), [["9s", "Normal", "Pending", "x"], ["9s", "Warning", "Pending", "x"]])
+    assert out(made) == ("9s  Normal   Pending  x\n9s  \x1b[33mWarning\x1b[0m  Pending  x\n")
+
+
+def test_lines_of_a_diff_have_colour_where_there_is_some() -> None:
+    lines = ["+new", "-old", " same", "@@ -1 +1 @@"]
+    assert [screen().marked(line) for line in lines] == lines
+    painted = [screen(terminal=True).marked(line) for line in lines]
+    assert painted == [
+        "\x1b[32m+new\x1b[0m", "\x1b[31m-old\x1b[0m", " same", "\x1b[36m@@ -1 +1 @@\x1b[0m",
+    ]  # fmt: skip

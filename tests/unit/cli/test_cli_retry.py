@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+from pathlib import Path
+
 import pytest
 
 from fleetctl.cli import retry
+from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.errors import UsageError
+from tests.cli_controller import controller
 
 
 @pytest.mark.parametrize("flags", [[], ["--failed", "--all"], ["--index", "1", "--failed"]])
@@ -33,3 +39,24 @@ def test_what_runs_nothing_has_nothing_to_retry() -> None:
 def test_it_says_how_many_are_wanted_again(units: int, live: int, said: str) -> None:
     result = {"key": "batchjob/a", "units": units, "live": live, "unit": "task"}
     assert retry._line(result) == said
+
+
+@pytest.mark.parametrize(
+    ("flags", "live", "why"),
+    [
+        (["--failed"], 0, "no task has failed for good, and none was refused\n"),
+        (["--index", "1"], 0, "each of these tasks waits for its turn already\n"),
+        (["--index", "1"], 1, ""),
+        (["--all"], 0, "no task has run yet\n"),
+    ],
+)
+def test_where_nothing_is_requeued_it_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], live: int, why: str
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
+    result = {"key": "batchjob/a", "units": 0, "live": live, "unit": "task"}
+    reply = json.dumps({"ok": True, "results": [result]}).encode() + b"\n"
+    out, talk = io.StringIO(), io.StringIO()
+    with controller(tmp_path, lambda _: reply):
+        assert guarded(["retry", "job/a", *flags], Screen(out, talk)) == 0
+    assert talk.getvalue() == why

@@ -23,6 +23,9 @@ from controllers.budget import (
     worst_case_usd,
 )
 from controllers.model import Run, RunState
+from controllers.plan import Shortage
+from controllers.reconcile import reconcile
+from tests.unit.controllers.play import Play
 
 HOUR_S = 3600.0
 RUN = Run(
@@ -173,3 +176,30 @@ def test_a_warning_level_counts_what_is_used_and_not_what_is_reserved() -> None:
     assert Account(cap, reserved_usd=10.0).warned == 0
     assert Account(cap, charged_usd=4.0, reserved_usd=6.0, accrued_usd=1.0).warned == 50
     assert Account(cap, charged_usd=9.0).warned == 80
+
+
+def test_an_object_waits_for_room_and_not_for_money_where_a_full_place_would_be_paid_for() -> None:
+    play = Play(
+        {
+            "tasks": {"completions": 1},
+            "placement": {"ordered": [{"provider": "dear"}, {"provider": "cheap"}]},
+            "template": {"command": ["work"]},
+        }
+    )
+    prices = {"dear": 1.0, "cheap": 0.001}
+
+    def purse_of(max_usd: float) -> Purse:
+        return Purse(lambda place, index: Tariff(prices[place], 30.0), (account(max_usd),))
+
+    wish = replace(
+        play.wish(),
+        providers=dict.fromkeys(prices, 4),
+        purse=purse_of(0.5),
+        shortages={"cheap": Shortage(0, play.now_s + 30.0, "it answered NoRoom")},
+    )
+    plan = reconcile(wish, play.history, play.now_s)
+    assert (plan.reason, plan.actions) == ("Crowded", ())
+    assert plan.message.startswith("provider `cheap`, which is paid for: it answered NoRoom; ")
+    assert plan.wake_at_s == play.now_s + 30.0
+    poor = replace(wish, purse=purse_of(0.01))
+    assert reconcile(poor, play.history, play.now_s).reason != "Crowded"

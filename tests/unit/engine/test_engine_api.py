@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controllers.estimate import Estimate
+from controllers.model import Resource
 from fleetctl.engine.api import Api
 from fleetctl.engine.forecasts import Forecast, Forecaster
+from fleetctl.engine.notes import ORIGIN, REVISION
 from fleetctl.engine.secrets import SecretValues
-from tests.unit.engine.fake_world import Fleet
+from fleetctl.engine.sources import Sources
+from tests.unit.engine.fake_world import Fleet, tasks
 
 JOB = """
 apiVersion: fleetctl.dev/v1alpha1
@@ -41,6 +46,7 @@ class Served:
     def __init__(self, fleet: Fleet, place: Path) -> None:
         self.fleet = fleet
         self.place = place
+        self.secrets = SecretValues(fleet.store, {})
         self.ended = asyncio.Event()
 
     async def send(self, line: bytes) -> bytes:
@@ -72,13 +78,31 @@ async def served(tmp_path: Path, forecaster: Forecaster | None = None) -> AsyncI
         listener.bind(str(place))
         listener.setblocking(False)
         found = Served(fleet, place)
-        secrets = SecretValues(fleet.store, {})
-        api = Api(fleet.engine, secrets, shutdown=found.ended.set, forecaster=forecaster)
+        api = Api(fleet.engine, found.secrets, shutdown=found.ended.set, forecaster=forecaster)
         server = await api.serve(listener)
         try:
             yield found
         finally:
             server.close()
+
+
+async def test_a_question_does_not_wait_for_all_that_is_to_be_looked_at(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        fleet, spec = api.fleet, json.dumps(tasks(1, suspend=True))
+        with fleet.store.transaction():
+            for number in range(640):
+                uid = f"u{number}"
+                wish = Resource(uid, "BatchJob", uid, 1, 0, spec, "", {}, {}, 1.0)
+                fleet.store.resources.put(wish, expected_version=None)
+        running = asyncio.ensure_future(fleet.engine.run())
+        try:
+            while not fleet.engine.tracks:
+                await asyncio.sleep(0)
+            assert (await api.ask("ping"))["ok"]
+            assert len(fleet.engine.queue) >= 640 - 2 * fleet.settings.keys_per_turn_max
+        finally:
+            fleet.engine.stop()
+            await running
 
 
 async def test_a_ping_tells_who_answers_and_what_runs(tmp_path: Path) -> None:
@@ -167,7 +191,7 @@ async def test_a_placement_that_nobody_serves_is_refused_at_once(tmp_path: Path)
         reply = await api.apply(JOB + "  placement: {provider: mars}\n")
         assert (reply["ok"], reply["code"]) == (False, 2)
         assert "`mars`" in reply["errors"][0]
-        assert reply["hint"].startswith("there is `local`; `kind: Provider` with a `type`")
+        assert "hint: there is `local`; `kind: Provider` with a `type`" in reply["errors"][0]
         assert api.fleet.names() == []
 
 
@@ -226,7 +250,11 @@ async def test_a_field_is_set_as_an_apply_would_change_it(tmp_path: Path) -> Non
         ("paralelism=2", "batchjob/job: spec.paralelism is no known field"),
         ("budget.maxCost=$3", "batchjob/job: spec.budget.maxCost is `$3`; it must be a number of"),
         ("parallelism", "`parallelism` is not FIELD=VALUE"),
-        ("tasks.items.0=1", "`tasks.items.0` leads through `items`, which holds no fields"),
+        ("tasks.items.0=1", "`tasks.items` is a list, which has no `0`"),
+        ("tasks.items[1].x=1", "`tasks.items` has 1 entries, so there is no [1]"),
+        ("tasks.items[x]=1", "`tasks.items[x]` is not the path of a field"),
+        ("template.python.x=1", "`template.python.x` leads through `template.python`, which"),
+        ("labels.team=a b", "batchjob/job: metadata.labels.team"),
     ],
 )
 async def test_a_field_that_cannot_be_set_says_why_and_changes_nothing(
@@ -240,6 +268,95 @@ async def test_a_field_that_cannot_be_set_says_why_and_changes_nothing(
         assert (reply["ok"], reply["code"]) == (False, 2)
         assert reply["errors"][0].startswith(said)
         assert api.fleet.row("job").generation == 1
+
+
+async def test_an_entry_of_a_list_and_labels_are_set_like_fields(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        job = {"spec": {"tasks": {"items": [{"x": 1}, {"x": 2}]}, "template": {"python": "pass"}}}
+        head = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "BatchJob"}
+        about = {"name": "job", "labels": {"old": "1"}, "annotations": {"note": "kept"}}
+        await api.apply(json.dumps({**head, "metadata": about, **job}))
+        fields = ["tasks.items[1].x=5", "labels.a.dev/team=rlm", "metadata.labels.old=null"]
+        await api.ask("set", key="job/job", fields=fields)
+        row = api.fleet.row("job")
+        assert json.loads(row.spec)["tasks"]["items"] == [{"x": 1}, {"x": 5}]
+        assert row.labels == {"a.dev/team": "rlm"}
+        assert row.annotations["note"] == "kept"
+
+
+async def test_labels_alone_touch_no_work(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        before = api.fleet.row("job")
+        words = {"labels": {"team": "rlm"}, "annotations": {"note": "a = b"}}
+        reply = await api.ask("set", key="job/job", **words)
+        assert reply["ok"] is True, reply
+        row = api.fleet.row("job")
+        assert (row.labels, row.annotations["note"]) == ({"team": "rlm"}, "a = b")
+        assert row.generation == before.generation
+        await api.ask("set", key="job/job", labels={"team": None})
+        assert api.fleet.row("job").labels == {}
+
+
+async def test_a_dry_run_tells_what_would_be_lost_and_stores_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        fewer = JOB.replace("completions: 2", "completions: 1")
+        reply = await api.apply(fewer, dryRun=True)
+        assert reply["ok"] is True and "1 running task would be stopped" in reply["losses"][0]
+        assert "--yes" in reply["hint"]
+        assert api.fleet.row("job").generation == 1
+
+
+async def test_a_label_leaves_the_source_as_it_was_applied(tmp_path: Path) -> None:
+    """Also where the directory has moved on since: nobody has looked at it."""
+    for name in ("src", "other"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+        (tmp_path / "project" / name / "a.py").write_text(f"print('{name}')")
+    text = JOB.replace('python: "SUBMIT(ok=True)"', "script: ls, source: {path: src}")
+    document = {"path": "f.yaml", "text": text, "dir": str(tmp_path / "project")}
+    async with served(tmp_path) as api:
+        api.fleet.engine.sources = Sources(tmp_path / "home")
+        await api.ask("apply", documents=[document])
+        before = api.fleet.row("job").annotations
+        assert before[REVISION] and before[ORIGIN] == str(tmp_path / "project" / "src")
+        (tmp_path / "project" / "src" / "a.py").write_text("print('newer')")
+        for edit in ({"labels": {"team": "rlm"}}, {"fields": ["parallelism=1"]}):
+            assert (await api.ask("set", key="job/job", **edit))["ok"] is True
+            assert api.fleet.row("job").annotations == before
+        assert api.fleet.row("job").labels == {"team": "rlm"}
+        await api.ask("set", key="job/job", fields=["template.source.path=other"])
+        after = api.fleet.row("job").annotations
+        assert after[ORIGIN] == str(tmp_path / "project" / "other")
+        assert after[REVISION] not in ("", before[REVISION])
+
+
+async def test_an_edit_of_what_was_changed_meanwhile_is_a_conflict(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        spec = json.loads(api.fleet.row("job").spec)
+        await api.ask("set", key="job/job", fields=["parallelism=3"])
+        reply = await api.ask("set", key="job/job", spec=spec, generation=1)
+        assert (reply["ok"], reply["code"]) == (False, 5)
+        assert json.loads(api.fleet.row("job").spec)["parallelism"] == 3
+        again = {**spec, "parallelism": 4}
+        assert (await api.ask("set", key="job/job", spec=again, generation=2))["ok"] is True
+        assert json.loads(api.fleet.row("job").spec)["parallelism"] == 4
+
+
+async def test_scaling_down_can_let_running_work_end(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(JOB)
+        await api.fleet.settle()
+        refused = await api.ask("set", key="job/job", fields=["parallelism=1"])
+        assert (refused["code"], "--rollout=FinishRunning" in refused["hint"]) == (3, True)
+        asked = {"fields": ["parallelism=1"], "rollout": "FinishRunning"}
+        reply = await api.ask("set", key="job/job", **asked)
+        assert reply["ok"] is True, reply
+        await api.fleet.settle()
+        assert api.fleet.local.working() == [0, 1]
 
 
 async def test_what_is_not_there_is_an_error_with_its_own_code(tmp_path: Path) -> None:
@@ -297,3 +414,28 @@ async def test_many_clients_at_once_are_all_answered(tmp_path: Path) -> None:
         replies = await asyncio.gather(*(api.apply(text) for text in texts))
         assert all(reply["ok"] for reply in replies)
         assert len(api.fleet.names()) == 20
+
+
+async def test_another_user_who_reaches_the_socket_gets_no_answer_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel says of the other end; tests that run as root could not be another user."""
+    said, somebody = socket.socket.getsockopt, struct.pack("3i", 4242, os.getuid() + 4242, 4242)
+
+    def told(connection: socket.socket, level: int, option: int, *more: int) -> bytes | int:
+        if option == socket.SO_PEERCRED:
+            return somebody
+        return said(connection, level, option, *more)
+
+    async with served(tmp_path) as api:
+        monkeypatch.setattr(socket.socket, "getsockopt", told)
+        documents = [{"path": "f.yaml", "text": JOB, "dir": "/"}]
+        request = json.dumps({"verb": "apply", "documents": documents}).encode() + b"\n"
+        reply = b""
+        with suppress(ConnectionResetError):  # it hangs up with our words unread
+            reply = await api.send(request)
+        assert reply == b""
+        await api.fleet.settle()
+        assert api.fleet.names() == []
+        monkeypatch.undo()
+        assert (await api.apply(JOB))["ok"]

@@ -143,8 +143,8 @@ async def test_the_scan_finds_what_memory_lost() -> None:
     async with Fleet() as fleet:
         await finish(fleet, "over")
         await fleet.apply("BatchJob", "job", tasks(1, suspend=True))
-        lost = fleet.engine.tracks.pop(fleet.row("job").uid)
-        fleet.engine.queue.discard(lost.resource.uid)
+        fleet.engine.tracks.let_go(fleet.row("job").uid)
+        fleet.engine.queue.discard(fleet.row("job").uid)
         await scan(fleet)
         assert kept(fleet) == ["job"]
 

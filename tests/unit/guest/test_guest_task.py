@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ class Teller:
     def result(self) -> Any:
         results = [json.loads(event["json"]) for event in self.events if event["e"] == "result"]
         return results[0] if results else None
+
+    @property
+    def remark(self) -> str:
+        return "".join(event["message"] for event in self.events if event["e"] == "remark")
 
     @property
     def error(self) -> Event:
@@ -83,7 +88,6 @@ def test_globals_persist_also_those_set_before_a_submit(
     ("code", "says"),
     [
         ("SUBMIT(a={1, 2})", "field `a`"),
-        ("SUBMIT(loss=float('nan'))", "field `loss`"),
         (f"SUBMIT(text='x' * {RESULT_BYTES_MAX})", "volume"),
         ("x = []\nfor _ in range(40):\n    x = [x]\nSUBMIT(x=x)", "deep"),
         ("x = []; x.append(x)\nSUBMIT(x=x)", "field `x`"),
@@ -96,6 +100,68 @@ def test_a_result_that_json_cannot_hold_fails_the_task_and_says_which(
     assert task.result is None
     assert task.error["reason"] == "ResultInvalid"
     assert says in task.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "says"),
+    [
+        ("SUBMIT(loss=float('nan'), epoch=3)", {"loss": None, "epoch": 3}, "`loss` is nan"),
+        ("SUBMIT(h=[1, {'x': -float('inf')}])", {"h": [1, {"x": None}]}, "`h[1].x` is -inf"),
+        ("SUBMIT(a=[float('nan')] * 5)", {"a": [None] * 5}, "and 2 more like it"),
+    ],
+)
+def test_a_number_that_json_cannot_hold_is_null_and_said(
+    task: Teller, code: str, result: Any, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert task.run(code) == 0
+    assert task.result == result
+    assert says in task.remark
+    assert "kept as null" in task.remark
+    assert says in capsys.readouterr().err
+
+
+def test_a_nan_of_a_numeric_library_is_null_too(task: Teller) -> None:
+    class Scalar:
+        ndim = 0
+
+        def item(self) -> float:
+            return math.nan
+
+    assert task.run("SUBMIT(loss=value)", value=Scalar()) == 0
+    assert task.result == {"loss": None}
+
+
+@pytest.mark.parametrize("text", ["x = [1]; x.append(x)", "x = {1, float('nan')}"])
+def test_what_is_wrong_beside_a_nan_is_still_told(task: Teller, text: str) -> None:
+    assert task.run(f"{text}\nSUBMIT(x=x, loss=float('nan'))") == 1
+    assert "field `x`" in task.error["message"]
+
+
+def test_a_second_submit_is_said_and_changes_nothing(
+    task: Teller, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "try:\n    SUBMIT(a=1)\nexcept BaseException:\n    SUBMIT(a=2)"
+    assert task.run(code) == 0
+    assert task.result == {"a": 1}
+    assert "SUBMIT was called again" in task.remark
+    assert "SUBMIT was called again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("report(step=1, loss='abc')", "report: `loss` is 'abc'; it must be a number"),
+        ("report(step='one', loss=1)", "report: `step` is 'one'; it must be a whole number"),
+    ],
+)
+def test_a_report_of_no_number_names_the_metric_and_shows_no_file_of_ours(
+    task: Teller, call: str, says: str
+) -> None:
+    assert task.run(call) == 1
+    message = task.error["message"]
+    assert message.endswith(f"TypeError: {says}")
+    assert message.count("File ") == 1
+    assert "guest" not in message
 
 
 def test_one_number_of_a_numeric_library_is_a_number(task: Teller) -> None:
@@ -140,6 +206,7 @@ def test_a_long_traceback_keeps_its_last_lines(task: Teller) -> None:
 def test_memory_that_runs_out_has_a_reason_of_its_own(task: Teller) -> None:
     task.run("raise MemoryError")
     assert task.error["reason"] == "OOMKilled"
+    assert re.search(r"MemoryError \(it held [1-9][0-9]*Mi before\)$", task.error["message"])
 
 
 @pytest.mark.parametrize(

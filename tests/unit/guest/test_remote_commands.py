@@ -51,6 +51,18 @@ def test_a_command_that_is_not_there_says_so(box: Box) -> None:
     assert b"no-such-program" in story.log
 
 
+def test_shell_text_in_a_command_is_led_to_script(box: Box) -> None:
+    ended = box.told(box.order(argv=["echo hi && ls"])).ended
+    assert ended["message"].endswith("no shell reads; shell text is `script: echo hi && ls`")
+
+
+def test_a_file_that_cannot_be_executed_says_what_to_do(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("echo hi")
+    ended = box.told(box.order(argv=[f"{tmp_path}/run.sh"])).ended
+    assert (ended["ok"], ended["reason"], ended["exit"]) == (False, "StartFailed", 127)
+    assert "chmod +x" in ended["message"]
+
+
 def test_a_command_has_its_arguments_as_they_are(box: Box) -> None:
     wild = ["it's", 'a "b"', "$HOME `x`", "new\nline", "", "ü", "\\", "*", "-n"]
     story = box.told(box.order(argv=["printf", "[%s]", *wild]))
@@ -101,7 +113,9 @@ def test_a_command_begins_where_its_source_is_and_below_it(box: Box, tmp_path: P
 def test_a_workdir_that_is_not_there_fails_the_run_and_says_which(box: Box) -> None:
     ended = box.script("pwd", workdir="/no-such-directory").ended
     assert (ended["ok"], ended["reason"]) == (False, "StartFailed")
-    assert "/no-such-directory" in ended["message"]
+    assert ended["message"].startswith(
+        "workdir `/no-such-directory` cannot be entered: No such file or directory"
+    )
 
 
 def test_a_result_and_metrics_come_through_files(box: Box) -> None:
@@ -129,12 +143,12 @@ def test_metrics_are_told_while_a_command_goes_on(box: Box) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        pytest.param("printf '{\"a\": NaN}'", "NaN", id="not-a-number"),
         pytest.param("printf '[1]'", "object", id="no-object"),
         pytest.param('printf \'{"a": "\\377"}\'', "UTF-8", id="not-utf-8"),
-        pytest.param("printf '{\"a\": '", "JSON", id="torn"),
+        pytest.param("printf '{\"a\": '", 'it begins `{"a":`', id="torn"),
+        pytest.param("echo loss: 3", "begins `loss: 3`; it must be an object", id="no-json"),
         pytest.param("head -c 300000 /dev/zero | tr '\\0' 1", "volume", id="too-big"),
-        pytest.param(":", "JSON", id="empty"),
+        pytest.param(":", "$FLEETCTL_RESULT is empty", id="empty"),
     ],
 )
 def test_a_result_that_cannot_be_kept_fails_the_run(box: Box, content: str, says: str) -> None:
@@ -144,6 +158,35 @@ def test_a_result_that_cannot_be_kept_fails_the_run(box: Box, content: str, says
     assert seen.ending.reason == "ResultInvalid"
     assert says in seen.ending.message
     assert seen.result is None
+
+
+def test_a_result_with_nan_is_kept_with_null_and_said(box: Box) -> None:
+    seen = box.script("""printf '{"loss": NaN, "b": [1e999]}' > $FLEETCTL_RESULT""").parsed
+    assert seen.result == '{"b":[null],"loss":null}'
+    assert seen.ending is not None
+    assert seen.ending.ok
+    assert seen.ending.message == (
+        "result: `loss` is nan, `b[0]` is inf, which JSON cannot hold: kept as null"
+    )
+
+
+def test_lines_of_metrics_count_steps_and_what_is_none_is_said(box: Box) -> None:
+    lines = (
+        *('{"loss": 4}', "loss=3", '{"loss": 2}', '{"step": 9.0, "loss": NaN, "acc": 1}'),
+        *('{"step": "x", "loss": 1}', '{"loss": true}'),
+    )
+    text = "cat >> $FLEETCTL_METRICS <<'E'\n" + "\n".join(lines) + "\nE\n"
+    story = box.script(text)
+    seen = story.parsed
+    assert [(one.step, one.name, one.value) for one in seen.metrics] == [
+        *((0, "loss", 4.0), (2, "loss", 2.0), (9, "acc", 1.0)),
+    ]
+    assert seen.ending is not None
+    assert seen.ending.ok
+    assert "line 2 of $FLEETCTL_METRICS is not recorded: it is `loss=3`" in seen.ending.message
+    assert seen.ending.message.endswith("(4 lines in all)")
+    if not box.posix:  # else the host reads the lines, and the log is the sandbox's
+        assert b"fleetctl: line 4 of $FLEETCTL_METRICS: `loss` at step 9 is `nan`" in story.log
 
 
 def test_a_result_that_is_a_link_is_not_followed(box: Box, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def lines(story: Story) -> list[str]:
 def test_a_run_that_takes_too_long_ends_with_timeout(box: Box, text: str) -> None:
     ended = box.script(text, timeout_s=0.3, grace_s=0.1).ended
     assert (ended["ok"], ended["infra"], ended["reason"]) == (False, False, "Timeout")
-    assert ended["message"]
+    assert ended["message"] == "it ran longer than timeoutSeconds, which is 0.3"
 
 
 def test_a_timeout_lets_a_run_clean_up_within_its_grace(box: Box) -> None:

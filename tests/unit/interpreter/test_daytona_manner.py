@@ -46,7 +46,10 @@ def test_errors_are_name_and_text(daytona: DaytonaInterpreter) -> None:
 
 
 def test_positional_values_need_declared_fields(daytona: DaytonaInterpreter) -> None:
-    assert str(daytona.execute("SUBMIT(5)")).startswith("TypeError: ")
+    assert daytona.execute("SUBMIT(5)") == (
+        "TypeError: SUBMIT takes named values here, such as SUBMIT(output=5);"
+        " it was called with 1 without a name"
+    )
     daytona.output_fields = [{"name": "a"}, {"name": "b", "type": "int"}]
     assert daytona.execute("SUBMIT(1, b=2)").output == {"a": 1, "b": 2}
     assert (

@@ -160,10 +160,10 @@ def test_python_that_no_task_could_run_is_refused_with_its_line_in_the_file() ->
         loaded(manifest(spec=BLOCK.format(image="")))
     (problem,) = caught.value.problems
     assert (problem.line, problem.column) == (8, 1)
-    assert problem.message == "spec.template.python is no Python: line 2: invalid syntax"
+    assert problem.message == "spec.template.python is not valid Python: line 2: invalid syntax"
     assert problem.hint == "the line is `for x in`"
     stages = '{template: {}, stages: [{name: a, python: "x = 1"}, {name: b, python: "x ="}]}'
-    with pytest.raises(ManifestErrors, match=r"x\.yaml:4:.*: spec\.stages\[1\]\.python is no"):
+    with pytest.raises(ManifestErrors, match=r"x\.yaml:4:.*: spec\.stages\[1\]\.python is not"):
         loaded(manifest("TrainingRun", spec=stages))
 
 
@@ -171,11 +171,30 @@ def test_python_for_an_image_whose_python_may_be_newer_is_warned_about_alone() -
     for image in ("registry.example/x:1", '{python: "3.99"}'):
         (found,) = loaded(manifest(spec=BLOCK.format(image=f"\n    image: {image}")))
         (warning,) = found.warnings
-        assert warning.startswith("x.yaml:9:1: spec.template.python is no Python: line 2: invalid")
+        assert warning.startswith("x.yaml:9:1: spec.template.python is not valid Python: line 2")
         assert "unless its Python is newer than" in warning
 
 
-@pytest.mark.parametrize("code", ["assert (1, 2)", "-" * 100_000 + "1", "x = '\\\\d'"])
+TWO = """
+  template:
+    python: |
+      if x:
+          SUBMIT(a=1)
+          SUBMIT(b=2)
+"""
+
+
+def test_python_behind_a_submit_is_warned_about_with_its_line() -> None:
+    (found,) = loaded(manifest(spec=TWO))
+    (warning,) = found.warnings
+    assert warning.startswith("x.yaml:9:1: spec.template.python: line 3 is never run")
+    assert "the SUBMIT of line 2 ends the task" in warning
+
+
+EARLY = "if x: SUBMIT(a=1)\\nSUBMIT(a=2)\\ndef f(): pass"
+
+
+@pytest.mark.parametrize("code", [EARLY, "assert (1, 2)", "-" * 100_000 + "1", "x = '\\\\d'"])
 def test_python_that_may_run_is_not_warned_about(code: str) -> None:
     (found,) = loaded(manifest(spec=f'{{template: {{python: "{code}"}}}}'))
     assert found.warnings == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -121,9 +122,15 @@ class Hostile:
         slowly += "\n    time.sleep(0.05)"
         seen = await world.run(python(slowly, resources={"memory": "128Mi"}))
         assert (seen.ok, seen.reason) == (False, "OOMKilled")
+        assert re.fullmatch(
+            r"its processes used [0-9]+Mi of memory; resources.memory is 128Mi", seen.message
+        )
         at_once = python("held = bytearray(4_000_000_000)", resources={"memory": "128Mi"})
         seen = await world.run(at_once, run="run-1", template_hash="hash-2")
         assert (seen.ok, seen.reason) == (False, "OOMKilled")
+        assert re.search(
+            r"MemoryError \(it held [0-9]+Mi before\); resources.memory is 128Mi$", seen.message
+        )
 
     @story
     async def test_memory_is_counted_over_all_processes_of_a_run(self, world: World) -> None:

@@ -14,6 +14,9 @@ import socket
 import sys
 from typing import Any, NoReturn, Optional, Sequence
 
+from fleetctl.guest.program import become as become_program
+from fleetctl.guest.program import enter
+
 from . import cleaning, procs, spaces, syscalls
 from .record import PRIVATE, TEMPORARY
 
@@ -43,7 +46,7 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
             _confine(birth)
         os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
-        os.chdir(_start_directory(birth))
+        enter(_start_directory(birth), birth.config["workdir"])
         environment = _environment(birth)
         if birth.config["mode"] == "python":
             _run_python(birth, environment)
@@ -74,7 +77,7 @@ def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
             _confine(birth)
-        os.chdir(_start_directory(birth))
+        enter(_start_directory(birth), birth.config["workdir"])
         _execute(birth, _environment(birth))
     except (OSError, ValueError) as error:
         os.write(2, f"fleetctl: {error}\n".encode())
@@ -207,13 +210,7 @@ def _overwrite(path: str, data: bytes) -> None:
 def _execute(birth: Birth, environment: dict[str, str]) -> None:
     _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-    arguments = birth.order["argv"]
-    try:
-        whole = {**os.environ, **environment}
-        os.execvpe(arguments[0], arguments, whole)  # noqa: S606 - no shell is the point
-    except FileNotFoundError:
-        looked = environment.get("PATH", "no PATH")
-        raise OSError(f"command `{arguments[0]}` was not found (looked in {looked})") from None
+    become_program(birth.order["argv"], {**os.environ, **environment})
 
 
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:

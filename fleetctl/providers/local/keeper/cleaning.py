@@ -63,15 +63,25 @@ class Janitor:
         self._sent.discard(pid)
 
     def leave(self) -> None:
-        """Remove what was kept to serve again."""
+        """Remove what was kept to serve again, without what `remove_tree` has to load."""
         for work in self._spare:
-            remove_tree(work)
+            _unmake(work)
 
 
 def make(work: str) -> None:
     os.mkdir(work, 0o700)
     os.mkdir(os.path.join(work, PRIVATE), 0o700)
     os.mkdir(os.path.join(work, PRIVATE, TEMPORARY), 0o700)
+
+
+def _unmake(work: str) -> None:
+    """Remove a directory that is as it was given. One that is not so any more stays."""
+    try:
+        os.unlink(os.path.join(work, PRIVATE, "params.json"))
+        for path in (os.path.join(work, PRIVATE, TEMPORARY), os.path.join(work, PRIVATE), work):
+            os.rmdir(path)
+    except OSError:
+        return
 
 
 def remove_tree(path: str) -> None:

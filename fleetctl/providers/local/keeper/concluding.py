@@ -6,14 +6,12 @@ files that the task left in its work directory, never following a link.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any
 
 from fleetctl.guest.ending import outcome
 from fleetctl.guest.results import (
-    METRIC_LINE_BYTES_MAX,
     METRICS_READ_BYTES_MAX,
     RESULT_BYTES_MAX,
     judge,
@@ -43,20 +41,21 @@ def left_at(config: dict[str, Any], work: str) -> str:
 
 
 def conclude(
-    sandbox: Sandbox, run: Run, left: list[str], *, memory: int
+    sandbox: Sandbox, run: Run, left: list[str], limits: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """(the journal's line for the result or "", the fields of its last event).
 
-    left: what `files_left` found; memory: the limit in bytes, 0 = none.
+    left: what `files_left` found; limits: its `timeout_s` and its `memory`, 0 = none.
     """
-    ended = outcome(run.ending, run.error, run.exit_code, sandbox.status)
-    if ended["reason"] == "OOMKilled" and not memory and not run.ending:
-        ended["reason"] = "Error"  # a MemoryError of its own making
+    limits = {**limits, "used": run.memory_used}
+    ended = outcome(run.ending, run.error, run.exit_code, sandbox.status, limits)
     line = ""
     if ended["ok"] and (run.has_result or "result.json" in left):
         line, problem = _result(sandbox, run)
         if problem:
             ended.update(ok=False, reason="ResultInvalid", message=problem)
+    if ended["ok"]:
+        ended["message"] = "; ".join(filter(None, [*run.remarks, run.metrics.remark]))
     return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
 
 
@@ -70,7 +69,8 @@ def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
         value, problem = parse_result(data)
         if problem:
             return "", problem
-    text, problem = judge(value)
+    text, problem, changed = judge(value)
+    run.remarks += [changed] if changed else []
     return (result_line(text) if text else ""), problem
 
 
@@ -81,28 +81,16 @@ def read_metrics(sandbox: Sandbox, run: Run) -> bool:
         return False
     try:
         data = record.read_private(
-            work, "metrics.jsonl", run.metrics_offset, METRICS_READ_BYTES_MAX
+            work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX
         )
     finally:
         os.close(work)
     if not data:
         return False
-    whole = data.rfind(b"\n") + 1
-    if not whole and len(data) > METRIC_LINE_BYTES_MAX:
-        whole = len(data)  # no line at all: skipped, so that the next poll does not read it again
-    run.metrics_offset += whole
-    taken = [_metric(run, line) for line in data[:whole].splitlines()]
-    return any(taken)
-
-
-def _metric(run: Run, line: bytes) -> bool:
-    """One `{"step": 3, "loss": 0.5}`."""
-    try:
-        values = json.loads(line)
-        step = values.pop("step", run.metrics_offset)
-        return run.journal.metric(step, values, None)
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return False
+    found, wrong = run.metrics.take(data)
+    for problem in wrong:
+        run.log.write(f"fleetctl: {problem}\n".encode("utf-8", "backslashreplace"))
+    return sum(run.journal.metric(step, values, None) for step, values in found) > 0
 
 
 def _result_file(sandbox: Sandbox) -> Any:

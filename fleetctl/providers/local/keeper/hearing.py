@@ -13,6 +13,7 @@ from .poller import Poller
 from .sandbox import CHANNEL_LINE_BYTES_MAX, Run, Sandbox
 
 READ_BYTES_MAX = 1024 * 1024
+REMARKS_MAX = 3  # a task could go on for ever
 DRAIN_READS_MAX = (
     256  # the last words of a run that a process of an open sandbox keeps talking over
 )
@@ -124,6 +125,8 @@ class Hearing:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
+        elif kind == "remark" and len(run.remarks) < REMARKS_MAX:
+            run.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and sandbox.serves and isinstance(event.get("exit"), int):
             run.exit_code = event["exit"] & 0xFF
             self._done(sandbox, run)

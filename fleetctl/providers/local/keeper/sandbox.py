@@ -10,6 +10,7 @@ import time
 from typing import Any, Optional
 
 from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.metriclines import MetricLines
 from fleetctl.guest.record import Journal
 
 CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
@@ -30,7 +31,9 @@ class Run:
         self.error: Optional[dict[str, str]] = None
         self.ending = ""  # why we end it, when we do
         self.exit_code: Optional[int] = None  # told by a worker that lives on
-        self.metrics_offset = 0
+        self.metrics = MetricLines()
+        self.remarks: list[str] = []  # what its user should know although it may succeed
+        self.memory_used = 0  # when it was ended for it
 
 
 class Sandbox:

@@ -51,6 +51,14 @@ def enter(config: dict[str, Any], directory: str) -> Unshared:
     return _process(problem or "the set-up process died")
 
 
+def settle(config: dict[str, Any], directory: str) -> Unshared:
+    """As `enter`, for a process that was born in its namespaces. Raises OSError when its tree
+    cannot be built: there is no way back.
+    """
+    _build(config, directory)
+    return Unshared(NAMESPACES)
+
+
 def tier_name() -> str:
     return NAMESPACES + ("+landlock" if lockdown.landlock_abi() else "")
 
@@ -144,9 +152,7 @@ def _become_init(config: dict[str, Any], directory: str, tell: int) -> None:
             | syscalls.CLONE_NEWPID
             | syscalls.CLONE_NEWIPC
         )
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{uid} {uid} 1")
-        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        be_the_same(uid, gid)
         if os.fork() != 0:
             os._exit(0)
         _build(config, directory)
@@ -156,9 +162,16 @@ def _become_init(config: dict[str, Any], directory: str, tell: int) -> None:
     os.write(tell, b"ok")
 
 
+def be_the_same(uid: int, gid: int) -> None:
+    """Be in the new user namespace who we are outside; before this no file can be made."""
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{uid} {uid} 1")
+    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+
+
 def _build(config: dict[str, Any], directory: str) -> None:
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-    top = os.path.join(directory, "root")
+    top = config.get("top") or os.path.join(directory, "root")
     os.makedirs(top, exist_ok=True)
     tree = Tree(top)
     tree.proc()

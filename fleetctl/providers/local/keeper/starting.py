@@ -30,14 +30,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are 
 LOCK_WAIT_S = 0.3  # the keeper before us may still be leaving
 CONFIG_WAIT_S = 30.0  # for a client that is busy; it sends the config with the socket
 PREIMPORT_S = 55  # below what the controller waits for a keeper
-LOG_BYTES_MAX = 1024 * 1024  # of a keeper's own log, which then begins anew
 
 
-def main(connection: socket.socket, guest: ModuleType) -> None:
+def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -> None:
+    """in_namespaces: whether this process was born in its own."""
     told = _first_line(connection)
     directory: str = told["directory"]
     config: dict[str, Any] = told["config"]
-    _write_log_in(directory)
     lock = _take_lock(directory, connection)
     token = f"{os.path.basename(directory)}/{os.urandom(8).hex()}"
     runs = os.open(config["runs_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -45,7 +44,7 @@ def main(connection: socket.socket, guest: ModuleType) -> None:
     begun = Begun(os.path.join(directory, "begun"), config["boot"])
     listener, leave = _listen(directory)
     try:
-        note = _isolate(config, directory, runs)
+        note = _isolate(config, directory, runs, in_namespaces)
     except OSError as error:
         _give_up(connection, str(error))
     config["identity"] = {"keeper": token, "boot": config["boot"]}
@@ -88,15 +87,6 @@ def _first_line(connection: socket.socket) -> dict[str, Any]:
         received += data
     told: dict[str, Any] = json.loads(received)
     return told
-
-
-def _write_log_in(directory: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    log = os.open(os.path.join(directory, "keeper.log"), flags, 0o600)
-    if os.fstat(log).st_size > LOG_BYTES_MAX:
-        os.ftruncate(log, 0)
-    os.dup2(log, 2)
-    os.close(log)
 
 
 def _take_lock(directory: str, connection: socket.socket) -> int:
@@ -151,16 +141,17 @@ def _listen(directory: str) -> tuple[socket.socket, Callable[[], None]]:
     return listener, leave
 
 
-def _isolate(config: dict[str, Any], directory: str, runs: int) -> str:
+def _isolate(config: dict[str, Any], directory: str, runs: int, born: bool) -> str:
     """Build the tier; its name for people. Returns in the process that goes on."""
     places = [] if sys.platform != "linux" else [os.dup(runs), os.open(directory, os.O_RDONLY)]
-    state = spaces.enter(config, directory)
+    state = (spaces.settle if born else spaces.enter)(config, directory)
     config["namespaces"] = state.tier == spaces.NAMESPACES
     config["remarks"] = [] if config["namespaces"] else spaces.without_mounts(config)
     _name_volumes(config)
     if not config["namespaces"]:
         return spaces.process_note(state.problem, config["remarks"])
-    os.setsid()
+    if not born:
+        os.setsid()
     places += spaces.open_places(config)
     if config["per_run_mounts"]:
         config["places"] = places

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from fleetctl.guest.logfile import LogFile
 from fleetctl.guest.record import Journal, append, write_unbegun
@@ -174,14 +174,17 @@ class Supervisor:
         sandbox.work, sandbox.fresh = self._janitor.give()
         return sandbox
 
-    def _identity_with(self, gpus: Optional[list[str]]) -> str:
-        return f'{self._identity},"gpus":{compact(gpus)}' if gpus else self._identity
+    def _identity_with(self, order: dict[str, Any]) -> str:
+        """Who writes the journal, and of which work."""
+        said = {"mark": order.get("mark"), "gpus": order.get("gpu_names")}
+        more = "".join(f',"{key}":{compact(value)}' for key, value in said.items() if value)
+        return self._identity + more
 
     def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: Journal) -> None:
         """Raises OSError when nothing has begun."""
         log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
         run = Run(order, journal, log)
-        journal.begin(run.started_at_s, self._identity_with(order.get("gpu_names")))
+        journal.begin(run.started_at_s, self._identity_with(order))
         for remark in self._config["remarks"]:
             log.write(f"fleetctl: {remark}\n".encode())
         run.output, writable = os.pipe()
@@ -285,11 +288,12 @@ class Supervisor:
         if run is None:
             self._remove(sandbox)
             return
-        self._hearing.finish(sandbox, run)
         left = files_left(sandbox.work)
         if "metrics.jsonl" in left:
             read_metrics(sandbox, run)
-        result, ended = conclude(sandbox, run, left, memory=self._config["limits"]["memory"])
+        self._hearing.finish(sandbox, run)
+        limits = {**self._config["limits"], "timeout_s": self._config["timeout_s"]}
+        result, ended = conclude(sandbox, run, left, limits)
         crashed = self._config["mode"] == "python" and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
         ended["note"] = self._config["note"]

@@ -19,8 +19,11 @@ def overuse(sandboxes: Iterable[Sandbox], limits: dict[str, Any]) -> list[tuple[
     for sandbox, pids in trees:
         if len(pids) > limits["processes"]:
             found.append((sandbox, "TooManyProcesses"))
-        elif limits["memory"] and sum(map(procs.resident_bytes, pids)) > limits["memory"]:
-            found.append((sandbox, "OOMKilled"))
+        elif limits["memory"]:
+            used = sum(map(procs.resident_bytes, pids))
+            if used > limits["memory"] and sandbox.run is not None:
+                sandbox.run.memory_used = sandbox.run.memory_used or used
+                found.append((sandbox, "OOMKilled"))
     return found
 
 

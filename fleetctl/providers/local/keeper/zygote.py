@@ -18,12 +18,13 @@ import signal
 import socket
 import sys
 from types import ModuleType
-from typing import NoReturn
+from typing import NoReturn, Optional
 
-from . import starting
+from . import spaces, starting, syscalls
 
 WARM_RUNS = 20  # after so many the interpreter has stopped rewriting its own code
 STDIN = 0
+IN_NAMESPACES = b"n"  # how the next one is to be born; any other byte: as we are
 DESCRIPTORS_MAX = 1  # with each byte
 
 
@@ -45,25 +46,42 @@ def main(guest_path: str) -> None:
         if not told:
             os._exit(0)
         for descriptor in lent:
-            _fork(line, descriptor, guest)
+            _fork(line, descriptor, guest, told)
 
 
-def _fork(line: socket.socket, descriptor: int, guest: ModuleType) -> None:
+def _fork(line: socket.socket, descriptor: int, guest: ModuleType, how: bytes) -> None:
+    user = os.getuid(), os.getgid()
     try:
-        if os.fork() == 0:
+        pid, born = _birth(how)
+        if pid == 0:
             line.close()
-            _become_keeper(descriptor, guest)
+            _become_keeper(descriptor, guest, user if born else None)
     except OSError as error:  # no process to be had: the other end sees that its socket closes
         os.write(2, f"a keeper cannot be forked: {error}\n".encode())
     finally:
         os.close(descriptor)
 
 
-def _become_keeper(descriptor: int, guest: ModuleType) -> NoReturn:
+def _birth(how: bytes) -> tuple[int, bool]:
+    """(as of os.fork, whether it is born in namespaces of its own). Raises OSError."""
+    if how == IN_NAMESPACES:
+        try:
+            return syscalls.fork_into_namespaces(), True
+        except OSError:
+            return os.fork(), False  # it finds out why not, and tells
+    return os.fork(), False
+
+
+def _become_keeper(descriptor: int, guest: ModuleType, user: Optional[tuple[int, int]]) -> NoReturn:
+    """user: who we are, to be it again in the namespaces that it was born in."""
     try:
         os.setsid()
+        if user is not None:
+            spaces.be_the_same(*user)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        starting.main(socket.socket(fileno=os.dup(descriptor)), guest)
+        starting.main(
+            socket.socket(fileno=os.dup(descriptor)), guest, in_namespaces=user is not None
+        )
     except BaseException:  # nothing may climb back into the zygote's loop
         import traceback
 

@@ -1,0 +1,127 @@
+"""`fleetctl backup` and `fleetctl restore`: the state in one file, and back."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.render import Screen
+from fleetctl.cli.text import byte_size, plural, timestamp
+from fleetctl.clock import SystemClock
+from fleetctl.errors import FleetctlError, Refused
+from fleetctl.home import LOCAL, home
+
+_HELP = {
+    "backup": (
+        "FILE [-o table|json]",
+        "Copy the state to one file: every object, run, result, metric and event, at one moment,\n"
+        "while the controller goes on. The copy is checked before it takes its name. No secret is\n"
+        "in it; logs, volumes and environments of provider `local` are files of their own.",
+        (
+            "fleetctl backup fleet.backup",
+            "fleetctl backup /srv/backups/$(date +%F).backup",
+            "fleetctl backup fleet.backup -o json",
+        ),
+        "0 written, 1 failed (nothing is there that was not), 2 wrong usage,\n"
+        "  3 refused (the file is something else), 4 there is no store yet",
+    ),
+    "restore": (
+        "FILE [--yes] [--replace]",
+        "Put back the state that `fleetctl backup` wrote. The controller must be down. What is\n"
+        "there is set aside, not deleted. The next controller asks the providers what began after\n"
+        "the backup, and takes that over or ends it before it starts anything.",
+        (
+            "fleetctl down; fleetctl restore fleet.backup",
+            "fleetctl restore fleet.backup --yes",
+            "FLEETCTL_HOME=/srv/fleet fleetctl restore fleet.backup",
+        ),
+        "0 put back, 1 failed (a controller runs), 2 wrong usage,\n"
+        "  3 refused (what came after it would be lost: --yes; another store: --replace),\n"
+        "  4 no such file",
+    ),
+}
+
+
+def parser(verb: str) -> Parser:
+    usage, summary, examples, codes = _HELP[verb]
+    made = Parser(verb=verb, usage=usage, summary=summary, examples=examples, codes=codes)
+    made.set_defaults(verb=verb)
+    made.add_argument("file", metavar="FILE", help="the backup")
+    if verb == "backup":
+        add_output(made, "table", "json")
+    else:
+        made.add_argument(
+            "-y", "--yes", action="store_true", help="do not ask before the present state goes"
+        )
+        made.add_argument(
+            "--replace", action="store_true", help="put it in place of another store, too"
+        )
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    file = Path(args.file).expanduser()
+    return _backup(file, args, screen) if args.verb == "backup" else _restore(file, args, screen)
+
+
+def _backup(file: Path, args: Namespace, screen: Screen) -> int:
+    from fleetctl.stores import backup
+
+    place = home()
+    about = backup.write(place, file, now_s=SystemClock().now_s())
+    file = file.absolute()
+    if not backup.note_newest(place, file, about):
+        screen.warn(f"`{place}` cannot be written: messages will not know of this backup")
+    size = file.stat().st_size
+    if args.output == "json":
+        facts = {"file": str(file), "bytes": size, "store": about.store_id}
+        screen.data(
+            json.dumps({**facts, "objects": about.objects, "at": timestamp(about.copied_at_s)})
+        )
+        return 0
+    screen.data(f"backup written: {file}, {byte_size(size)}, {plural(about.objects, 'object')}")
+    return 0
+
+
+def _restore(file: Path, args: Namespace, screen: Screen) -> int:
+    from fleetctl.stores import backup
+
+    place, now_s = home(), SystemClock().now_s()
+    about = backup.read(file)
+    loss = _loss(place, about.copied_at_s)
+    if loss and not args.yes:
+        from fleetctl.cli.consent import accepts
+
+        if not accepts([loss], screen):
+            raise Refused(loss, hint="add --yes; what is there is set aside, not deleted")
+    done = backup.restore(place, file, now_s=now_s, replace=args.replace)
+    screen.data(
+        f"state of {timestamp(about.copied_at_s)} is back: {plural(about.objects, 'object')}"
+    )
+    if done.aside is not None:
+        screen.talk(f"what was there is in {done.aside}")
+    screen.hint(
+        "`fleetctl up --detach` goes on; it first asks the providers what began after the backup"
+    )
+    if not (place / LOCAL).is_dir():
+        screen.hint(f"logs and volumes of provider `local` are in `{LOCAL}` of the old home")
+    return 0
+
+
+def _loss(place: Path, copied_at_s: float) -> str:
+    """A sentence when a sound store is there, whose newer state goes; empty where none is."""
+    from fleetctl.cli.reading import open_reading
+
+    try:
+        with open_reading(place) as reading:
+            many = len(reading.views())
+    except (FleetctlError, OSError):
+        return ""  # what is damaged is not lost by this
+    if not many:
+        return ""
+    return (
+        f"`{place}` holds {plural(many, 'object')}; what changed since "
+        f"{timestamp(copied_at_s)} goes with this"
+    )

@@ -1,0 +1,90 @@
+"""From a process that is ready to a person's program, and what to say when that cannot be.
+
+Called in the forked child by whoever keeps runs, and by the host for the words alone.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, NoReturn, Optional, Sequence
+
+SHELL_CHARACTERS = frozenset(" \t\n;&|<>$`*(){}\"'")
+SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>"})
+SHOWN_CHARACTERS_MAX = 80
+
+
+def enter(directory: str, workdir: Optional[str]) -> None:
+    """Go where the task begins. Raises OSError with a message for people."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise OSError(cannot_enter(directory, workdir, str(error.strerror))) from None
+
+
+def cannot_enter(directory: str, workdir: Optional[str], why: str) -> str:
+    if not workdir:
+        return f"the task cannot begin in `{directory}`: {why}"
+    return (
+        f"workdir `{workdir}` cannot be entered: {why} (`{directory}` in the sandbox);"
+        " it must be a directory of the source, of the image or of a volume"
+    )
+
+
+def become(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+    """Be that program from now on. Raises OSError with a message for people."""
+    path = variables.get("PATH", os.defpath)
+    places = [argv[0]] if "/" in argv[0] else [f"{one or '.'}/{argv[0]}" for one in path.split(":")]
+    refused: Optional[tuple[str, OSError]] = None
+    for program in places:
+        try:
+            os.execve(program, list(argv), variables)  # noqa: S606 - no shell is the point
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if refused is None and os.path.lexists(program):
+                refused = (program, error)
+        except OSError as error:
+            refused = refused or (program, error)
+    if refused is not None:
+        raise OSError(_refused(argv[0], *refused))
+    raise OSError(not_found(argv, f"PATH, which is {path}"))
+
+
+def not_found(argv: Sequence[str], looked: str) -> str:
+    """looked: where, as a person knows it."""
+    program = argv[0]
+    if SHELL_CHARACTERS.intersection(program) or SHELL_WORDS.intersection(argv):
+        text = " ".join(argv)
+        text = text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
+        return (
+            f"command `{program}` was not found: `command` is a program and its arguments, which"
+            f" no shell reads; shell text is `script: {text}`"
+        )
+    if "/" in program:
+        return f"command `{program}` was not found in the sandbox"
+    return f"command `{program}` was not found (looked in {looked})"
+
+
+def not_executable(name: str) -> str:
+    return (
+        f"command `{name}` cannot be started: Permission denied; make it executable with"
+        f" `chmod +x`, or start what reads it: [sh, {name}]"
+    )
+
+
+def _refused(name: str, program: str, error: OSError) -> str:
+    start = f"command `{name}` cannot be started"
+    if os.path.isdir(program):
+        return f"{start}: it is a directory"
+    if isinstance(error, FileNotFoundError):
+        return f"{start}: the program that its first line names is not there"
+    if isinstance(error, PermissionError):
+        return not_executable(name)
+    said = f"{start}: {error.strerror}"
+    if error.errno == ENOEXEC:
+        return f"{said}; a script begins with a line such as `#!/bin/sh`"
+    return said
+
+
+ENOEXEC = 8  # of Linux and macOS; `errno` is one import more

@@ -1,0 +1,49 @@
+"""What Daytona refuses, found out without its SDK and without asking it. Called by provider.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from fleetctl.errors import Refused
+from fleetctl.providers.account import Account
+from fleetctl.providers.base import Foreseen
+from fleetctl.providers.daytona import machines
+from fleetctl.providers.daytona.errors import KEY_HINT
+from specs.template import Template
+
+INSTALL = "pip install 'fleetctl[daytona]'"
+VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
+FILES = (".env", ".env.local")  # of the directory that a program runs in; the SDK reads them
+
+
+def first(template: Template, account: Account) -> Foreseen | None:
+    if template.is_function:
+        hint = "use a sandbox for each task, or place it on `modal`"
+        return Foreseen(("runtime",), "Daytona has no functions", hint)
+    try:
+        machines.machine(template.resources)
+    except Refused as error:
+        return Foreseen(("resources", "gpu"), str(error), error.hint)
+    if importlib.util.find_spec("daytona") is None:
+        return Foreseen((), "the package `daytona` is not installed", INSTALL, later=True)
+    try:
+        there = bool(account.value("apiKeyEnv")) if account.said else _key_may_be_there()
+    except Refused as error:
+        return Foreseen((), str(error), error.hint, later=True)
+    return None if there else Foreseen((), "there is no key for Daytona", KEY_HINT, later=True)
+
+
+def _key_may_be_there() -> bool:
+    if any(os.environ.get(name) for name in VARIABLES):
+        return True
+    return any(_names_one(Path(name)) for name in FILES)
+
+
+def _names_one(file: Path) -> bool:
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return False
+    return any(name in text for name in VARIABLES)

@@ -1,0 +1,56 @@
+"""What provider `local` refuses, found out before anything is stored: images that this machine
+cannot have, and GPUs that it lacks. Called by provider.py; asks this machine alone.
+"""
+
+from __future__ import annotations
+
+from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.base import Foreseen
+from fleetctl.providers.local import gpus, pythons, system
+from specs.template import Gpu, Image, Template
+
+
+async def first(template: Template) -> Foreseen | None:
+    if template.image is not None and (found := await _image(template.image)) is not None:
+        return found
+    wanted = template.resources.gpu
+    return None if wanted is None else await _gpu(wanted)
+
+
+async def _image(image: Image) -> Foreseen | None:
+    try:
+        await system.check(image)
+    except Refused as error:
+        names = ("registry", "snapshot", "run", "apt")
+        field = next(name for name in names if getattr(image, name))
+        return Foreseen(("image", field), str(error), error.hint)
+    except Unavailable:
+        return None  # the start itself will ask again
+    try:
+        if image.python is not None:
+            pythons.check(image.python)
+        absent = image.python is not None and await pythons.here(image.python) is None
+        if absent or image.pip:
+            pythons.find_uv()
+    except Refused as error:
+        field = "python" if image.python is not None else "pip"
+        return Foreseen(("image", field), str(error), error.hint)
+    return None
+
+
+async def _gpu(wanted: Gpu) -> Foreseen | None:
+    """Of a list, one sort that is there will do."""
+    try:
+        there = await gpus.devices() if gpus.perhaps_there() else []
+    except Unavailable:
+        return None
+    short = []
+    for one in wanted.choices:
+        count = sum(gpus.is_sort(name, one) for name in there)
+        if count >= one.count:
+            return None
+        short.append(f"needs {one.count} x {one.name}, this machine has {count}")
+    what = f"; it has {', '.join(sorted(set(there)))}" if there else ""
+    hint = "place it on another provider, such as `placement: {provider: modal}`"
+    field = ("resources", "gpu")
+    return Foreseen(field, "; ".join(short) + what, hint, later=True, capacity=True)

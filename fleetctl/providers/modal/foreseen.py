@@ -1,0 +1,37 @@
+"""What Modal refuses, found out without its SDK and without asking it. Called by provider.py."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from fleetctl.errors import Refused
+from fleetctl.providers.account import Account
+from fleetctl.providers.base import Foreseen
+from fleetctl.providers.modal import credentials, machines
+from fleetctl.providers.modal.errors import TOKEN_HINT
+from specs.template import Template
+
+INSTALL = "pip install 'fleetctl[modal]'"
+
+
+def first(template: Template, account: Account) -> Foreseen | None:
+    image = template.image
+    if image is not None and image.snapshot is not None:
+        said = f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots"
+        return Foreseen(("image", "snapshot"), said, "list python, pip and apt under `image`")
+    disk = template.resources.disk
+    try:
+        machines.machine(template.resources)
+        for sort in template.resources.gpu.each if template.resources.gpu is not None else ():
+            machines.gpu(sort)
+    except Refused as error:
+        over = disk is not None and disk > machines.DISK_BYTES_MAX
+        return Foreseen(("resources", "disk" if over else "gpu"), str(error), error.hint)
+    if importlib.util.find_spec("modal") is None:
+        return Foreseen((), "the package `modal` is not installed", INSTALL, later=True)
+    try:
+        credentials.check_file()
+        there = credentials.is_there(account)
+    except Refused as error:
+        return Foreseen((), str(error), error.hint, later=True)
+    return None if there else Foreseen((), "there is no token for Modal", TOKEN_HINT, later=True)

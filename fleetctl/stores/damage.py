@@ -1,0 +1,54 @@
+"""What is said of a store that is damaged or gone, and of the backup that would mend it. Imports
+next to nothing: the CLI's read paths come through here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from fleetctl import home as places
+from fleetctl.errors import StoreError
+
+BACKUP_AGAIN = "`fleetctl restore FILE` puts back what `fleetctl backup FILE` wrote"
+
+
+def damaged(path: Path | str, finding: str) -> StoreError:
+    return StoreError(
+        f"`{path}` is damaged: {finding}",
+        hint=f"{way_back(Path(path).parent.parent)}; nothing was written to the file",
+    )
+
+
+def gone(home: Path, store_id: str) -> StoreError:
+    note = home / places.STORE_MARKER
+    return StoreError(
+        f"`{home / places.STATE_DB}` is gone or empty, and `{note}` says that store `{store_id}` "
+        "was here",
+        hint=f"{way_back(home)}; or remove `{note}` to begin a new store, while what the old one "
+        "started may still run",
+    )
+
+
+def is_missed(home: Path) -> str:
+    """The id of the store that was here, by the note beside it; empty where none was."""
+    try:
+        words = (home / places.STORE_MARKER).read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return ""
+    return words[0] if words else ""
+
+
+def way_back(home: Path) -> str:
+    """A sentence with the command that puts back the newest backup, where one is known."""
+    try:
+        known = json.loads((home / places.LAST_BACKUP).read_text(encoding="utf-8"))
+        file, at_s = str(known["file"]), float(known["at_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return BACKUP_AGAIN
+    if not os.path.exists(file):
+        return BACKUP_AGAIN
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
+    return f"`fleetctl restore {file}` puts back the backup of {when}"

@@ -1,0 +1,108 @@
+"""The order of results, how many, and how they fit a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.model import Resource, Run, RunState
+from fleetctl.cli.live import said
+from fleetctl.cli.main import guarded
+from fleetctl.cli.render import Screen
+from fleetctl.cli.results import _fitted
+from fleetctl.cli.text import width
+from fleetctl.cli.view import view
+from fleetctl.clock import SystemClock
+from fleetctl.stores.reader import ResourceRow
+from fleetctl.stores.sqlite import open_store
+
+LOSSES = {0: 0.5, 1: None, 2: 0.25, 3: 3.0, 5: 0.125}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four trials with a loss, one without; the last has a number above the total."""
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    status = {
+        "observedGeneration": 1, "phase": "Succeeded", "total": 4, "unwantedIndexes": "0",
+        "metric": {"name": "loss", "goal": "minimize"},
+    }  # fmt: skip
+    store = open_store(tmp_path / "home", SystemClock())
+    with store.transaction():
+        row = Resource("u", "Sweep", "x", 1, 0, "{}", "", {}, {}, 5.0)
+        stored = store.resources.put(row, expected_version=None)
+        store.resources.put_status("u", json.dumps(status), expected_version=stored.version)
+        for index, loss in LOSSES.items():
+            name, params = f"r-{index}", json.dumps({"lr": index, "note": "x" * 50})
+            run = Run(name, "u", index, 1, RunState.STARTING, "local", name, "t", params, "p", 6.0)
+            store.runs.begin([run])
+            done = replace(run, state=RunState.SUCCEEDED, started_at_s=6.0, ended_at_s=8.5)
+            result = None if loss is None else json.dumps({"loss": loss, "text": "y" * 90})
+            store.runs.advance(done, result=result)
+    store.close()
+
+
+def results(*words: str) -> tuple[int, str, str]:
+    out, talk = io.StringIO(), io.StringIO()
+    code = guarded(["results", "sweep/x", *words], Screen(out, talk))
+    return code, out.getvalue(), talk.getvalue()
+
+
+def order(*words: str) -> list[int]:
+    return [row["index"] for row in json.loads(results(*words, "-o", "json")[1])]
+
+
+def test_what_is_no_longer_wanted_is_left_out_and_a_high_number_is_not(sweep: None) -> None:
+    assert order() == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--best"], [5, 2, 3, 1]),
+        (["--best", "--top", "2"], [5, 2]),
+        (["--sort-by", "result.loss"], [5, 2, 3, 1]),
+        (["--sort-by=-result.loss"], [3, 2, 5, 1]),
+        (["--sort-by=-params.lr", "--top", "1"], [5]),
+        (["--top", "0"], []),
+    ],
+)
+def test_results_come_in_the_order_that_is_asked_for(
+    sweep: None, words: list[str], found: list[int]
+) -> None:
+    assert order(*words) == found
+
+
+def test_an_order_that_there_is_not_says_which_there_are(sweep: None) -> None:
+    code, out, talk = results("--sort-by", "result.los")
+    assert (code, out) == (2, "") and "did you mean `result.loss`?" in talk
+    assert results("--best", "--sort-by", "index")[0] == 2
+
+
+def test_a_row_is_one_line_of_a_terminal() -> None:
+    header = ["INDEX", "STATE", "PARAMS", "RESULT"]
+    for params, result in (("a" * 90, "b" * 90), ("a" * 90, "b"), ("a", "b" * 90), ("a", "b")):
+        (row,) = _fitted(header, [["0", "Succeeded", params, result]], 80)
+        line = Screen(io.StringIO(), io.StringIO()).table_lines(header, [row])[1]
+        assert width(line) <= 80
+        assert min(len(row[2]), len(row[3])) >= min(len(params), len(result), 16)
+    assert row == ["0", "Succeeded", "a", "b"]
+
+
+def seen(**status: Any) -> Any:
+    filled = {"observedGeneration": 1, "phase": "Running", "total": 2000, **status}
+    row = ResourceRow("u", "BatchJob", "x", 1, 1, 0.0, None, {}, {}, json.dumps(filled))
+    return view(row, lambda: "{}")
+
+
+def test_beside_a_bar_the_counts_stay_and_the_reason_gives_way() -> None:
+    waits = seen(phase="Pending", waitingOn=["task 0: needs 8 GPUs of any kind, and so on"])
+    counts = "Pending  0/2000 done"
+    assert said(waits, 20) == said(waits, 29) == counts
+    assert said(waits, 40) == f"{counts}  task 0: needs 8 G…"
+    assert said(waits, 200).endswith("of any kind, and so on")

@@ -1,0 +1,270 @@
+"""What an edit of the work does to what is finished: told, asked for, and done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.model import RunState
+from fleetctl.engine import wishes
+from fleetctl.engine.applying import commit, propose
+from fleetctl.engine.changes import Change
+from fleetctl.engine.consent import NeedsConsent, approvable, check
+from fleetctl.engine.notes import KEPT, RERUN, ROLLOUT
+from fleetctl.engine.orders import Order, order_of
+from fleetctl.engine.retrying import Choice, retry
+from fleetctl.engine.sources import Looked, Sources
+from fleetctl.errors import Unavailable, UsageError
+from fleetctl.manifest import Manifest
+from specs.common import Metadata
+from specs.kinds import KINDS
+from specs.template import Template
+from tests.unit.engine.fake_world import Fleet
+
+ONE, TWO = {"python": "SUBMIT(y=x)"}, {"python": "SUBMIT(y=-x)"}
+CALLS = {"python": "SUBMIT()", "function": "f"}
+
+
+def manifest(name: str = "job", kind: str = "BatchJob", **fields: Any) -> Manifest:
+    spec = KINDS[kind].spec.model_validate(fields)
+    about = Metadata.model_validate({"name": name})
+    return Manifest(kind, name, about, spec, "job.yaml", 1)
+
+
+def job(**fields: Any) -> Manifest:
+    return manifest(**{"template": ONE, "completions": 3, "parallelism": 3, **fields})
+
+
+def changes(fleet: Fleet, *manifests: Manifest, **said: Any) -> list[Change]:
+    return propose(fleet.store, manifests, order_of(said), fleet.clock.now_s())
+
+
+async def apply(fleet: Fleet, *manifests: Manifest, **said: Any) -> list[Change]:
+    found = changes(fleet, *manifests, **said)
+    commit(fleet.store, found, fleet.clock.now_s())
+    await fleet.settle()
+    return found
+
+
+async def finish(fleet: Fleet, after_s: float = 0.0) -> list[int]:
+    """Which tasks worked until nothing did any more."""
+    worked: list[int] = []
+    while working := fleet.local.working():
+        fleet.clock.time_s += after_s
+        worked += working
+        for index in working:
+            fleet.local.finish(index)
+        await fleet.settle()
+    return sorted(worked)
+
+
+async def test_another_program_runs_again_what_was_finished() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, job())
+        assert await finish(fleet) == [0, 1, 2]
+        [change] = await apply(fleet, job(template=TWO))
+        assert change.message.endswith("3 to run again")
+        assert fleet.status("job")["outdated"] == 3
+        assert await finish(fleet) == [0, 1, 2]
+        status = fleet.status("job")
+        assert (status["phase"], status["succeeded"], status["outdated"]) == ("Succeeded", 3, 0)
+        assert len({run.content for run in fleet.runs("job")}) == 2
+
+
+async def test_an_equal_file_and_another_limit_run_nothing() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, job())
+        await finish(fleet)
+        [same] = await apply(fleet, job())
+        assert same.outcome == "unchanged"
+        await apply(fleet, job(template={**ONE, "resources": {"cpu": 2}, "timeoutSeconds": 9}))
+        assert (await finish(fleet), fleet.status("job")["phase"]) == ([], "Succeeded")
+
+
+async def test_an_edit_that_is_taken_back_finds_its_results_again() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, job())
+        await finish(fleet)
+        await apply(fleet, job(template=TWO))
+        await finish(fleet)
+        [change] = await apply(fleet, job())
+        assert change.message.endswith("3 cached")
+        assert (await finish(fleet), fleet.status("job")["cached"]) == ([], 3)
+
+
+async def test_finished_work_that_took_time_is_asked_about_before_it_is_stored() -> None:
+    async with Fleet() as fleet:
+        fleet.local.price = 0.01
+        await apply(fleet, job())
+        await finish(fleet, after_s=240)
+        found = changes(fleet, job(template=TWO))
+        with pytest.raises(NeedsConsent) as refused:
+            check(found, (), fleet.clock.now_s())
+        assert str(refused.value) == (
+            "batchjob/job: template.python changed: "
+            "3 finished tasks, 12 min and $7.20, would run again"
+        )
+        assert "--keep-finished" in refused.value.hint and "--yes" in refused.value.hint
+        check(found, approvable(found), fleet.clock.now_s())  # a saved plan has shown it
+        check(changes(fleet, job(template=TWO), keepFinished=True), (), fleet.clock.now_s())
+        # A planted bug: consent that is asked for after the write.
+        assert fleet.row("job").generation == 1
+
+
+async def test_work_of_seconds_and_cached_work_is_not_asked_about() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, job())
+        await finish(fleet, after_s=1)
+        check(changes(fleet, job(template=TWO)), (), fleet.clock.now_s())
+        await apply(fleet, job(template=TWO))
+        await finish(fleet, after_s=240)
+        check(changes(fleet, job()), (), fleet.clock.now_s())
+
+
+async def test_kept_work_counts_until_the_work_changes_again() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, job())
+        await finish(fleet)
+        [change] = await apply(fleet, job(template=TWO, completions=4), keepFinished=True)
+        assert "3 kept, 3 of them outdated, 1 to run" in change.message
+        assert await finish(fleet) == [3]
+        status = fleet.status("job")
+        assert (status["phase"], status["succeeded"], status["outdated"]) == ("Succeeded", 4, 3)
+        assert "onChange" not in fleet.row("job").spec
+        [same] = await apply(fleet, job(template=TWO, completions=4))
+        assert same.outcome == "unchanged"
+        await fleet.crash()
+        await fleet.settle()
+        assert await finish(fleet) == []
+        await apply(fleet, job(template={"python": "SUBMIT(z=1)"}, completions=4))
+        assert await finish(fleet) == [0, 1, 2, 3]
+        assert KEPT not in fleet.row("job").annotations
+
+
+async def test_a_rollout_of_one_apply_is_no_part_of_the_object() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, job(completions=2, parallelism=1))
+        said = {"rollout": "FinishRunning"}
+        wanted = job(template=TWO, completions=2, parallelism=1)
+        await apply(fleet, wanted, **said)
+        assert "rollout" not in fleet.row("job").spec
+        assert await finish(fleet) == [0, 1]  # what ran was left alone, and counts
+        assert fleet.status("job")["outdated"] == 1
+        [same] = changes(fleet, wanted)
+        assert same.outcome == "unchanged"
+        await apply(fleet, job(template=ONE, completions=2, parallelism=1))
+        assert ROLLOUT not in fleet.row("job").annotations
+
+
+async def test_a_rerun_takes_nothing_that_is_known() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, manifest(name="other", template=ONE, completions=5))
+        await finish(fleet)
+        await apply(fleet, job())
+        assert fleet.status("job")["cached"] == 3
+        await apply(fleet, job(completions=5, parallelism=5), rerun=True)
+        assert await finish(fleet) == [0, 1, 2, 3, 4]
+        retry(fleet.store, "BatchJob", "job", Choice("rerun"), fleet.clock.now_s())
+        await fleet.settle()
+        assert await finish(fleet) == [0, 1, 2, 3, 4]
+        assert RERUN in fleet.row("job").annotations
+    with pytest.raises(UsageError, match="cannot be kept"):
+        order_of({"rerun": True, "keepFinished": True})
+
+
+async def test_what_is_deleted_and_applied_again_runs_again() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, job())
+        await finish(fleet)
+        await fleet.delete("BatchJob", "job")
+        [change] = await apply(fleet, job())
+        assert change.message == "3 tasks"
+        assert await finish(fleet) == [0, 1, 2]
+
+
+async def test_another_function_outdates_what_called_it() -> None:
+    calling = manifest(template=CALLS, completions=2)
+    async with Fleet() as fleet:
+        await apply(fleet, manifest("f", "Function", env={"A": "1"}), calling)
+        await finish(fleet)
+        again = (manifest("f", "Function", env={"A": "1"}, maxContainers=4), calling)
+        assert [it.outcome for it in changes(fleet, *again)] == ["configured", "unchanged"]
+        _, change = await apply(fleet, manifest("f", "Function", env={"A": "2"}), calling)
+        assert change.message == "function what it runs in changed; 2 to run again"
+        assert await finish(fleet) == [0, 1]
+        # Applied alone, it has its say in what is under way, and none in what is over.
+        await apply(fleet, job(name="live", template={**CALLS, "python": "x"}, parallelism=1))
+        fleet.local.finish(0)
+        await fleet.settle()
+        _, change = await apply(fleet, manifest("f", "Function", env={"A": "3"}))
+        assert (change.key, change.after.generation) == ("batchjob/live", 2)
+        assert await finish(fleet) == [0, 1, 2]
+        assert len({run.content for run in fleet.runs("live")[-2:]}) == 1
+
+
+async def test_a_branch_that_moved_runs_again_and_a_silent_remote_leaves_what_is_known() -> None:
+    one, two = "1" * 40, "2" * 40
+    source = {"git": {"url": "https://example.org/a", "ref": "main"}}
+    wanted = job(template={**ONE, "source": source})
+
+    def at(commit: str) -> Order:
+        return Order(looked={wanted.key: Looked(commit)}, sources=Sources(Path("nowhere")))
+
+    async with Fleet() as fleet:
+        fleet.engine.sources = Sources(Path("nowhere"))
+        for order in (at(one), at(two)):
+            wishes.apply(fleet.store, [wanted], fleet.clock.now_s(), order)
+            await fleet.settle()
+            assert await finish(fleet) == [0, 1, 2]
+        given = [fleet.local.orders[run.name].template.source for run in fleet.runs("job")]
+        assert [it.git.ref for it in given if it and it.git] == [one, two] * 3
+        [silent] = propose(fleet.store, [wanted], at(""), 0.0)
+        assert silent.outcome == "unchanged"
+        [moved] = propose(fleet.store, [wanted], at(one), 0.0)
+        assert moved.message == "source 2222222 -> 1111111; 3 cached"
+
+
+def looked_at(sources: Sources, wanted: Manifest, seen: dict[str, Looked]) -> Order:
+    return Order(looked=sources.keep([wanted], seen), sources=sources)
+
+
+async def test_two_checkouts_of_one_directory_agree(tmp_path: Path) -> None:
+    sources = Sources(tmp_path / "home")
+    outcomes: list[str] = []
+    async with Fleet() as fleet:
+        for checkout in ("one", "two", "one"):
+            code = tmp_path / checkout / "src"
+            code.mkdir(parents=True, exist_ok=True)
+            (code / "a.py").write_text("same")
+            wanted = replace(job(template={**ONE, "source": {"path": "src"}}), origin=str(code))
+            order = looked_at(sources, wanted, await sources.look([wanted]))
+            [change] = propose(fleet.store, [wanted], order, 0.0)
+            commit(fleet.store, [change], 0.0)
+            outcomes.append(change.outcome)
+        assert outcomes == ["created", "unchanged", "unchanged"]
+
+
+async def test_a_copy_that_is_gone_is_waited_for_with_what_helps(tmp_path: Path) -> None:
+    template = Template.model_validate({**ONE, "source": {"path": "src"}})
+    notes = {"fleetctl.dev/source-revision": "sha256:1", "fleetctl.dev/source-origin": "/a/src"}
+    with pytest.raises(Unavailable, match="no longer in the state directory") as said:
+        Sources(tmp_path).pinned(template, notes)
+    assert said.value.hint == "apply the manifest again"
+
+
+async def test_what_is_too_large_to_compare_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetctl.providers.sources.revision.BYTES_MAX", 3)
+    (tmp_path / "a.py").write_text("large")
+    wanted = replace(job(template={**ONE, "source": {"path": "."}}), origin=str(tmp_path))
+    looked = await Sources(tmp_path / "home").look([wanted])
+    assert "an edit of it is not noticed" in looked[wanted.key].warning
+
+
+def states(fleet: Fleet) -> Sequence[RunState]:
+    return [run.state for run in fleet.runs("job")]
