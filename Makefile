@@ -1,6 +1,9 @@
 # Everything a person or CI runs here. `make setup` once; every other target does it when it is needed.
 
 SEEDS ?= 2000
+DAYTONA_SDKS ?= 0.226.0 0.226.1
+DAYTONA_TESTS ?= tests/unit/providers/test_daytona_private.py tests/contracts/test_provider_daytona.py \
+	tests/servers/test_daytona_odd_answers.py tests/servers/test_daytona_assets.py
 KILLS ?= 1000
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
@@ -11,7 +14,7 @@ export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint unit bench simulate soak live-modal live-daytona schemas lock clean
+.PHONY: help setup demo test lint unit bench simulate soak live-modal live-daytona sdk-daytona schemas lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
@@ -21,6 +24,7 @@ help:
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
+	@echo "make sdk-daytona  the provider's tests with the oldest and the newest allowed SDK"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
 
 setup: .venv/ready
@@ -72,6 +76,18 @@ live-modal: setup
 live-daytona: setup
 	$(BIN)/python -m tests.live daytona
 
+# The oldest and the newest allowed version of Daytona's SDK, each before the one of .venv on the
+# path: the provider's suite, and a tour of the server tests. Minutes; CI moves the upper bound of
+# pyproject.toml when the newest passes.
+sdk-daytona: setup
+	for version in $(DAYTONA_SDKS); do \
+		$(BIN)/uv pip install -q --python $(BIN)/python --target .sdk/daytona-$$version \
+			"daytona==$$version" || exit 1; \
+		PYTHONPATH=.sdk/daytona-$$version $(BIN)/python -c "import importlib.metadata as m; \
+assert m.version('daytona') == '$$version', m.version('daytona')" || exit 1; \
+		PYTHONPATH=.sdk/daytona-$$version $(BIN)/pytest $(DAYTONA_TESTS) -n 2 || exit 1; \
+	done
+
 schemas: setup
 	$(BIN)/python -m fleetctl.manifest.schemas
 
@@ -83,4 +99,4 @@ lock:
 		--no-annotate pyproject.toml -o requirements/core.txt
 
 clean:
-	rm -rf .venv .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .sdk .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info

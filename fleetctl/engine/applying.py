@@ -135,9 +135,9 @@ def _proposed(
     fields = (*differences(known, after), *_moved(known, after, order))
     note = "asked to run again" if rerun else ""
     # What was refused is tried anew, also where what changed is nothing that was refused.
-    again = not same_work and _was_refused(known)
+    tried_anew = not same_work and _was_refused(known)
     return Change(
-        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=again
+        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=tried_anew
     )
 
 
