@@ -114,10 +114,13 @@ def check(file: Path, into: Path) -> About:
                     target.write(part)
                 target.flush()
                 os.fsync(target.fileno())
-            if seen.hexdigest() != told["sha256"]:
-                raise Refused(f"`{file}` is damaged: `{name}` is not what was written")
-            if finding := _finding(into / name):
-                raise Refused(f"`{file}` is damaged: `{name}`: {finding}")
+            whole = seen.hexdigest() == told["sha256"]
+            finding = _finding(into / name) if whole else "it is not what was written"
+            if finding:
+                raise Refused(
+                    f"`{file}` is damaged: `{name}`: {finding}",
+                    hint="take another backup; nothing was changed",
+                )
     if _identity(into)[0] != about.store_id:
         raise _no_backup(file)
     return about
