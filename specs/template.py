@@ -236,7 +236,7 @@ class Template(Spec):
     )
     image: Image | None = Field(
         default=None,
-        description="What to install, or a registry reference; default: the provider's own.",
+        description="What to install, or a registry reference; default: plain Python, no packages.",
     )
     source: Source | None = Field(
         default=None, description="Code to put into the sandbox; default none."

@@ -5,13 +5,14 @@ Called by apply. A rich display on a terminal, plain lines otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from fleetctl.cli.goals import tally
 from fleetctl.cli.kinds import Target, commands, target_with
 from fleetctl.cli.pace import Deadline, Every
+from fleetctl.cli.patience import Patience, sentence, way_out
 from fleetctl.cli.reading import Reading, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.summary import summary_lines
@@ -35,9 +36,16 @@ class Progress(Protocol):
 
 
 def follow_to_end(
-    place: Path, keys: Sequence[str], screen: Screen, *, timeout_s: float | None
+    place: Path,
+    keys: Sequence[str],
+    screen: Screen,
+    *,
+    timeout_s: float | None,
+    waits_for: Collection[str] = (),
 ) -> int:
-    """0 when every object that does work succeeded, 1 when one did not, 124 when time ran out."""
+    """0 when every object that does work succeeded, 1 when one did not or cannot go on by itself,
+    124 when time ran out. waits_for: lacks that are waited for all the same, see patience.py.
+    """
     targets = [target_with(key) for key in keys]
     working = [one for one in targets if one.kind.runs]
     if not working:
@@ -46,7 +54,8 @@ def follow_to_end(
     try:
         with open_reading(place) as reading:
             uids = _uids(working, reading)
-            ended = _follow(place, uids, reading, screen, deadline)
+            patience = Patience(waits_for)
+            ended = _follow(place, uids, reading, screen, deadline, patience)
             return _conclude(working, uids, ended, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
@@ -59,9 +68,14 @@ def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
 
 
 def _follow(
-    place: Path, uids: Sequence[str], reading: Reading, screen: Screen, deadline: Deadline
+    place: Path,
+    uids: Sequence[str],
+    reading: Reading,
+    screen: Screen,
+    deadline: Deadline,
+    patience: Patience,
 ) -> bool:
-    """True when all ended (or are gone), False when time ran out."""
+    """True when all ended, are gone or cannot go on by themselves; False when time ran out."""
     progress = _progress(screen)
     try:
         with Supervisor(place, screen) as supervisor:
@@ -69,6 +83,8 @@ def _follow(
                 views = [reading.by_uid(uid) for uid in uids]
                 progress.show([view for view in views if view is not None])
                 if all(_ended(view) for view in views):
+                    return True
+                if patience.ended([view for view in views if view and not _ended(view)]):
                     return True
                 if deadline.passed:
                     return False
@@ -86,6 +102,7 @@ def _conclude(
     working: Sequence[Target], uids: Sequence[str], ended: bool, reading: Reading, screen: Screen
 ) -> int:
     code = 0
+    stuck: list[View] = []
     for one, uid in zip(working, uids, strict=True):
         seen = reading.by_uid(uid)
         if seen is None or seen.phase == DELETING:
@@ -96,6 +113,10 @@ def _conclude(
             code = code if seen.phase == SUCCEEDED else 1
         else:
             screen.data(f"{safe(one.key)} {seen.phase}: {tally(seen)}")
+            stuck += [seen] * ended
+    for seen in stuck:
+        screen.error(sentence(seen), hint=way_out(seen))
+        code = 1
     if not ended:
         hint = safe(commands("wait", [one.key for one in working]))
         screen.error("timed out; work goes on", hint=hint)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -17,12 +19,14 @@ from pydantic import ValidationError
 
 from fleetctl.manifest.documents import Document, read_documents
 from fleetctl.manifest.messages import Finding, findings
-from fleetctl.manifest.problems import Path, Problem, value_text
+from fleetctl.manifest.problems import Path, Problem, shortened, value_text
 from fleetctl.manifest.requirements import RequirementsError, named_file, read_requirements
 from fleetctl.manifest.rows import RowError, read_rows
 from fleetctl.manifest.strict_yaml import read
 from specs.batchjob import FromFile
 from specs.sweep import SearchFile
+
+FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
 
 # These stand in for what could not be read, so that everything else is still checked.
 _SOME_SEARCH = {"method": "grid", "program": "-", "parameters": {"x": {"value": 0}}}
@@ -70,6 +74,19 @@ def _absolute(path: Any, directory: str) -> Any:
     return os.path.normpath(os.path.join(directory, own))
 
 
+def _near(path: str, written: str) -> str:
+    """A hint: what lies there under nearly the same name."""
+    place = FilePath(path)
+    try:
+        names = [it.name for it in islice(place.parent.iterdir(), FILES_LOOKED_AT_MAX)]
+    except OSError:
+        return ""
+    found = get_close_matches(place.name, names, n=1)
+    return (
+        f"did you mean `{shortened(str(FilePath(written).with_name(found[0])))}`?" if found else ""
+    )
+
+
 def _shown(path: str, document: Document) -> str:
     """The path as the person would write it beside the manifest's own."""
     return os.path.join(os.path.dirname(document.path), path)  # noqa: PTH120 - keeps `./`
@@ -89,8 +106,10 @@ def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
     source["path"] = _as_written(written)
     included.origin = path
     if not FilePath(path).is_dir():
-        said = f" is {value_text(written)}; there is no such directory"
-        included.findings.append(Finding(here, here, said))
+        there = FilePath(path).exists()
+        said = "it is a file, and must be a directory" if there else "there is no such directory"
+        hint = "" if there else _near(path, written)
+        included.findings.append(Finding(here, here, f" is {value_text(written)}; {said}", hint))
 
 
 def _as_written(path: str) -> str:
@@ -144,7 +163,8 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
     included.read.append(_absolute(path, document.dir))
     if found.refused:
         at = (*here, "file")
-        included.findings.append(Finding(at, at, f" is {value_text(path)}; {found.refused}"))
+        said, whole = f" is {value_text(path)}; {found.refused}", _absolute(path, document.dir)
+        included.findings.append(Finding(at, at, said, _near(whole, path)))
         return
     path = _shown(path, document)
     reading = read(path, found.text)
@@ -180,7 +200,7 @@ def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
         said = f" is {value_text(named.path)}; it cannot be read: {why}"
-        included.findings.append(Finding(here, here, said))
+        included.findings.append(Finding(here, here, said, _near(path, named.path)))
     except ValueError as error:
         included.findings.append(Finding(here, here, f" is {value_text(named.path)}; {error}"))
     else:

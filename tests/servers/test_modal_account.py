@@ -140,3 +140,21 @@ def test_a_queued_gpu_sandbox_whose_polling_is_refused_is_ended_by_a_deletion(
         assert not tally.begun
 
     on_modal(tale)
+
+
+@pytest.mark.parametrize("gpu", [{}, GPU], ids=["cpu", "gpu"])
+def test_an_image_that_is_gone_at_modal_is_built_again(
+    on_modal: Play, tally: Tally, gpu: dict[str, Any]
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        template = {"image": {"env": {"A": "1"}}, **gpu}
+        fleet.apply({"python": tally.python(), **template}, name="before")
+        await fleet.phase("Succeeded", "before")
+        fleet.emulator.do("forget_images")
+        # Other work, or it would be known what comes of it.
+        fleet.apply({"python": tally.python("\nanother = 1"), **template}, name="after")
+        await fleet.phase("Succeeded", "after")
+        assert [run.attempt for run in fleet.runs("after")] == [1]
+        assert tally.begun == {"0/1": 2}
+
+    on_modal(tale)

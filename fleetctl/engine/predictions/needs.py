@@ -16,7 +16,6 @@ from fleetctl.manifest.words import meant
 from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.kinds import parse_spec
-from specs.placement import DEFAULT_PROVIDER
 from specs.secret import SecretSpec
 from specs.template import Template
 
@@ -68,8 +67,9 @@ def _secrets(
             continue
         spec = parse_spec("Secret", resource.spec)
         assert isinstance(spec, SecretSpec)
-        if spec.from_provider is not None and places == [DEFAULT_PROVIDER]:
-            said = f" is `{name}`, whose value a provider keeps, and `local` keeps none"
+        if spec.from_provider is not None and all(map(world.keeps_no_secrets, places)):
+            here = " and ".join(f"`{place}`" for place in places)
+            said = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
             hint = "use `fromEnv` or `fromFile` in the Secret, or place the work elsewhere"
             yield Prediction(manifest, Finding(at, at, said, hint))
         unset = [it for it in spec.from_env if not world.lookup(it)] if world.starts_here else []
@@ -85,11 +85,14 @@ def _object(
     namespace = manifest.namespace
     if world.found(kind, name, namespace) is not None:
         return
-    near = meant(name, world.names(kind, namespace))
+    there = world.named(kind)
+    near = meant(name, [it for it, within in there if within == namespace])
+    elsewhere = next((within for it, within in there if it == name), "")
     said = f" is `{name}`, and there is no {kind} of that name"
-    hint = (
-        f"did you mean `{near}`?"
-        if near
-        else f"apply a `kind: {kind}` of that name, before it or in the same file"
-    )
+    hint = f"apply a `kind: {kind}` of that name, before it or in the same file"
+    if elsewhere:
+        said += f" in namespace `{namespace}`"
+        hint = f"there is one in `{elsewhere}`; each namespace has its own"
+    elif near:
+        hint = f"did you mean `{near}`?"
     yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)

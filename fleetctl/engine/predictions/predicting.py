@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.engine.changes import Change
-from fleetctl.engine.predictions import needs, places
+from fleetctl.engine.predictions import agreement, needs, places
 from fleetctl.engine.predictions.world import Prediction, Sort, World, will_start
-from fleetctl.manifest.problems import ManifestErrors, Problem
+from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.placement import DEFAULT_PROVIDER
@@ -38,7 +38,8 @@ def worth_a_look(spec: Spec) -> bool:
     if template is None:
         return False
     asks = template.image or template.secrets or template.resources.gpu or template.is_function
-    return bool(asks or spec.placement.max_price_per_hour is not None)
+    named = template.volumes or template.function
+    return bool(asks or named or spec.placement.max_price_per_hour is not None)
 
 
 async def predicted(
@@ -53,9 +54,11 @@ async def predicted(
         match manifest.spec:
             case Execution() as spec:
                 found.extend(needs.of_work(manifest, spec, world))
+                found.extend(agreement.of_work(manifest, spec, world))
                 found.extend([it async for it in places.of_work(manifest, spec, world)])
             case FunctionSpec() as spec:
                 found.extend(needs.of_function(manifest, spec, world))
+                found.extend(agreement.of_function(manifest, spec, world))
                 found.extend([it async for it in places.of_function(manifest, spec, world)])
             case SecretSpec() as spec:
                 found.extend(needs.of_secret(manifest, spec, world))
@@ -78,7 +81,7 @@ def judged(found: Sequence[Prediction], may: frozenset[Sort]) -> tuple[list[Prob
     warned = [problem for it in found if it.sort in may for problem in _problems(it)]
     if any(it.sort in ANYWAY_SORTS and it.sort not in may for it in found):
         wrong[-1] = _with_the_way_out(wrong[-1])
-    return wrong, [f"{it}; {it.hint}" if it.hint else str(it) for it in warned]
+    return wrong, [joined(str(it), it.hint) for it in warned]
 
 
 def refuse(found: Sequence[Prediction], may: frozenset[Sort]) -> list[str]:
@@ -94,5 +97,5 @@ def _problems(it: Prediction) -> list[Problem]:
 
 
 def _with_the_way_out(last: Problem) -> Problem:
-    hint = f"{last.hint}; {ANYWAY}" if last.hint else ANYWAY
+    hint = joined(last.hint, ANYWAY)
     return Problem(last.file, last.line, last.column, last.message, hint)

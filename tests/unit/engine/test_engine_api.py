@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controllers.estimate import Estimate
+from controllers.model import Resource
 from fleetctl.engine.api import Api
 from fleetctl.engine.forecasts import Forecast, Forecaster
 from fleetctl.engine.notes import ORIGIN, REVISION
 from fleetctl.engine.secrets import SecretValues
 from fleetctl.engine.sources import Sources
-from tests.unit.engine.fake_world import Fleet
+from tests.unit.engine.fake_world import Fleet, tasks
 
 JOB = """
 apiVersion: fleetctl.dev/v1alpha1
@@ -43,6 +46,7 @@ class Served:
     def __init__(self, fleet: Fleet, place: Path) -> None:
         self.fleet = fleet
         self.place = place
+        self.secrets = SecretValues(fleet.store, {})
         self.ended = asyncio.Event()
 
     async def send(self, line: bytes) -> bytes:
@@ -74,13 +78,31 @@ async def served(tmp_path: Path, forecaster: Forecaster | None = None) -> AsyncI
         listener.bind(str(place))
         listener.setblocking(False)
         found = Served(fleet, place)
-        secrets = SecretValues(fleet.store, {})
-        api = Api(fleet.engine, secrets, shutdown=found.ended.set, forecaster=forecaster)
+        api = Api(fleet.engine, found.secrets, shutdown=found.ended.set, forecaster=forecaster)
         server = await api.serve(listener)
         try:
             yield found
         finally:
             server.close()
+
+
+async def test_a_question_does_not_wait_for_all_that_is_to_be_looked_at(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        fleet, spec = api.fleet, json.dumps(tasks(1, suspend=True))
+        with fleet.store.transaction():
+            for number in range(640):
+                uid = f"u{number}"
+                wish = Resource(uid, "BatchJob", uid, 1, 0, spec, "", {}, {}, 1.0)
+                fleet.store.resources.put(wish, expected_version=None)
+        running = asyncio.ensure_future(fleet.engine.run())
+        try:
+            while not fleet.engine.tracks:
+                await asyncio.sleep(0)
+            assert (await api.ask("ping"))["ok"]
+            assert len(fleet.engine.queue) >= 640 - 2 * fleet.settings.keys_per_turn_max
+        finally:
+            fleet.engine.stop()
+            await running
 
 
 async def test_a_ping_tells_who_answers_and_what_runs(tmp_path: Path) -> None:
@@ -392,3 +414,28 @@ async def test_many_clients_at_once_are_all_answered(tmp_path: Path) -> None:
         replies = await asyncio.gather(*(api.apply(text) for text in texts))
         assert all(reply["ok"] for reply in replies)
         assert len(api.fleet.names()) == 20
+
+
+async def test_another_user_who_reaches_the_socket_gets_no_answer_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel says of the other end; tests that run as root could not be another user."""
+    said, somebody = socket.socket.getsockopt, struct.pack("3i", 4242, os.getuid() + 4242, 4242)
+
+    def told(connection: socket.socket, level: int, option: int, *more: int) -> bytes | int:
+        if option == socket.SO_PEERCRED:
+            return somebody
+        return said(connection, level, option, *more)
+
+    async with served(tmp_path) as api:
+        monkeypatch.setattr(socket.socket, "getsockopt", told)
+        documents = [{"path": "f.yaml", "text": JOB, "dir": "/"}]
+        request = json.dumps({"verb": "apply", "documents": documents}).encode() + b"\n"
+        reply = b""
+        with suppress(ConnectionResetError):  # it hangs up with our words unread
+            reply = await api.send(request)
+        assert reply == b""
+        await api.fleet.settle()
+        assert api.fleet.names() == []
+        monkeypatch.undo()
+        assert (await api.apply(JOB))["ok"]

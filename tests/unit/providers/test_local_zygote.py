@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,8 @@ from controllers.model import Alive, Ended, Gone
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.local import places, zygotes
-from fleetctl.providers.local.keepers import IDLE_MAX
+from fleetctl.providers.local.keepers import BIRTHS_AT_ONCE, IDLE_MAX
+from fleetctl.providers.local.link import Link
 from tests.contracts.local_worlds import LocalWorld, keeper_pid, stop_keepers
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
@@ -53,6 +56,47 @@ class TestManyJobs(InTier):
             return len(_living(world)) <= IDLE_MAX
 
         await eventually(few, "no more keepers lived than may be idle")
+
+    @story
+    async def test_few_keepers_stay_also_when_an_end_is_seen_before_its_start_returns(
+        self, world: World
+    ) -> None:
+        start = Link.start
+
+        async def late(link: Link, message: dict[str, Any]) -> dict[str, Any]:
+            answer = await start(link, message)
+            run = message["run"]
+            await world.ended(RunRef(run, run, "", 0, run.replace("run", "uid")))
+            return answer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Link, "start", late)
+            for number in range(JOBS):
+                fields = {"run": f"run-{number}", "uid": f"uid-{number}"}
+                await world.start(script("true"), **fields)
+
+        async def few() -> bool:
+            return len(_living(world)) <= IDLE_MAX
+
+        await eventually(few, "no more keepers lived than may be idle")
+
+    @story
+    async def test_a_job_that_imports_for_long_holds_up_no_other(self, world: World) -> None:
+        assert (await world.run(script("true"))).ok  # which makes the environment
+        (packages,) = _packages(world)
+        module = packages / "takes_long.py"
+        module.write_text("import os, time\nwhile os.path.exists(__file__): time.sleep(0.01)\n")
+        slow = [
+            asyncio.ensure_future(
+                world.start(python("import takes_long"), run=f"slow-{n}", uid=f"uid-slow-{n}")
+            )
+            for n in range(BIRTHS_AT_ONCE)
+        ]
+        await asyncio.sleep(0)  # so that they come first
+        assert (await world.run(script("true"), run="quick", uid="uid-2")).ok
+        assert not any(one.done() for one in slow)
+        module.unlink()
+        await asyncio.gather(*slow)
 
     @story
     async def test_a_keeper_that_was_asked_to_leave_serves_what_comes_nonetheless(
@@ -141,9 +185,8 @@ class TestDeaths(InTier):
         self, world: World
     ) -> None:
         assert (await world.run(script("true"))).ok  # which makes the environment
-        envs = world.directory / "home" / "local" / "envs"
-        for packages in envs.glob("*/lib/python*/site-packages"):
-            (packages / "ends_its_process.py").write_text("import os\nos._exit(7)\n")
+        (packages,) = _packages(world)
+        (packages / "ends_its_process.py").write_text("import os\nos._exit(7)\n")
         code = "import ends_its_process\nSUBMIT(1)"
         seen = await world.run(python(code), run="run-1", uid="uid-2")
         assert (seen.ok, seen.exit_code) == (False, 7)
@@ -322,6 +365,12 @@ def _zygotes() -> list[int]:
 def _living(world: World) -> list[Path]:
     keepers = world.directory / "home" / "local" / "keepers"
     return [one for one in keepers.iterdir() if not places.lock_is_free(one)]
+
+
+def _packages(world: World) -> list[Path]:
+    """Where the environment of tasks without an image has its packages; once there is one."""
+    envs = world.directory / "home" / "local" / "envs"
+    return list(envs.glob("*/lib/python*/site-packages"))
 
 
 async def _remove_soon(world: World, uid: str) -> None:
