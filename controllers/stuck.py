@@ -27,6 +27,7 @@ _OF_WAITS = {
     "SecretMissing": Lack.MISSING,
     "FunctionMissing": Lack.MISSING,
     "KeyMissing": Lack.MISSING,
+    "AccountNotReady": Lack.MISSING,
     "NoProvider": Lack.MISSING,
     "NoSuchMachine": Lack.CAPACITY,
     "NoPlace": Lack.PLACE,

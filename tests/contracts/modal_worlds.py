@@ -5,7 +5,9 @@ process of its own for all worlds of a module. Each world is a store of its own 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +24,7 @@ from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.contracts.provider_worlds import PAUSE_S
 from tests.emulators.modal.running import ModalEmulator
 
+CUT_AGAIN_S = 3.0
 QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
 
 
@@ -63,7 +66,7 @@ class ModalWorld(SpoiltWorld):
     def __init__(self, directory: Path, emulator: ModalEmulator) -> None:
         self.emulator = emulator
         self.salt = token_hex(4)
-        self._was_cut = False
+        self._cut_at_s = -math.inf
         super().__init__(directory)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
@@ -94,10 +97,10 @@ class ModalWorld(SpoiltWorld):
         return sum(int(it["hits"]) for it in faults if not it["rpc"].startswith("Task"))
 
     def cut(self, ref: RunRef) -> None:
-        # Cut again and again, the SDK would connect again for ever; once, it hears what is spoilt.
-        if not self._was_cut:
+        # Cut again and again, the SDK would connect again for ever and never hear what is spoilt.
+        if time.monotonic() - self._cut_at_s > CUT_AGAIN_S:
             self.emulator.do("lose", endpoint="router")
-        self._was_cut = True
+            self._cut_at_s = time.monotonic()
 
     def living(self) -> int:
         fleet = f"{self.store_id}-{self.salt}"

@@ -101,3 +101,57 @@ def test_a_key_that_is_revoked_is_told_by_running_work_and_ends_none(
         assert fleet.live() == []
 
     on_daytona(tale)
+
+
+def test_an_organizations_own_limit_of_a_sandboxes_life_is_known_and_left_in_time(
+    on_daytona: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(lifespan_s=15.0)
+        try:
+            # What it has is kept where the next attempt finds it.
+            code = "import pathlib, time\nplace = pathlib.Path('/data/at')\n"
+            code += "at = int(place.read_text()) if place.exists() else 0\n"
+            code += "for step in range(at, 15):\n    time.sleep(1)\n"
+            code += "    place.write_text(str(step + 1))\nSUBMIT(done=True)"
+            volumes = [{"name": "kept", "mountPath": "/data"}]
+            fleet.apply({"python": code, "volumes": volumes}, maxInfraRetries=0)
+            await fleet.phase("Succeeded")
+            reasons = [run.reason for run in fleet.runs()]
+            assert reasons == ["MaxLifetime", "Completed"]
+        finally:
+            fleet.emulator.set(lifespan_s=1e9)
+
+    on_daytona(tale)
+
+
+def test_a_sandbox_that_somebody_paused_says_so(on_daytona: Play, tally: Tally) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python("\nimport time\ntime.sleep(600)\n")})
+        await begun(tally, 1)
+        [box] = fleet.live()
+        fleet.emulator.pause(box["id"])
+        fleet.emulator.cut(box["id"])
+
+        async def says_so() -> bool:
+            return "`paused` at Daytona" in json.dumps(fleet.status())
+
+        await eventually(says_so, "its object says that it is paused")
+        fleet.delete("job")
+        await fleet.gone("job")
+        assert fleet.live() == []
+
+    on_daytona(tale)
+
+
+def test_parallelism_above_the_quota_is_as_quick_as_at_the_quota(
+    on_daytona: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.set(quota={"cpu": 2})
+        fleet.apply({"python": tally.python()}, tasks={"completions": 12}, parallelism=8)
+        await fleet.phase("Succeeded")
+        assert [run.attempt for run in fleet.runs()] == [1] * 12
+        assert fleet.live() == []
+
+    on_daytona(tale)

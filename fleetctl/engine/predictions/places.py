@@ -136,7 +136,10 @@ async def _refusal(
     several = len(spec.placement.candidates) > 1
     volume = partial(_volume, world, manifest.namespace)
     price = charged(backend, world.said.get(name), template)
-    lacking = lacks(name, backend, template, volume) if several else backend.lacks(template)
+    own = backend.lacks(template)
+    lacking = lacks(name, backend, template, volume) if several else own
+    if foreseen is not None and lacking == own:
+        lacking = ""  # it was said better
     judged = judge(placement_of(spec), {name: Offer(price, lacking)})
     mine = next(it for it in judged if it.provider == name)
     if mine.fits:

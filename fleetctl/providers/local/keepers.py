@@ -180,8 +180,12 @@ class Keepers:
         try:
             async with asyncio.timeout(READY_S):
                 await link.greeted()
+        except asyncio.CancelledError:
+            link.close()
+            raise
         except TimeoutError as error:
             link.close()
+            self._zygotes.let_go(python)  # it may be stopped, and with it all that is to come
             raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
         except KeeperGone as error:
             raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error

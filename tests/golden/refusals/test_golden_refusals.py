@@ -111,6 +111,17 @@ def test_there_are_enough_cases_and_each_is_refused_or_warned_about() -> None:
         assert "job.yaml" in case.says or "rows.csv" in case.says, case.title
 
 
+def test_a_machine_without_any_gpu_may_get_one_later(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in (world(home, tmp_path) | {"FLEETCTL_LOCAL_GPUS": ""}).items():
+        monkeypatch.setenv(name, value)
+    said = answer(Case("", "spec: {template: {script: x, resources: {gpu: any}}}", ""))
+    assert "spec.template.resources.gpu: needs 1 x any, this machine has 0" in said
+    assert "`--allow-missing` stores it all the same" in said
+
+
 def _fill_in() -> None:
     head = CASES.read_text(encoding="utf-8").split("\n" + TITLE)[0]
     known = list(cases())

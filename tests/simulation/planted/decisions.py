@@ -162,8 +162,8 @@ def reuse_without_limit() -> Context:
     """A sandbox takes tasks for ever."""
 
     def make(policy_of: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(spec: Any, **options: Any) -> Any:
-            policy = policy_of(spec, **options)
+        def patched(*spec: Any, **options: Any) -> Any:
+            policy = policy_of(*spec, **options)
             return policy if policy.reuse == 1 else replace(policy, reuse=None)
 
         return patched

@@ -439,3 +439,25 @@ async def test_another_user_who_reaches_the_socket_gets_no_answer_and_changes_no
         assert api.fleet.names() == []
         monkeypatch.undo()
         assert (await api.apply(JOB))["ok"]
+
+
+async def test_finished_work_is_asked_about_before_anything_is_stored(tmp_path: Path) -> None:
+    """A planted bug: consent that is asked for after the write."""
+    async with served(tmp_path) as api:
+        fleet, other = api.fleet, JOB.replace("ok=True", "ok=2")
+        await api.apply(JOB)
+        await fleet.settle()
+        fleet.clock.time_s += 300
+        for index in (0, 1):
+            fleet.local.finish(index)
+        await fleet.settle()
+        reply = await api.apply(other)
+        assert (reply["ok"], reply["code"]) == (False, 3)
+        assert "2 finished tasks, 10 min, would run again" in reply["losses"][0]
+        row = fleet.row("job")
+        assert (row.generation, "ok=True" in row.spec) == (1, True)
+        await fleet.settle()
+        assert fleet.local.working() == []
+        assert (await api.apply(other, yes=True))["ok"] is True
+        await fleet.settle()
+        assert fleet.local.working() == [0, 1]

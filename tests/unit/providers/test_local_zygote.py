@@ -17,9 +17,10 @@ import pytest
 from controllers.model import Alive, Ended, Gone
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.local import places, zygotes
+from fleetctl.providers.local import keepers, places, zygotes
 from fleetctl.providers.local.keepers import BIRTHS_AT_ONCE, IDLE_MAX
 from fleetctl.providers.local.link import Link
+from specs.template import Template
 from tests.contracts.local_worlds import LocalWorld, keeper_pid, stop_keepers
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
@@ -143,6 +144,19 @@ class TestDeaths(InTier):
         assert (await world.run(script("true"), run="next", uid="uid-2")).ok
         assert isinstance(await world.see(running), Alive)
         assert killed not in _zygotes()
+
+    @story
+    async def test_a_zygote_that_is_stopped_is_left_for_another(self, world: World) -> None:
+        assert (await world.run(script("true"))).ok
+        (stopped,) = _zygotes()
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(keepers, "READY_S", 0.5)  # the other has as long, and is asked again
+            await eventually(
+                lambda: _started(world, script("true"), run="next", uid="uid-2"), "it started"
+            )
+        assert (await world.ended(RunRef("next", "next", "", 0, "uid-2"))).ok
+        os.kill(stopped, signal.SIGCONT)  # it finds that nobody is there any more
 
     @story
     async def test_killing_the_keeper_of_one_job_leaves_the_others_alone(
@@ -365,6 +379,14 @@ def _zygotes() -> list[int]:
 def _living(world: World) -> list[Path]:
     keepers = world.directory / "home" / "local" / "keepers"
     return [one for one in keepers.iterdir() if not places.lock_is_free(one)]
+
+
+async def _started(world: World, template: Template, **fields: str) -> bool:
+    try:
+        await world.start(template, **fields)
+    except Unavailable:
+        return False
+    return True
 
 
 def _packages(world: World) -> list[Path]:
