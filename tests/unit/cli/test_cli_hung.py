@@ -53,6 +53,7 @@ def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
 ) -> None:
     monkeypatch.setattr(patience, "STOPPED_S", 0.2)
     (tmp_path / "job.yaml").write_text(JOB)
+    assert run("apply", "-f", str(tmp_path / "job.yaml"))[0] == 0
     pid = starting.holder(home)
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -64,6 +65,8 @@ def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
         code, out, talk = run("status")
         assert code == 1 and f"pid {pid}, hangs" in out
         assert "down --force" in talk
+        code, _, talk = run("wait", "job/never", "--timeout", "0.1s")
+        assert code == 124 and "hangs: it is stopped by a signal, and nothing moves on" in talk
         assert run("down")[0] == 1 and starting.holder(home) == pid
         found = _controller(home)
         assert not found.ok and "hangs" in found.says and "--force" in found.fix
