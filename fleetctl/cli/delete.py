@@ -21,15 +21,17 @@ from fleetctl.errors import Refused, UsageError
 from fleetctl.home import home
 
 TALK_EVERY_S = 5.0
+LEFT_SHOWN_MAX = 20
 
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
         usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | [KIND] --all\n"
-        "    | -f FILE|DIR|- [-R] [--no-wait] [--timeout TIME]",
+        "    | -f FILE|DIR|- [-R] [--force] [--no-wait] [--timeout TIME]",
         summary=(
-            "Stop the work of objects and remove them with their runs, results and logs.\n"
+            "Stop the work of objects and remove them with their logs. What they cost, came to\n"
+            "and said stays in `cost`, `query` and `events --deleted` (90 days by default).\n"
             "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
             "`deletionPolicy: Delete`; then, and with --all, it asks first, and without a\n"
             "terminal it refuses."
@@ -40,6 +42,7 @@ def parser(verb: str) -> Parser:
             "fleetctl delete jobs -l team=rlm,stage!=prod",
             "fleetctl delete jobs,sweeps --all --yes",
             "fleetctl delete job/a sweep/b --no-wait",
+            "fleetctl delete job/a --force",
         ),
         codes="0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),\n"
         "  4 no such object, 124 timed out, 130 interrupted (the deletion goes on)",
@@ -66,6 +69,11 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before data goes, or all"
     )
+    made.add_argument(
+        "--force",
+        action="store_true",
+        help="do not wait for providers that do not answer; says what may be left behind there",
+    )
     made.add_argument("--no-wait", action="store_true", help="return as soon as the wish is stored")
     made.add_argument("--timeout", type=duration_s, metavar="TIME", help="stop waiting after this")
     return made
@@ -84,6 +92,8 @@ def run(args: Namespace, screen: Screen) -> int:
             return 0
         _consent(found, reading, args, screen)
         _ask(place, found, reading)
+        if args.force:
+            _abandon(place, found, screen)
         if args.no_wait:
             for one in found.values():
                 screen.data(f"{safe(one.key)} is being deleted")
@@ -174,6 +184,22 @@ def _ask(place: Path, found: dict[str, Target], reading: Reading) -> None:
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
     if keys:
         starting.demand(place, {"verb": "delete", "keys": keys})
+
+
+def _abandon(place: Path, found: dict[str, Target], screen: Screen) -> None:
+    """Have the objects forgotten, confirmed gone or not, and tell what may be left of them."""
+    reply = starting.demand(place, {"verb": "abandon", "uids": list(found)})
+    results = reply.get("results")
+    for one in results if isinstance(results, list) else []:
+        left = [str(it) for it in one["left"]]
+        for it in left[:LEFT_SHOWN_MAX]:
+            screen.talk(f"{safe(one['key'])} may leave behind: {safe(it)}")
+        if len(left) > LEFT_SHOWN_MAX:
+            screen.talk(f"{safe(one['key'])} may leave behind {len(left) - LEFT_SHOWN_MAX} more")
+        if left:
+            screen.hint(
+                "what is left is ended as soon as its provider answers; `fleetctl orphans` lists it"
+            )
 
 
 def _wait(

@@ -5,6 +5,7 @@ Called by apply. A rich display on a terminal, plain lines otherwise.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +23,8 @@ from fleetctl.cli.view import DELETING, SUCCEEDED, SUSPENDED, View, why
 
 TIMED_OUT = 124
 # Plain progress: at once when a phase changes, and counts at most this often.
+PAUSE_MAX_S = 0.5  # after a look at all, however long it took
+LOOK_PAUSES = 2.0  # as long as a look takes: a third of a core at most
 TALK_EVERY_S = 5.0
 
 
@@ -77,18 +80,27 @@ def _follow(
 ) -> bool:
     """True when all ended, are gone or cannot go on by themselves; False when time ran out."""
     progress = _progress(screen)
+    seen: dict[str, View | None] = {}
     try:
         with Supervisor(place, screen) as supervisor:
             while True:
-                views = [reading.by_uid(uid) for uid in uids]
-                progress.show([view for view in views if view is not None])
-                if all(_ended(view) for view in views):
+                begun_s = time.monotonic()
+                # Each change wakes us: what has ended is not read anew for every other's.
+                waiting = [uid for uid in uids if uid not in seen or not _ended(seen[uid])]
+                seen.update({uid: reading.by_uid(uid) for uid in waiting or uids})
+                progress.show([view for view in seen.values() if view is not None])
+                left = [view for view in seen.values() if view and not _ended(view)]
+                if not left and not waiting:
                     return True
-                if patience.ended([view for view in views if view and not _ended(view)]):
+                if not left:
+                    continue  # all of them at once, for one that has ended may have begun anew
+                if patience.ended(left):
                     return True
                 if deadline.passed:
                     return False
                 supervisor.check()
+                # Thousands take long to look at: whoever does the work needs the cores more.
+                time.sleep(min(PAUSE_MAX_S, LOOK_PAUSES * (time.monotonic() - begun_s)))
                 reading.wait_for_change(deadline)
     finally:
         progress.close()
@@ -144,9 +156,12 @@ class PlainProgress:
     def show(self, views: Sequence[View]) -> None:
         due = self._turn.due()
         for view in views:
-            key, line = safe(view.key), progress_line(view)
+            key = safe(view.key)
             changed = self._phases.get(key) != view.phase
-            if changed or (due and self._lines.get(key) != line):
+            if not (changed or due):
+                continue
+            line = progress_line(view)
+            if changed or self._lines.get(key) != line:
                 self._screen.talk(line)
                 self._phases[key], self._lines[key] = view.phase, line
 

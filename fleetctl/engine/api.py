@@ -58,6 +58,7 @@ class Api:
             "ping": self._ping,
             "apply": receiver.apply,
             "delete": verbs.delete,
+            "abandon": verbs.abandon,
             "suspend": verbs.suspend,
             "resume": verbs.resume,
             "retry": verbs.retry,

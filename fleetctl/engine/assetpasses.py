@@ -65,6 +65,7 @@ def _afforded(engine: Engine, track: Track, plan: Plan) -> Plan:
 
 def _asset_wish(engine: Engine, track: Track) -> AssetWish:
     resource, asset = track.resource, track.asset
+    abandoned = resource.deleted_at_s is not None and resource.uid in engine.abandoned
     twins = _twins(engine, resource)
     return AssetWish(
         uid=resource.uid,
@@ -74,8 +75,8 @@ def _asset_wish(engine: Engine, track: Track) -> AssetWish:
         provider=getattr(track.spec, "provider", ""),
         delete_data=getattr(track.spec, "deletion_policy", "Retain") == "Delete",
         ready=asset.ready,
-        removed=asset.removed,
-        users=tuple(_users(engine, resource)) if resource.deleted_at_s else (),
+        removed=asset.removed or abandoned,
+        users=tuple(_users(engine, resource)) if resource.deleted_at_s and not abandoned else (),
         heir=any(twin.resource.deleted_at_s is None for twin in twins),
         removing=any(it.asset.busy for it in ([track] if resource.deleted_at_s else twins)),
         problem=asset.problem,

@@ -121,6 +121,12 @@ class Effects:
         makes = run.sandbox == run.name and not run.handle
         return makes and self._engine.admission.exceeded(run.provider)
 
+    def drop(self, key: str) -> None:
+        """Leave the call of one run where it is, and hear no more of it."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
     def drop_all(self) -> None:
         """Leave every call where it is, and hear no more of it."""
         for task in self._tasks.values():

@@ -22,6 +22,7 @@ from controllers.plan import (
 )
 from fleetctl.engine.assetpasses import ASSET_KINDS
 from fleetctl.engine.caching import contents_of, fixed, take_over
+from fleetctl.engine.execute.leftovers import leftover
 from fleetctl.engine.market import KIND as PROVIDER
 from fleetctl.engine.names import run_name
 from fleetctl.engine.track import Call, Track, last_values, score_of
@@ -146,6 +147,23 @@ class Intents:
             # What its start waited for does not hold up the stop.
             track.calls[run.name].tries, track.calls[run.name].retry_at_s = 0, 0.0
         self._engine.records.changed(stopping)
+
+    def abandon(self, track: Track, now_s: float) -> None:
+        """Somebody wants the object gone, confirmed or not: nothing of it has a record any more,
+        and what may be there is ended in the background, by the sweep at the latest.
+        """
+        engine, history = self._engine, track.history
+        assert history is not None
+        for box in [box for box in history.sandboxes.values() if not box.busy]:
+            engine.leftovers.end(leftover(box.last))
+            engine.records.closed(track, box.name)
+        for run in list(history.live.values()):
+            call = track.calls.get(run.name)
+            engine.effects.drop(run.name)
+            if call is None or not _is_nowhere(run, replace(call, busy="")):
+                engine.leftovers.end(leftover(run))
+            ended = replace(run, state=RunState.STOPPED, reason="Abandoned", ended_at_s=now_s)
+            engine.records.end(track, ended, None)
 
     def drop(self, track: Track) -> None:
         uid = track.resource.uid

@@ -77,6 +77,10 @@ class Passes:
     def _runs(self, track: Track, now_s: float) -> None:
         """The pass of what has units."""
         assert track.history is not None
+        if self._is_abandoned(track) and (track.history.live or track.history.sandboxes):
+            self._intents.abandon(track, now_s)
+            self._engine.queue.add(track.resource.uid)  # the next pass drops it
+            return
         wish = self._wish(track, now_s)
         plan = reconcile(wish, track.history, now_s)
         problems = lint(plan, track.history, parallelism=self._parallelism(track))
@@ -149,9 +153,13 @@ class Passes:
             purse=engine.budgets.purse(track, now_s),
             cached=track.cached,
             uncached=track.uncached,
-            swept=track.asset.swept,
+            swept=track.asset.swept or self._is_abandoned(track),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
+
+    def _is_abandoned(self, track: Track) -> bool:
+        deleted = track.resource.deleted_at_s is not None
+        return deleted and track.resource.uid in self._engine.abandoned
 
     def _parallelism(self, track: Track) -> int | None:
         assert track.controller is not None

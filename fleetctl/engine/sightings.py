@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from controllers.model import LIVE_STATES, Alive, Ended, Gone, Observation, Run, RunState
 from controllers.outcome import outcome
-from fleetctl.engine.execute.leftovers import Leftover
+from fleetctl.engine.execute.leftovers import leftover
 from fleetctl.engine.facts import Observed
 from fleetctl.engine.granted import priced_as_got
 from fleetctl.engine.track import Track
-from fleetctl.providers.base import RunRef
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
@@ -68,8 +67,7 @@ class Sightings:
         self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
         if isinstance(seen, Gone) and after.handle:
             # Should it live all the same, it must not go on: its unit gets another sandbox.
-            ref = RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
-            engine.leftovers.end(Leftover(fact.provider, ref))
+            engine.leftovers.end(leftover(run))
         return True
 
     def _missed_twice(self, track: Track, run: Run, fact: Observed, bound_s: float) -> bool:

@@ -7,11 +7,13 @@ adoption in adopting.py; here it is asked for, its object is looked at soon, and
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleetctl.engine import wishes
 from fleetctl.engine.adopting import Adopter
 from fleetctl.engine.notes import ORIGIN
+from fleetctl.engine.providing import kept_on
 from fleetctl.engine.requests import Reply, Request, keys_in, list_in, ranges_of, stray_of
 from fleetctl.engine.retrying import Choice, retry
 from fleetctl.engine.sources import source_of
@@ -21,6 +23,7 @@ from specs.namespaces import object_key
 
 if TYPE_CHECKING:
     from fleetctl.engine.loop import Engine
+    from fleetctl.engine.track import Track
 
 
 class Verbs:
@@ -42,6 +45,21 @@ class Verbs:
             self._engine.poke(uid)
             key = object_key(kind, name, namespace)
             results.append({"key": key, "outcome": "deleted", "message": "", "uid": uid})
+        return {"ok": True, "results": results}
+
+    async def abandon(self, request: Request) -> Reply:
+        """Forget deleted objects at once, whatever of them is confirmed gone. What may be left is
+        told, and ended as soon as its provider answers.
+        """
+        results = []
+        wanted = set(map(str, list_in(request, "uids")))
+        rows = [it for it in self._engine.store.resources.list() if it.uid in wanted]
+        for row in [it for it in rows if it.deleted_at_s is not None]:
+            uid, track = row.uid, self._engine.tracks.get(row.uid)
+            left = list(_left(track)) if track is not None else []
+            results.append({"key": row.key, "left": left})
+            self._engine.abandoned.add(uid)
+            self._engine.poke(uid)
         return {"ok": True, "results": results}
 
     async def suspend(self, request: Request) -> Reply:
@@ -119,3 +137,14 @@ class Verbs:
             for it in done
         ]
         return {"ok": True, "results": results}
+
+
+def _left(track: Track) -> Iterator[str]:
+    """What may be there when nobody waits for its end, for people."""
+    if track.history is None:
+        yield f"{track.resource.key} at provider `{kept_on(track.resource)}`"
+        return
+    for box in track.history.sandboxes.values():
+        call = track.calls.get(box.last.name)
+        if call is None or not call.nothing_made or box.last.handle:
+            yield f"sandbox `{box.last.handle or box.name}` at provider `{box.provider}`"

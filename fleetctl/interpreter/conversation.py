@@ -44,6 +44,7 @@ class Conversation:
         self._slots = asyncio.Semaphore(TOOLS_AT_ONCE)
         self._bye = ""
         self.over = False
+        self.lost = False  # it ended, and neither we nor its driver meant it to
         self._reader = asyncio.create_task(self._read())
 
     async def greeted(self) -> None:
@@ -119,6 +120,8 @@ class Conversation:
                 continue  # what something else in the sandbox wrote there
             if isinstance(message, dict):
                 self._take(message)
+        # Its driver says goodbye when it has had nothing to do for long; nobody else does.
+        self.lost = not (self.over or self._bye)
         self.over = True
         self._fail_all(self._bye or self._session.ending())
 
@@ -148,10 +151,13 @@ class Conversation:
                 future.set_exception(self._ended())
                 future.exception()  # nobody may wait for it, which is no fault
 
+    @property
+    def why(self) -> str:
+        """Why it is over."""
+        return self._bye or "no reason given"
+
     def _ended(self) -> InterpreterError:
-        return InterpreterError(
-            f"the sandbox ended: {self._bye or 'no reason given'}", hint=START_ANEW
-        )
+        return InterpreterError(f"the sandbox ended: {self.why}", hint=START_ANEW)
 
     async def _call(self, message: dict[str, Any]) -> None:
         """Run a tool and send its answer, whatever it is."""

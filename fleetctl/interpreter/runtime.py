@@ -64,7 +64,7 @@ class Runtime:
 
     async def start(self) -> None:
         async with self._turn:
-            await self._ensure()
+            await self._ensure(anew=True)
 
     async def execute(self, work: Work) -> str | FinalOutput:
         async with self._turn:
@@ -134,11 +134,19 @@ class Runtime:
         self._turn = asyncio.Lock()
         return left
 
-    async def _ensure(self) -> Conversation:
-        """The conversation with a living driver. Raises FleetctlError."""
+    async def _ensure(self, *, anew: bool = False) -> Conversation:
+        """The conversation with a living driver. Raises FleetctlError; once, when the one that was
+        there is lost: so is what code had defined in it, and code that goes on would not know.
+
+        anew: a new one is what is asked for.
+        """
         if self._talk is not None and not self._talk.over:
             return self._talk
+        ended = self._talk
         await self._lose()
+        if ended is not None and ended.lost and not anew:
+            text = f"the sandbox ended between two calls: {ended.why}; its state is lost"
+            raise self._redacted(InterpreterError(text, hint=START_ANEW))
         self._opening = asyncio.create_task(self._open())
         try:
             return await self._opening
@@ -194,6 +202,7 @@ class Runtime:
         if not asked.done():
             await self._lose()
             await asyncio.wait([asked])
+            asked.exception()  # what it says of the end that we made is no news
             raise InterpreterError(
                 f"the code did not end within {limit_s:g} s; its sandbox was stopped and its state"
                 " is lost",

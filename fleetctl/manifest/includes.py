@@ -1,8 +1,9 @@
 """Files that a manifest names, made part of the wish before it is checked. Called by loader.py.
 
-`searchFrom` becomes `search`, and `tasks.fromFile` becomes `tasks.items`: what is stored means the
-same wherever the controller runs and whatever happens to the files later. `source.path` stays as
-it is written, so that two checkouts of a repository agree; where it leads is told beside it.
+`searchFrom` becomes `search`, `tasks.fromFile` becomes `tasks.items`, and `-r FILE` in `image.pip`
+becomes what that file lists: what is stored means the same wherever the controller runs and
+whatever happens to the files later. `source.path` stays as it is written, so that two checkouts of
+a repository agree; where it leads is told beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 from fleetctl.manifest.documents import Document, read_documents
 from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.problems import Path, Problem, shortened, value_text
+from fleetctl.manifest.requirements import RequirementsError, named_file, read_requirements
 from fleetctl.manifest.rows import RowError, read_rows
 from fleetctl.manifest.strict_yaml import read
 from specs.batchjob import FromFile
@@ -52,6 +54,7 @@ def include(data: dict[str, Any], document: Document) -> Included:
     if not isinstance(spec, dict):
         return included
     _source(spec, directory, included)
+    _requirements(spec, document, included)
     match data.get("kind"):
         case "Secret" if isinstance(spec.get("fromFile"), dict):
             for name, path in spec["fromFile"].items():
@@ -113,6 +116,34 @@ def _as_written(path: str) -> str:
     """`./src/` and `src` are one path."""
     own = os.path.expanduser(path)  # noqa: PTH111 - as in _absolute
     return os.path.normpath(own)
+
+
+def _requirements(spec: dict[str, Any], document: Document, included: Included) -> None:
+    """`-r FILE` in `image.pip` becomes what the file lists."""
+    within: Path = ("spec", "template") if "template" in spec else ("spec",)
+    holder = spec.get("template", spec)
+    image = holder.get("image") if isinstance(holder, dict) else None
+    listed = image.get("pip") if isinstance(image, dict) else None
+    if not isinstance(listed, list):
+        return
+    entries: list[Any] = []
+    for at, entry in enumerate(listed):
+        path = named_file(entry)
+        if path is None:
+            entries.append(entry)
+            continue
+        try:
+            entries += read_requirements(path, document.dir, included.read)
+        except RequirementsError as error:
+            here = (*within, "image", "pip", at)
+            if error.line:
+                shown = _shown(error.file, document)
+                included.problems.append(Problem(shown, error.line, 1, str(error)))
+            else:
+                said = f" names {value_text(error.file)}; {error}"
+                included.findings.append(Finding(here, here, said))
+    assert isinstance(image, dict)
+    image["pip"] = entries
 
 
 def _search(spec: dict[str, Any], document: Document, included: Included) -> None:

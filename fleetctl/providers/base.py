@@ -51,6 +51,7 @@ class Contract:
     # lost could begin twice: there the sandbox is made first, and begins once its id is durable.
     two_phase: bool = False
     functions: bool = False  # runs templates with `runtime: function`
+    secrets: bool = False  # gives work the values of secrets that it keeps itself
     # Of a sandbox whose task names no limit of its own; None: as long as may be.
     usual_lifetime_s: float | None = None
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from controllers.model import Run
 from fleetctl.engine.guard import NoAnswer, guarded
 from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunRef
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleetctl.engine")
 
-TRIES_MAX = 8  # with the longest pause that is a few minutes; after that the sweep ends it
-
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
@@ -30,6 +29,12 @@ class Leftover:
 
     provider: str
     ref: RunRef
+
+
+def leftover(run: Run) -> Leftover:
+    """What a run may have left at its provider."""
+    ref = RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
+    return Leftover(run.provider, ref)
 
 
 class Leftovers:
@@ -64,11 +69,10 @@ class Leftovers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _end(self, left: Leftover) -> None:
-        for tries in range(1, TRIES_MAX + 1):
-            if await self._asked(left):
-                return
+        tries = 0
+        while not await self._asked(left):
+            tries += 1
             await asyncio.sleep(self._backoff_s(tries))
-        log.warning("leftover not ended", extra={"sandbox": left.ref.sandbox})
 
     async def _asked(self, left: Leftover) -> bool:
         backend = self._backend(left.provider)

@@ -16,7 +16,6 @@ from fleetctl.manifest.words import meant
 from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.kinds import parse_spec
-from specs.placement import DEFAULT_PROVIDER
 from specs.secret import SecretSpec
 from specs.template import Template
 
@@ -68,8 +67,9 @@ def _secrets(
             continue
         spec = parse_spec("Secret", resource.spec)
         assert isinstance(spec, SecretSpec)
-        if spec.from_provider is not None and places == [DEFAULT_PROVIDER]:
-            said = f" is `{name}`, whose value a provider keeps, and `local` keeps none"
+        if spec.from_provider is not None and all(map(world.keeps_no_secrets, places)):
+            here = " and ".join(f"`{place}`" for place in places)
+            said = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
             hint = "use `fromEnv` or `fromFile` in the Secret, or place the work elsewhere"
             yield Prediction(manifest, Finding(at, at, said, hint))
         unset = [it for it in spec.from_env if not world.lookup(it)] if world.starts_here else []

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.engine.changes import Change
-from fleetctl.engine.predictions import needs, places
+from fleetctl.engine.predictions import agreement, needs, places
 from fleetctl.engine.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from specs.common import Execution
@@ -39,7 +39,8 @@ def worth_a_look(spec: Spec) -> bool:
     if template is None:
         return False
     asks = template.image or template.secrets or template.resources.gpu or template.is_function
-    return bool(asks or spec.placement.max_price_per_hour is not None)
+    named = template.volumes or template.function
+    return bool(asks or named or spec.placement.max_price_per_hour is not None)
 
 
 async def predicted(
@@ -54,9 +55,11 @@ async def predicted(
         match manifest.spec:
             case Execution() as spec:
                 found.extend(needs.of_work(manifest, spec, world))
+                found.extend(agreement.of_work(manifest, spec, world))
                 found.extend([it async for it in places.of_work(manifest, spec, world)])
             case FunctionSpec() as spec:
                 found.extend(needs.of_function(manifest, spec, world))
+                found.extend(agreement.of_function(manifest, spec, world))
                 found.extend([it async for it in places.of_function(manifest, spec, world)])
             case SecretSpec() as spec:
                 found.extend(needs.of_secret(manifest, spec, world))

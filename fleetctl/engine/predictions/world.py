@@ -57,6 +57,11 @@ class World:
     lookup: Lookup
     starts_here: bool
 
+    def keeps_no_secrets(self, name: str) -> bool:
+        """Whether work there can never have the value of a secret that its provider keeps."""
+        backend = self.providers.get(name)
+        return backend is not None and not backend.contract.secrets
+
     def account(self, name: str) -> Account:
         resource = self.found(PROVIDER, name, "default")
         if resource is None:

@@ -74,6 +74,7 @@ class Supervisor:
         self._fresh = True  # nothing has run in this sandbox
         self._run: Optional[Attempt] = None
         self._last, self._told_open = "", False  # the newest run, once it has ended
+        self._stopped_early = ""  # a run whose stop came before its order
 
     def tell(self, handle: int, run: str, offsets: tuple[int, int]) -> None:
         from fleetctl.guest.remote.story import Story
@@ -89,9 +90,10 @@ class Supervisor:
             journal = Journal(self.runs, name)
         except FileExistsError:
             return
-        if self._run is not None or self.closing:
-            what = "runs another task" if self._run is not None else "is closed"
-            write_unbegun(journal, identity, f"its sandbox {what}")
+        if self._run is not None or self.closing or name == self._stopped_early:
+            what = "its sandbox runs another task" if self._run is not None else ""
+            what = what or ("its sandbox is closed" if self.closing else "it was stopped before")
+            write_unbegun(journal, identity, what)
             self.visitors.tell()
             return
         self.loop.cancel("linger")
@@ -156,6 +158,8 @@ class Supervisor:
             self._run.end("Stopped", request["grace_s"])
         elif op == "stop" and self._run is None and self._last == request["run"]:
             self._close()
+        elif op == "stop":
+            self._stopped_early = request["run"]  # its order may still be on its way
         elif op == "leave":
             self.leave()
 

@@ -161,6 +161,10 @@ def _sandboxes(world: World, events: Events) -> list[web.RouteDef]:
         await lifecycle.lose(world, find(request), reason, recoverable=recoverable)
         return web.Response(status=204)
 
+    async def pause(request: web.Request) -> web.Response:
+        await lifecycle.pause(world, find(request))
+        return web.Response(status=204)
+
     async def cut(request: web.Request) -> web.Response:
         for connection in list(find(request).connections):
             connection.abort()
@@ -181,6 +185,7 @@ def _sandboxes(world: World, events: Events) -> list[web.RouteDef]:
         web.post("/admin/sandboxes/{id}/evict", evict),
         web.post("/admin/sandboxes/{id}/lose", lose),
         web.post("/admin/sandboxes/{id}/cut", cut),
+        web.post("/admin/sandboxes/{id}/pause", pause),
         web.post("/admin/volumes/{id}", volume),
         web.post("/admin/events/hang-up", hang_up),
     ]

@@ -109,7 +109,7 @@ def _described(world: World, wanted: dict[str, Any]) -> Sandbox:
         network=_network(world.settings, wanted),
         otel_endpoint=wanted.get("otelEndpointOverride"),
         queue_timeout=wanted.get("queueTimeout") or world.settings.default_queue_minutes or None,
-        destroy_at_s=now_s + ttl * 60 if ttl else None,
+        destroy_at_s=now_s + min(ttl * 60, world.settings.lifespan_s) if ttl else None,
     )
 
 

@@ -160,6 +160,10 @@ class DaytonaEmulator:
             "POST", f"sandboxes/{id_or_name}/lose", {"reason": reason, "recoverable": recoverable}
         )
 
+    def pause(self, id_or_name: str) -> None:
+        """A person or a policy holds it."""
+        self._ask("POST", f"sandboxes/{id_or_name}/pause")
+
     def cut(self, id_or_name: str) -> None:
         """End all connections to its toolbox, streams too, without a goodbye; it runs on."""
         self._ask("POST", f"sandboxes/{id_or_name}/cut")

@@ -74,6 +74,7 @@ class Settings:
             "sandbox-lifecycle": None,
         }
     )
+    lifespan_s: float = float(GIGANTIC) * 100  # no sandbox lives longer, whatever it asks for
     events: bool = True  # False: the socket accepts no one, and the SDK falls back to polling
     restricted_egress: bool = False  # True: as the lower tiers, network settings are refused
     gone_images: tuple[str, ...] = ("*gone*", "*does-not-exist*")  # names that no registry has

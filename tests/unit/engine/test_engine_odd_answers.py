@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from controllers.model import RunState
+from controllers.model import Observation, RunState
 from fleetctl.engine.observe.reach import watch_reach
 from fleetctl.engine.sweeper import sweep
+from fleetctl.engine.verbs import Verbs
 from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.base import RunOrder, RunRef
 from tests.unit.engine.fake_world import CONTRACT, SECOND_LOOK_S, Fleet, tasks
 
 KEY = Unavailable(
@@ -65,6 +69,21 @@ async def test_a_start_that_is_taken_between_two_refusals_takes_the_doubt_away()
             await fleet.settle()
             await fleet.later(SECOND_LOOK_S)
             assert fleet.local.working() == [index + 1]
+
+
+@pytest.mark.parametrize("changed", [{"parallelism": 2}, {"completions": 3}])
+async def test_a_refused_job_that_is_applied_with_a_change_is_asked_for_again(
+    changed: dict[str, int],
+) -> None:
+    async with Fleet() as fleet:
+        fleet.local.script["start"] = [Refused("no such image")] * 2
+        await fleet.apply("BatchJob", "job", tasks(2, parallelism=1))
+        await fleet.later(SECOND_LOOK_S)
+        assert fleet.status("job")["reason"] == "Refused"
+        spec = {**tasks(2, parallelism=1), **changed}
+        await fleet.apply("BatchJob", "job", spec)
+        assert fleet.status("job")["phase"] == "Running" or fleet.local.working()
+        assert fleet.local.working()
 
 
 # -- the account -----------------------------------------------------------------------------------
@@ -163,6 +182,32 @@ async def seen_later(fleet: Fleet, seconds: float, run: str) -> None:
     await fleet.settle()
 
 
+async def test_an_abandoned_object_is_gone_at_once_and_says_what_it_leaves() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(2, parallelism=1))
+        fleet.local.script["stop"] = [Unavailable("nobody there", reason="Unreachable")] * 3
+        uid = fleet.row("job").uid
+        verbs = Verbs(fleet.engine)
+        assert (await verbs.abandon({"uids": [uid]}))["results"] == []  # it was not deleted
+        await fleet.delete("BatchJob", "job")
+        handle = fleet.runs("job")[0].handle
+        reply = await verbs.abandon({"uids": [uid]})
+        [told] = reply["results"]
+        assert told == {
+            "key": "batchjob/job",
+            "left": [f"sandbox `{handle}` at provider `local`"],
+        }
+        await fleet.settle()
+        assert fleet.names() == []
+        # The controller stays until what is left is ended.
+        assert not fleet.engine.idle()
+        async with asyncio.timeout(60):
+            while any(box.alive for box in fleet.local.boxes.values()):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert fleet.engine.idle()
+
+
 # -- gone ------------------------------------------------------------------------------------------
 
 
@@ -211,6 +256,58 @@ async def test_what_is_believed_gone_is_ended_all_the_same() -> None:
         assert fleet.local.stops == [run.name]
         assert [name for name, box in fleet.local.boxes.items() if box.alive] != [run.name]
         assert len([box for box in fleet.local.boxes.values() if box.alive]) == 1
+
+
+async def test_what_was_asked_too_early_proves_nothing_however_late_its_answer_comes() -> None:
+    async with Fleet(contract=LAGGING) as fleet:
+        await fleet.apply("BatchJob", "job", tasks(1))
+        await fleet.later(2 * BOUND_S)
+        [run] = fleet.runs("job")
+        fleet.local.denied = {run.name}
+        fleet.local.notify(run.name)
+        await fleet.settle()
+        released, observe = asyncio.Event(), fleet.local.observe
+
+        async def slowly(refs: Sequence[RunRef]) -> Sequence[Observation]:
+            seen = await observe(refs)
+            await released.wait()
+            return seen
+
+        fleet.local.observe = slowly  # type: ignore[method-assign]
+        await fleet.later(BOUND_S - 1)
+        fleet.local.notify(run.name)
+        await fleet.settle()
+        await fleet.later(BOUND_S)
+        fleet.local.denied = set()
+        released.set()
+        await fleet.settle()
+        assert [it.state for it in fleet.runs("job")] == [RunState.RUNNING]
+
+
+async def test_gone_is_not_believed_while_a_start_is_under_way() -> None:
+    async with Fleet(contract=LAGGING) as fleet:
+        answered, start = asyncio.Event(), fleet.local.start
+
+        async def slowly(order: RunOrder) -> str:
+            handle = await start(order)
+            await answered.wait()
+            return handle
+
+        fleet.local.start = slowly  # type: ignore[method-assign]
+        await fleet.apply("BatchJob", "job", tasks(1))
+        [run] = fleet.runs("job")
+        fleet.local.notify(run.name)
+        await fleet.settle()
+        assert [it.state for it in fleet.runs("job")] == [RunState.RUNNING]
+        fleet.local.denied = {run.name}
+        for _ in range(3):
+            await seen_later(fleet, BOUND_S, run.name)
+        assert [it.state for it in fleet.runs("job")] == [RunState.RUNNING]
+        answered.set()
+        await fleet.settle()
+        for _ in range(3):
+            await seen_later(fleet, BOUND_S, run.name)
+        assert fleet.runs("job")[0].state is RunState.LOST
 
 
 # -- orphans and leaving ---------------------------------------------------------------------------
@@ -281,8 +378,6 @@ async def test_the_end_of_one_object_wakes_a_start_of_another() -> None:
 async def test_a_service_that_is_away_is_told_by_what_runs_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import asyncio
-
     from fleetctl.engine.observe import reach as module
 
     monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -42,6 +43,21 @@ def test_execute_starts_what_is_not_started_and_a_new_sandbox_knows_nothing(make
     interpreter = make()
     interpreter.execute("x = 1")
     interpreter.shutdown()
+    assert "NameError" in interpreter.execute("print(x)")
+
+
+def test_a_sandbox_that_is_lost_between_two_executions_is_told_once(make: Make) -> None:
+    interpreter = make()
+    dies = "import os, threading; x = 1; threading.Timer(0.2, os._exit, (3,)).start()"
+    interpreter.execute(dies)
+    talk = interpreter._runtime._talk
+    assert talk is not None
+    deadline_s = time.monotonic() + 120
+    while not talk.over and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    with pytest.raises(InterpreterError, match="ended between two calls") as told:
+        interpreter.execute("print(x)")
+    assert "next execute() starts a new sandbox" in told.value.hint
     assert "NameError" in interpreter.execute("print(x)")
 
 
