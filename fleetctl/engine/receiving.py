@@ -24,7 +24,13 @@ from fleetctl.engine.orders import (
     parallelism_of,
     with_declared,
 )
-from fleetctl.engine.predictions.predicting import allowed, predicted, refuse, worth_a_look
+from fleetctl.engine.predictions.predicting import (
+    ANYWAY,
+    allowed,
+    predicted,
+    refuse,
+    worth_a_look,
+)
 from fleetctl.engine.predictions.world import world_of
 from fleetctl.engine.requests import Reply, Request, document_of, keys_in, list_in
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
@@ -188,7 +194,9 @@ class Receiver:
             lambda name: values.get(name) or self._secrets.value(name),
             starts_here=True,
         )
-        return refuse(await predicted(looked_at, changes, world), allowed(request))
+        found = await predicted(looked_at, changes, world)
+        anyway = ANYWAY if request.get("verb") == "apply" else ""
+        return refuse(found, allowed(request), anyway)
 
     def _unknown_variables(self, manifests: Sequence[Manifest]) -> Iterator[str]:
         """Of stored Secrets that these manifests name: a controller that began in another shell

@@ -117,6 +117,7 @@ async def test_a_field_that_is_set_is_looked_at_in_the_same_way(tmp_path: Path) 
         reply = await api.ask("set", key="batchjob/job", fields=fields, yes=True)
         assert (reply["ok"], reply["code"]) == (False, 2)
         assert "there is no Secret of that name" in reply["errors"][0]
+        assert "--allow-missing" not in reply["errors"][0]  # which `set` does not have
         assert api.fleet.row("job").spec == before
 
 
