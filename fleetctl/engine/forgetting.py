@@ -27,7 +27,7 @@ async def forget_forever(engine: Engine) -> None:
             await asyncio.sleep(STEP_PAUSE_S)
         if engine.sources is not None:
             # Of all that is stored: what sleeps may be asked to run again, with its copy.
-            notes = [row.annotations for row in engine.store.resources.list()]
+            notes = engine.store.resources.annotations()
             await asyncio.to_thread(engine.sources.sweep, notes)
         await asyncio.sleep(engine.settings.forget_every_s)
 
