@@ -70,8 +70,8 @@ def _delete(wish: AssetWish) -> Plan:
         # It goes after its last user, so that no task loses what it stands on.
         waiting = (f"still used by {', '.join(wish.users)}",)
         return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
-    waiting = (wish.problem,) if wish.problem else ()
-    return Plan((_remove(wish),), Phase.DELETING, "Deleted", wish.problem, waiting)
+    problems = (wish.problem,) if wish.problem else ()
+    return Plan((_remove(wish),), Phase.DELETING, "Deleted", wish.problem, problems)
 
 
 def _remove(wish: AssetWish) -> RemoveVolume | RemoveFunction:
