@@ -70,7 +70,8 @@ def _delete(wish: AssetWish) -> Plan:
         # It goes after its last user, so that no task loses what it stands on.
         waiting = (f"still used by {', '.join(wish.users)}",)
         return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
-    return Plan((_remove(wish),), Phase.DELETING, "Deleted", wish.problem)
+    why = (wish.problem,) if wish.problem else ()
+    return Plan((_remove(wish),), Phase.DELETING, "Deleted", wish.problem, why)
 
 
 def _remove(wish: AssetWish) -> RemoveVolume | RemoveFunction:

@@ -127,12 +127,15 @@ def _free(provider: str, index: int) -> Tariff:  # noqa: ARG001
 
 @dataclass(slots=True)
 class Purse:
-    """What one pass may spend. own: the account of the object's own `budget`."""
+    """What one pass may spend. own: the account of the object's own `budget`. left: how many units
+    have not ended, this one among them; what a person would have to raise a cap by.
+    """
 
     tariffs: Tariffs = _free
     accounts: Sequence[Account] = ()
     own: Account | None = None
     unit: str = "task"
+    left: int = 1
 
     def take(self, index: int, provider: str) -> Held | Denied:
         """Set aside the worst case of one new run in every account, or in none."""
@@ -155,7 +158,7 @@ class Purse:
         for account in self.accounts:
             if account.cap.on_exceeded is OnExceeded.WARN:
                 continue
-            denied = _refusal(account, tariff, provider, self.unit)
+            denied = _refusal(account, tariff, provider, self.unit, self.left)
             if denied is not None:
                 return denied
         return None
@@ -248,7 +251,9 @@ def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
 # -- reasons -----------------------------------------------------------------------------------
 
 
-def _refusal(account: Account, tariff: Tariff, provider: str, unit: str) -> Denied | None:
+def _refusal(
+    account: Account, tariff: Tariff, provider: str, unit: str, left: int
+) -> Denied | None:
     """None when the tariff's worst case fits. The first that applies is said."""
     cap, worst_usd = account.cap, tariff.worst_usd
     if worst_usd is None:
@@ -279,10 +284,11 @@ def _refusal(account: Account, tariff: Tariff, provider: str, unit: str) -> Deni
     ):
         return None
     left_usd = max(0.0, cap.max_usd - charged_usd - account.reserved_usd)
-    left = f"{usd(left_usd)} of {usd(cap.max_usd)} left{_until(cap)}"
-    text = f"the next {unit} may cost {usd(worst_usd)}, {cap.owner} has {left}"
+    there = f"{usd(left_usd)} of {usd(cap.max_usd)} left{_until(cap)}"
+    text = f"the next {unit} may cost {usd(worst_usd)}, {cap.owner} has {there}"
     for_good = charged_usd + worst_usd > cap.max_usd + TINY_USD
-    needed_usd = worst_usd + (charged_usd if for_good else account.committed_usd)
+    # Raised by what one more may cost, it would soon stand still again.
+    needed_usd = worst_usd * left + (charged_usd if for_good else account.committed_usd)
     return _denied(account, "BudgetExhausted", text, _raised(cap, needed_usd), for_good=for_good)
 
 

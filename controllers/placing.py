@@ -18,6 +18,7 @@ USD_PER_S_SLACK = 1e-12
 # What providers say when they have no room, in the words of specs' spillOver.
 _SPILL_REASONS = {
     "NoCapacity": "NoCapacity",
+    "NoSuchMachine": "NoCapacity",
     "Queued": "NoCapacity",
     "Quota": "QuotaExceeded",
     "SpendLimit": "QuotaExceeded",

@@ -14,6 +14,7 @@ from controllers.history import History
 from controllers.kind import ordered
 from controllers.model import RunState
 from controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
+from controllers.stuck import stuck
 from controllers.wish import Prior, Wish, revived
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
@@ -93,6 +94,8 @@ def status_of(
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
     status.update(plan.extra)
+    if (lack := stuck(plan, wish, history, now_s)) is not None:
+        status["stuck"] = lack
     return status
 
 
@@ -164,6 +167,10 @@ def _conditions(
     if wish.purse.accounts:
         over = _over(plan, wish)
         out.append(_condition("BudgetOK", not any(over), over, old, now_s))
+    warning = str(plan.extra.get("warning") or "").partition(WITH_A_HINT)[0]
+    word, _, text = warning.partition(": ")
+    if warning or "Warning" in old:
+        out.append(_condition("Warning", bool(warning), (word, text), old, now_s))
     spill = _spill(plan, same=before.get("observedGeneration") == wish.generation, old=old)
     if any(spill) or SPILLED_OVER in old:
         out.append(_condition(SPILLED_OVER, any(spill), spill, old, now_s))

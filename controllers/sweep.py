@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from controllers.budget import WITH_A_HINT
 from controllers.command import DEFAULT_COMMAND
 from controllers.history import History
 from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
@@ -22,6 +23,7 @@ from specs.template import Template
 if TYPE_CHECKING:
     from specs.sweep import SweepSpec
 
+METRIC_MISSING = "MetricMissing"
 # A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
 GRID_POINTS_MAX = 100_000
 
@@ -142,6 +144,8 @@ class Sweep:
         out: dict[str, object] = {"method": self.spec.search.method}
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
+        if metric is not None and history.succeeded and not history.scores:
+            out["warning"] = _unreported(metric.name, len(history.succeeded))
         if self._lost(history):
             out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
         if best is not None and metric is not None:
@@ -180,7 +184,7 @@ class Sweep:
                 f"no trial reported a finite number as the metric `{name}`; "
                 "its result or report() must have one"
             )
-            return Verdict(False, "MetricMissing", text)
+            return Verdict(False, METRIC_MISSING, text)
         text = f"{done} of {self.total} trials succeeded" + (f", {failed} failed" if failed else "")
         return Verdict(True, "Completed", text)
 
@@ -198,6 +202,15 @@ class Sweep:
             return False
         value = history.scores[best]
         return value >= metric.target if metric.goal == "maximize" else value <= metric.target
+
+
+def _unreported(name: str, done: int) -> str:
+    trials = "the first trial has" if done == 1 else f"{done} trials have"
+    return (
+        f"{METRIC_MISSING}: {trials} succeeded and none reported the metric `{name}`"
+        f"{WITH_A_HINT}report(step=..., {name}=...) or SUBMIT({name}=...), or mend"
+        " `search.metric.name`"
+    )
 
 
 def _lookup(result: object, name: str) -> object:

@@ -36,9 +36,10 @@ def under_way(
         reason, message = "Waiting", waiting[0]
     else:
         reason, message = "InProgress", ""
+    runs = any(run.state is not RunState.STARTING for run in history.live.values())
     ever = begun or wish.prior.phase is Phase.RUNNING
-    ever = ever or any(run.state is not RunState.STARTING for run in history.live.values())
-    phase = Phase.RUNNING if ever else Phase.PENDING
+    # Between one task and the next that is on its way, it runs as well.
+    phase = Phase.RUNNING if runs or (ever and moving) else Phase.PENDING
     summary = wish.controller.summary(history)
     return Plan(
         actions, phase, reason, message, waiting, wake_at_s, active=bool(moving), extra=summary

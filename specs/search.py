@@ -88,7 +88,13 @@ def _parameters_schema() -> dict[str, Any]:
     shapes: list[dict[str, Any]] = [
         {
             "type": "object",
-            "properties": {"parameters": {"type": "object", "minProperties": 1}},
+            "properties": {
+                "parameters": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "description": "Parameters in a group of their own.",
+                }
+            },
             "required": ["parameters"],
             "additionalProperties": False,
         }
@@ -101,6 +107,7 @@ def _parameters_schema() -> dict[str, Any]:
             keys[key] = _KEY_SCHEMAS.get(key, {"type": "integer" if it.integer else "number"})
         for key, default in it.defaults.items():
             keys[key] = {"type": "number", "default": default}
+        keys = {key: {**schema, "description": _KEY_WORDS[key]} for key, schema in keys.items()}
         shapes.append(
             {
                 "type": "object",
@@ -112,6 +119,20 @@ def _parameters_schema() -> dict[str, Any]:
     return {"type": "object", "minProperties": 1, "additionalProperties": {"anyOf": shapes}}
 
 
+_KEY_WORDS = {
+    "distribution": "How values are drawn; default: what the other keys mean, such as categorical"
+    " for `values`, uniform for `min` and `max`.",
+    "value": "The one value of a constant.",
+    "values": "The values to choose from, of any sort.",
+    "probabilities": "How often each of the values is drawn; they add up to 1.",
+    "min": "The least value.",
+    "max": "The greatest value.",
+    "q": "Values are multiples of this.",
+    "mu": "The mean; of a log distribution, of the logarithm.",
+    "sigma": "The standard deviation; of a log distribution, of the logarithm.",
+    "a": "The first shape of a beta distribution.",
+    "b": "The second shape of a beta distribution.",
+}
 _KEY_SCHEMAS: dict[str, Any] = {
     "value": {},
     "values": {"type": "array", "minItems": 1},

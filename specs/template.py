@@ -115,7 +115,9 @@ class Image(Spec):
         default=None, description="Python version such as `3.12`; default: the provider's own."
     )
     pip: tuple[NonEmptyText, ...] = Field(
-        default=(), description="Python requirements to install, as pip reads them; default none."
+        default=(),
+        description="Python requirements to install, as pip reads them; `-r FILE` for those of a"
+        " file; default none.",
     )
     apt: tuple[NonEmptyText, ...] = Field(default=(), description="System packages; default none.")
     run: tuple[NonEmptyText, ...] = Field(
@@ -234,7 +236,7 @@ class Template(Spec):
     )
     image: Image | None = Field(
         default=None,
-        description="What to install, or a registry reference; default: the provider's own.",
+        description="What to install, or a registry reference; default: plain Python, no packages.",
     )
     source: Source | None = Field(
         default=None, description="Code to put into the sandbox; default none."

@@ -68,7 +68,10 @@ def parser(verb: str) -> Parser:
     add_recursive(made)
     made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
     made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
-    made.add_argument("--wait", action="store_true", help="follow the objects until they end")
+    made.add_argument(
+        "--wait", action="store_true",
+        help="follow the objects until they end, or nothing can get them on",
+    )  # fmt: skip
     made.add_argument(
         "--wait-for-capacity", action="store_true",
         help="with --wait: also while no machine of the kind is there",
@@ -165,7 +168,10 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.wait:
         from fleetctl.cli.follow import follow_to_end
 
-        return follow_to_end(place, keys, screen, timeout_s=args.timeout)
+        waits_for = ["missing"] * args.allow_missing + ["capacity"] * (
+            args.wait_for_capacity or args.allow_missing
+        )
+        return follow_to_end(place, keys, screen, timeout_s=args.timeout, waits_for=waits_for)
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")
     return 0

@@ -30,7 +30,8 @@ def parser(verb: str) -> Parser:
         usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | [KIND] --all\n"
         "    | -f FILE|DIR|- [-R] [--force] [--no-wait] [--timeout TIME]",
         summary=(
-            "Stop the work of objects and remove them with their runs, results and logs.\n"
+            "Stop the work of objects and remove them with their logs. What they cost, came to\n"
+            "and said stays in `cost`, `query` and `events --deleted` (90 days by default).\n"
             "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
             "`deletionPolicy: Delete`; then, and with --all, it asks first, and without a\n"
             "terminal it refuses."

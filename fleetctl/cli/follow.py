@@ -5,13 +5,15 @@ Called by apply. A rich display on a terminal, plain lines otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from fleetctl.cli.goals import tally
 from fleetctl.cli.kinds import Target, commands, target_with
 from fleetctl.cli.pace import Deadline, Every
+from fleetctl.cli.patience import Patience, sentence, way_out
 from fleetctl.cli.reading import Reading, open_reading
 from fleetctl.cli.render import Screen
 from fleetctl.cli.summary import summary_lines
@@ -21,6 +23,8 @@ from fleetctl.cli.view import DELETING, SUCCEEDED, SUSPENDED, View, why
 
 TIMED_OUT = 124
 # Plain progress: at once when a phase changes, and counts at most this often.
+PAUSE_MAX_S = 0.5  # after a look at all, however long it took
+LOOK_PAUSES = 2.0  # as long as a look takes: a third of a core at most
 TALK_EVERY_S = 5.0
 
 
@@ -35,9 +39,16 @@ class Progress(Protocol):
 
 
 def follow_to_end(
-    place: Path, keys: Sequence[str], screen: Screen, *, timeout_s: float | None
+    place: Path,
+    keys: Sequence[str],
+    screen: Screen,
+    *,
+    timeout_s: float | None,
+    waits_for: Collection[str] = (),
 ) -> int:
-    """0 when every object that does work succeeded, 1 when one did not, 124 when time ran out."""
+    """0 when every object that does work succeeded, 1 when one did not or cannot go on by itself,
+    124 when time ran out. waits_for: lacks that are waited for all the same, see patience.py.
+    """
     targets = [target_with(key) for key in keys]
     working = [one for one in targets if one.kind.runs]
     if not working:
@@ -46,7 +57,8 @@ def follow_to_end(
     try:
         with open_reading(place) as reading:
             uids = _uids(working, reading)
-            ended = _follow(place, uids, reading, screen, deadline)
+            patience = Patience(waits_for)
+            ended = _follow(place, uids, reading, screen, deadline, patience)
             return _conclude(working, uids, ended, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
@@ -59,20 +71,36 @@ def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
 
 
 def _follow(
-    place: Path, uids: Sequence[str], reading: Reading, screen: Screen, deadline: Deadline
+    place: Path,
+    uids: Sequence[str],
+    reading: Reading,
+    screen: Screen,
+    deadline: Deadline,
+    patience: Patience,
 ) -> bool:
-    """True when all ended (or are gone), False when time ran out."""
+    """True when all ended, are gone or cannot go on by themselves; False when time ran out."""
     progress = _progress(screen)
+    seen: dict[str, View | None] = {}
     try:
         with Supervisor(place, screen) as supervisor:
             while True:
-                views = [reading.by_uid(uid) for uid in uids]
-                progress.show([view for view in views if view is not None])
-                if all(_ended(view) for view in views):
+                begun_s = time.monotonic()
+                # Each change wakes us: what has ended is not read anew for every other's.
+                waiting = [uid for uid in uids if uid not in seen or not _ended(seen[uid])]
+                seen.update({uid: reading.by_uid(uid) for uid in waiting or uids})
+                progress.show([view for view in seen.values() if view is not None])
+                left = [view for view in seen.values() if view and not _ended(view)]
+                if not left and not waiting:
+                    return True
+                if not left:
+                    continue  # all of them at once, for one that has ended may have begun anew
+                if patience.ended(left):
                     return True
                 if deadline.passed:
                     return False
                 supervisor.check()
+                # Thousands take long to look at: whoever does the work needs the cores more.
+                time.sleep(min(PAUSE_MAX_S, LOOK_PAUSES * (time.monotonic() - begun_s)))
                 reading.wait_for_change(deadline)
     finally:
         progress.close()
@@ -86,6 +114,7 @@ def _conclude(
     working: Sequence[Target], uids: Sequence[str], ended: bool, reading: Reading, screen: Screen
 ) -> int:
     code = 0
+    stuck: list[View] = []
     for one, uid in zip(working, uids, strict=True):
         seen = reading.by_uid(uid)
         if seen is None or seen.phase == DELETING:
@@ -96,6 +125,10 @@ def _conclude(
             code = code if seen.phase == SUCCEEDED else 1
         else:
             screen.data(f"{safe(one.key)} {seen.phase}: {tally(seen)}")
+            stuck += [seen] * ended
+    for seen in stuck:
+        screen.error(sentence(seen), hint=way_out(seen))
+        code = 1
     if not ended:
         hint = safe(commands("wait", [one.key for one in working]))
         screen.error("timed out; work goes on", hint=hint)
@@ -123,9 +156,12 @@ class PlainProgress:
     def show(self, views: Sequence[View]) -> None:
         due = self._turn.due()
         for view in views:
-            key, line = safe(view.key), progress_line(view)
+            key = safe(view.key)
             changed = self._phases.get(key) != view.phase
-            if changed or (due and self._lines.get(key) != line):
+            if not (changed or due):
+                continue
+            line = progress_line(view)
+            if changed or self._lines.get(key) != line:
                 self._screen.talk(line)
                 self._phases[key], self._lines[key] = view.phase, line
 

@@ -28,7 +28,8 @@ class Reread:
         """Whether anything of it was touched since the last call, or may have been."""
         if tuple(read) != self._read:
             self._follow(tuple(read))
-            return True  # an edit between the apply and the watching is told by no notification
+            self._told()  # asked once, the watching has begun
+            return True  # an edit between the apply and that is told by no notification
         before, self._files = self._files, {name: _mark(name) for name in self._files}
         return self._files != before or self._told()
 

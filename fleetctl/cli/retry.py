@@ -32,7 +32,11 @@ def _parser_of_rerun(verb: str) -> Parser:
             "and what runs already is left alone. The source is the copy of the last apply;\n"
             "`apply --rerun` takes it anew."
         ),
-        examples=("fleetctl rerun job/resize", "fleetctl rerun sweep/lr -n research"),
+        examples=(
+            "fleetctl rerun job/resize",
+            "fleetctl rerun sweep/lr -n research",
+            "fleetctl rerun tr/pretrain && fleetctl logs tr/pretrain -f",
+        ),
         codes="0 done, 2 wrong usage, 4 no such object, 5 conflict",
     )
 

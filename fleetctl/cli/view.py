@@ -201,8 +201,10 @@ def _reasons(seen: View) -> str:
         return "" if seen.phase == DELETING else "no controller has looked at it yet"
     reason, message = seen.text("reason"), seen.text("message")
     waiting = seen.waiting_on[0] if seen.waiting_on else ""
-    if seen.phase in (SUCCEEDED, READY) or reason in MOVING:
+    if seen.phase in (SUCCEEDED, READY):
         return ""
+    if reason in MOVING:
+        return seen.text("warning")
     if seen.phase == DELETING:
         return waiting
     if seen.phase == FAILED:

@@ -32,7 +32,15 @@ CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopRepl
 
 # Answers to a create that come before anything was made.
 _NOTHING_MADE = frozenset(
-    {"NoCapacity", "Quota", "SpendLimit", "Suspended", "RateLimited", "Unreachable"}
+    {
+        "NoCapacity",
+        "NoSuchMachine",
+        "Quota",
+        "SpendLimit",
+        "Suspended",
+        "RateLimited",
+        "Unreachable",
+    }
 )
 REFUSED_ONCE = "RefusedOnce"
 

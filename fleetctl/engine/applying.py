@@ -24,7 +24,12 @@ from fleetctl.engine.changes import (
     Change,
     differences,
 )
-from fleetctl.engine.drafting import drafted, function_content, named_volumes
+from fleetctl.engine.drafting import (
+    drafted,
+    function_content,
+    named_volumes,
+    stored_function_content,
+)
 from fleetctl.engine.impacts import fresh_impact, impact_on
 from fleetctl.engine.notes import (
     FINISHING,
@@ -38,15 +43,20 @@ from fleetctl.engine.notes import (
 )
 from fleetctl.engine.orders import Order
 from fleetctl.engine.pruning import pruned
+from fleetctl.engine.track import track_of
 from fleetctl.errors import Conflict
 from fleetctl.stores.base import EventRow, Store, Stored
 from specs.changes import UNSET, FieldChange, same
 from specs.common import Execution
+from specs.content import content_of_function
+from specs.function import FunctionSpec
 from specs.kinds import KINDS
 from specs.provider import ProviderSpec
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
+
+MOVED = "what it runs in changed"
 
 
 def propose(
@@ -66,6 +76,8 @@ def propose(
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
         function = function_content(stored, manifest, functions, order)
         changes.append(_proposed(stored, manifest, order, now_s, function=function))
+    for name, namespace in functions:
+        changes += _callers(stored, functions[name, namespace], manifests, order)
     if order.pruning is not None:
         kept = {manifest.key for manifest in manifests}
         within = {order.namespace, *(it.namespace for it in manifests if KINDS[it.kind].namespaced)}
@@ -135,10 +147,36 @@ def _proposed(
     fields = (*differences(known, after), *_moved(known, after, order))
     note = "asked to run again" if rerun else ""
     # What was refused is tried anew, also where what changed is nothing that was refused.
-    tried_anew = not same_work and _was_refused(known)
+    anew = not same_work and _was_refused(known)
     return Change(
-        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=tried_anew
+        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew
     )
+
+
+def _callers(
+    stored: Stored, function: Manifest, among: Sequence[Manifest], order: Order
+) -> Iterator[Change]:
+    """Objects that are under way, call a Function that becomes another, and are not applied beside
+    it: what they have finished is outdated. One that is over learns of it at its own next apply.
+    """
+    name, namespace = function.name, function.namespace
+    looked = order.looked.get(function.key)
+    assert isinstance(function.spec, FunctionSpec)
+    content = content_of_function(function.spec, looked.revision if looked is not None else "")
+    if stored_function_content(stored, name, namespace) in ("", content):
+        return
+    applied = {it.key for it in among}
+    for row in stored.resources.list():
+        calls = row.namespace == namespace and json.loads(row.spec).get("template", {})
+        if not calls or calls.get("function") != name or row.key in applied:
+            continue
+        if row.deleted_at_s is not None or track_of(row).dormant:
+            continue
+        notes = {**row.annotations, FUNCTION: content}
+        after = replace(row, annotations=notes, generation=row.generation + 1)
+        field = FieldChange("function", row.annotations.get(FUNCTION) or UNSET, content, MOVED)
+        affected = impact_on(stored, after, order)
+        yield Change(CONFIGURED, row, after, (field,), affected, note=f"calls function/{name}")
 
 
 def _pinned(resource: Resource) -> tuple[str, str]:
@@ -185,7 +223,7 @@ def _moved(known: Resource, after: Resource, order: Order) -> Iterator[FieldChan
         yield FieldChange("source", before or UNSET, revision, told)
     if old.get(FUNCTION, "") != new.get(FUNCTION, ""):
         was, now = old.get(FUNCTION) or UNSET, new.get(FUNCTION) or UNSET
-        yield FieldChange("function", was, now, "what it runs in changed")
+        yield FieldChange("function", was, now, MOVED)
 
 
 def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:

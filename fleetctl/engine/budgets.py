@@ -71,7 +71,8 @@ class Budgets:
         own = self._own(track, now_s)
         accounts = [*([own] if own is not None else []), *shared]
         unit = KINDS[track.resource.kind].unit
-        return Purse(partial(reserving.tariff_of, self._engine, track, now_s), accounts, own, unit)
+        tariffs = partial(reserving.tariff_of, self._engine, track, now_s)
+        return Purse(tariffs, accounts, own, unit, _left(track))
 
     def shared(self, track: Track) -> list[Account]:
         """The accounts of the Budgets that select this object."""
@@ -162,3 +163,12 @@ class Budgets:
 
 def _stand(account: Account) -> tuple[object, ...]:
     return account.cap, round(account.committed_usd, 6), account.unpriced_live, account.unpriced_s
+
+
+def _left(track: Track) -> int:
+    """Units that have not ended and do not run; at least one."""
+    total = track.controller.total if track.controller is not None else None
+    if total is None or track.history is None:
+        return 1
+    history = track.history
+    return max(1, total - len(history.succeeded) - len(history.failed) - len(history.live))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from controllers.impact import spent_usd, worked_s
 from controllers.model import Resource, Run
 from fleetctl.engine.changes import CONFIGURED, PRUNED, Change
+from fleetctl.engine.predictions.asked import asked_about
 from fleetctl.errors import Refused
 from specs.kinds import KINDS
 
@@ -44,6 +45,7 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
             spares = spares or (change.impact is not None and change.impact.spared > 0)
         if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
             losses.append(f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)")
+        losses.extend(told for name, told in asked_about(change) if name not in approved)
     if losses:
         rest = ", or --rollout=FinishRunning to let running work end first" if spares else ""
         rest += ", or --keep-finished to leave finished work as it is" if keeps else ""
@@ -55,7 +57,8 @@ def approvable(changes: Sequence[Change]) -> list[str]:
     runs = [run.name for change in changes for run in _destroyed(change)]
     volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
     again = [_again_of(change) for change in changes if _stakes(change)]
-    return sorted([*runs, *volumes, *again])
+    asked = [name for change in changes for name, _ in asked_about(change)]
+    return sorted([*runs, *volumes, *again, *asked])
 
 
 def deletes_data(resource: Resource) -> bool:

@@ -1,4 +1,5 @@
-"""Retention: what deleted objects left behind is taken away once it is old, or too much.
+"""Retention: what deleted objects left behind is taken away once it is old, or too much; and copies
+of sources that no object names.
 
 Called by the loop as a helper. Each step is small and a transaction of its own, so that turns go on
 between two of them.
@@ -24,6 +25,10 @@ async def forget_forever(engine: Engine) -> None:
     while True:
         while forget_some(engine):
             await asyncio.sleep(STEP_PAUSE_S)
+        if engine.sources is not None:
+            # Of all that is stored: what sleeps may be asked to run again, with its copy.
+            notes = engine.store.resources.annotations()
+            await asyncio.to_thread(engine.sources.sweep, notes)
         await asyncio.sleep(engine.settings.forget_every_s)
 
 

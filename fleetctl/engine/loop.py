@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleetctl.engine")
 
+# Of the event loop, from a person's connection to the answer. Each would wait for a turn of its own
+# while there is always another object to look at.
+STEPS_OF_A_QUESTION = 8
+
 T = TypeVar("T")
 # What a start waits for until a sandbox of the same account ends.
 WAITS_FOR_ROOM = frozenset({"Quota", "NoCapacity"})
@@ -266,7 +270,7 @@ class Engine:
         """Until a fact, a wish, the next due key or the next full scan."""
         now_s = self.clock.now_s()
         if self.turns.facts and now_s >= self.turns.again_at_s:
-            await asyncio.sleep(0)
+            await _serve_others()
             return
         if now_s >= self._scan_at_s:
             # The slow full scan under the events; it comes in its time, however many come.
@@ -282,6 +286,7 @@ class Engine:
             await self._wake.wait()
         finally:
             alarm.cancel()
+        await _serve_others()
         await self._gather_events()
         self._wake.clear()
         if self._wake_later is not None:
@@ -321,6 +326,12 @@ class Engine:
 
 def _unresolved(backend: Backend) -> bool:
     return isinstance(backend, Resolving) and backend.unresolved()
+
+
+async def _serve_others() -> None:
+    """Let who asks something be answered between two turns."""
+    for _ in range(STEPS_OF_A_QUESTION):
+        await asyncio.sleep(0)
 
 
 def _no_secrets(names: tuple[str, ...], _namespace: str) -> Found:

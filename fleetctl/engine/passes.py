@@ -183,6 +183,10 @@ class Passes:
             self._intents.wake_assets()
 
     def _say_changes(self, track: Track, before: dict[str, object], plan: Plan) -> None:
+        warning = str(plan.extra.get("warning") or "")
+        if warning and not before.get("warning"):
+            word, _, text = warning.partition(": ")
+            self._engine.say(track.resource.uid, word, text, kind="Warning")
         if before.get("phase") == plan.phase.value:
             return
         kind = "Warning" if plan.phase.value == "Failed" else "Normal"

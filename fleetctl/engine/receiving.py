@@ -24,11 +24,17 @@ from fleetctl.engine.orders import (
     parallelism_of,
     with_declared,
 )
-from fleetctl.engine.predictions.predicting import allowed, predicted, refuse, worth_a_look
+from fleetctl.engine.predictions.predicting import (
+    ANYWAY,
+    allowed,
+    predicted,
+    refuse,
+    worth_a_look,
+)
 from fleetctl.engine.predictions.world import world_of
 from fleetctl.engine.requests import Reply, Request, document_of, keys_in, list_in
 from fleetctl.engine.secrets import REASON_MISSING, SecretValues
-from fleetctl.engine.setting import edits_in, manifest_with
+from fleetctl.engine.setting import edits_in, keeps_source, manifest_with
 from fleetctl.engine.sources import Looked
 from fleetctl.manifest import load
 from specs.kinds import parse_spec
@@ -88,7 +94,8 @@ class Receiver:
         store = self._engine.store
         edits = edits_in(request)
         draft = manifest_with(store, kind, name, edits, namespace=namespace)
-        order, forecasts = await self._prepared(request, [draft])
+        sourced = [] if keeps_source(store, draft) else [draft]
+        order, forecasts = await self._prepared(request, [draft], sourced)
         await self._predicted(request, [draft], order, {})
         # Read again: somebody else may have changed the object meanwhile.
         manifest = manifest_with(store, kind, name, edits, namespace=namespace)
@@ -96,17 +103,21 @@ class Receiver:
         return {"ok": True, "results": results}
 
     async def _prepared(
-        self, request: Request, manifests: list[Manifest]
+        self,
+        request: Request,
+        manifests: list[Manifest],
+        sourced: list[Manifest] | None = None,
     ) -> tuple[Order, Mapping[str, Forecast]]:
         """How to apply them and what that will cost: all that takes its time, found out before the
-        change itself, which waits for nothing.
+        change itself, which waits for nothing. sourced: those whose sources are read; default all.
         """
+        sourced = manifests if sourced is None else sourced
         engine, sources = self._engine, self._engine.sources
         looked: Mapping[str, Looked] = {}
         if sources is not None:
-            looked = await sources.look(manifests)
+            looked = await sources.look(sourced)
             if not request.get("dryRun"):
-                looked = await asyncio.to_thread(sources.keep, manifests, looked)
+                looked = await asyncio.to_thread(sources.keep, sourced, looked)
         providers = with_declared(engine.providers, declared_in(manifests))
         order = replace(
             order_of(request),
@@ -183,7 +194,9 @@ class Receiver:
             lambda name: values.get(name) or self._secrets.value(name),
             starts_here=True,
         )
-        return refuse(await predicted(looked_at, changes, world), allowed(request))
+        found = await predicted(looked_at, changes, world)
+        anyway = ANYWAY if request.get("verb") == "apply" else ""
+        return refuse(found, allowed(request), anyway)
 
     def _unknown_variables(self, manifests: Sequence[Manifest]) -> Iterator[str]:
         """Of stored Secrets that these manifests name: a controller that began in another shell

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fleetctl.engine")
 
 ANSWER_WAIT_S = 20.0  # for all providers together; one that needs longer is asked again
-AGAIN_S = 15.0
+AGAIN_S, AGAIN_S_MAX = 5.0, 60.0
 # An attempt whose predecessor still has a record that lives begins within its backoff.
 SPARED_S = 1800.0
 ATTEMPTS_MAX = 200  # looked through for a name; retries are far fewer
@@ -52,13 +52,15 @@ class Recovery:
 
     async def begin(self) -> None:
         """Ask all providers; those that do not answer now are asked on by `go_on`."""
-        self.unasked = set(self._engine.providers)
+        self.unasked = {name for name in self._engine.providers if _is_named(self._engine, name)}
         await self._round()
 
     async def go_on(self) -> None:
+        wait_s = AGAIN_S
         while self.unasked:
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(wait_s)
             await self._round()
+            wait_s = min(2 * wait_s, AGAIN_S_MAX)
 
     async def _round(self) -> None:
         names = sorted(self.unasked)
@@ -129,6 +131,16 @@ class Recovery:
         adopting = self._engine.adopting
         adopting.add(stray.run)
         asyncio.get_running_loop().call_later(SPARED_S, adopting.discard, stray.run)
+
+
+def _is_named(engine: Engine, provider: str) -> bool:
+    """Whether work of this store is, was or may be there: `local` is where nobody says so."""
+    if provider == "local" or any(
+        f'"{provider}"' in one.spec for one in engine.store.resources.list()
+    ):
+        return True
+    histories = [it.history for it in engine.tracks.values() if it.history is not None]
+    return any(run.provider == provider for it in histories for run in it.live.values())
 
 
 def _has_record(engine: Engine, stray: Stray) -> bool:

@@ -7,15 +7,18 @@ for in the same way. Called by the socket server.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fleetctl.engine.notes import NOTES
+from fleetctl.engine.notes import NOTES, ORIGIN
 from fleetctl.engine.requests import Request
+from fleetctl.engine.sources import source_of
 from fleetctl.engine.wishes import find
 from fleetctl.errors import Conflict, UsageError
 from fleetctl.manifest import Manifest
@@ -24,8 +27,9 @@ from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import path_text
 from fleetctl.stores.base import Store
 from specs.common import Metadata
-from specs.kinds import KINDS
+from specs.kinds import KINDS, parse_spec
 from specs.namespaces import DEFAULT_NAMESPACE
+from specs.scalars import Spec
 
 FIELDS_MAX = 20
 
@@ -105,7 +109,33 @@ def manifest_with(
         "annotations": _edited(written, annotations),
     }
     metadata = _checked(Metadata, about, "metadata", resource.key)
-    return Manifest(kind, name, metadata, spec, resource.key, 0)
+    origin = _origin(spec, parse_spec(kind, resource.spec), resource.annotations)
+    return Manifest(kind, name, metadata, spec, resource.key, 0, origin=origin)
+
+
+def keeps_source(store: Store, draft: Manifest) -> bool:
+    """Whether an edit leaves the source alone: then its runs go on with the copy, or the commit,
+    of the last apply. Who changes a label has not looked at the source.
+    """
+    resource = find(store, draft.kind, draft.name, draft.namespace)
+    return source_of(draft.spec) == source_of(parse_spec(draft.kind, resource.spec))
+
+
+def _origin(spec: Spec, before: Spec, annotations: Mapping[str, str]) -> str:
+    """Where the `source.path` of an edited spec leads: a relative one begins where the old one did,
+    beside the file that was applied.
+    """
+    source, old, known = source_of(spec), source_of(before), annotations.get(ORIGIN, "")
+    if source is None or source.path is None:
+        return ""
+    if old is None or old.path is None or not known:
+        return source.path
+    if source.path == old.path:
+        return known
+    if Path(old.path).is_absolute():
+        return source.path
+    ups = os.path.relpath(os.curdir, os.path.normpath(old.path))
+    return os.path.normpath(os.path.join(known, ups, source.path))
 
 
 def _edited(before: Mapping[str, str], edits: Mapping[str, str | None]) -> dict[str, str]:

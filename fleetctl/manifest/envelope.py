@@ -33,11 +33,11 @@ def no_manifest(data: Any, file: str) -> Finding | None:
     version, kind = data.get("apiVersion"), data.get("kind")
     if isinstance(version, str) and version.startswith(_KUBERNETES):
         said = (
-            f" is `{version}`, and a {value_text(kind)} of Kubernetes is no manifest of fleetctl's"
+            f" is `{version}`, and a {value_text(kind)} of Kubernetes is not a manifest of fleetctl"
         )
         return Finding(("apiVersion",), ("apiVersion",), said, _kubernetes_hint(kind, file))
     if not any(name in data for name in ENVELOPE):
-        said = f" is no manifest: it has none of {listed(ENVELOPE)}"
+        said = f" is not a manifest: it has none of {listed(ENVELOPE)}"
         return Finding((), (), said, _foreign_hint(data, file))
     return None
 

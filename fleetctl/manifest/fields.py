@@ -48,7 +48,10 @@ class Field(NamedTuple):
     @property
     def allowed(self) -> tuple[str, ...]:
         """Sentences on what a value must be beyond its type."""
-        return tuple(dict.fromkeys(said for form in self.forms for said in _limits(form)))
+        only = [str(form["const"]) for form in self.forms if "const" in form]
+        several = (f"one of {', '.join(only)}",) if len(only) > 1 else ()
+        limits = (said for form in self.forms for said in _limits(form, several=bool(several)))
+        return tuple(dict.fromkeys((*several, *limits)))
 
     def children(self) -> list[Field]:
         """The fields below, in the order of the schema; through lists."""
@@ -158,10 +161,11 @@ def _types(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[st
     return dict.fromkeys(_type(form, definitions) for form in _forms(schema, definitions))
 
 
-def _limits(form: Mapping[str, Any]) -> Iterator[str]:
+def _limits(form: Mapping[str, Any], *, several: bool) -> Iterator[str]:
+    """several: the single values of all forms are told together."""
     if "enum" in form:
         yield "one of " + ", ".join(str(value) for value in form["enum"])
-    if "const" in form:
+    if "const" in form and not several:
         yield f"only {form['const']}"
     for key, said in _BOUNDS:
         value = form.get(key)

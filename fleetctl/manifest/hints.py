@@ -37,17 +37,67 @@ def of_value(sort: str, path: Path, value: Any) -> str:
             "?" if match[3] else f" (binary) or `{number}{plain}` (decimal)?"
         )
     if isinstance(field, str) and field.endswith("Seconds") and isinstance(value, str):
+        if told := _of_clock(value):
+            return told
         match = _SPAN.fullmatch(value)
         unit = _SPANS.get(match[2].lower() if len(match[2]) > 1 else match[2]) if match else None
         return f"did you mean `{match[1]}{unit}`?" if match and unit else ""
+    if isinstance(value, str) and (told := _of_text(sort, path, value)):
+        return told
     if sort == "int_type":
         return _whole(value)
+    if field == "fromEnv" and isinstance(value, dict):
+        return f"name the variables alone: `[{shortened(', '.join(value))}]`; no value stands here"
     if sort == "string_type" and isinstance(value, dict) and len(value) == 1:
         ((key, one),) = value.items()
         if isinstance(one, str | int | float) or one is None:
             text = f"{key}: {'' if one is None else one}".strip()
             return f'quote a text with a colon in it: `"{shortened(text)}"`'
     return ""
+
+
+def _of_text(sort: str, path: Path, value: str) -> str:
+    """For texts that are nearly right, by what their field holds."""
+    field = next((part for part in reversed(path) if isinstance(part, str)), "")
+    text = value.strip()
+    if sort == "bool_type":
+        word = _TRUTHS.get(text.lower())
+        return f"write `{word}`" if word else ""
+    if field in ("name", "provider", "secrets", "function", "namespace"):
+        slug = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")
+        usual = re.fullmatch(r"[A-Za-z0-9_. -]{1,63}", text) is not None
+        return f"write `{slug}`" if usual and slug and slug != text else ""
+    if field in ("mountPath", "links", "path") and sort == "value_error":
+        plain = text.removeprefix("./")
+        relative = not text.startswith("/") and ".." not in plain.split("/")
+        return f"write `/{shortened(plain)}`" if relative and plain else ""
+    if field in ("pip", "apt") and sort in ("tuple_type", "list_type"):
+        return f"write a list: `[{', '.join(re.split('[ ,]+', text))}]`"
+    if field == "python" and (match := re.search(r"3\.[0-9]{1,2}", text)):
+        return f'write `"{match[0]}"`'
+    if field == "cpu" and (match := re.fullmatch(r"([0-9.]+)\s*(?:v?cpus?|cores?)", text.lower())):
+        return f"write `{match[1]}`"
+    if field == "maxCost" and (match := _MONEY.fullmatch(text)):
+        return f"write `{match[1]}`"
+    return ""
+
+
+_TRUTHS = {
+    **dict.fromkeys(("yes", "on", "y", "true", "1"), "true"),
+    **dict.fromkeys(("no", "off", "n", "false", "0"), "false"),
+}
+_MONEY = re.compile(r"(?:\$|USD)?\s*([0-9]+(?:\.[0-9]+)?)\s*(?:\$|USD|usd)?")
+_CLOCK = re.compile(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}))?")
+
+
+def _of_clock(value: str) -> str:
+    """`1:30:00` is an hour and a half; `5:30` may be minutes or hours, so nothing is proposed."""
+    match = _CLOCK.fullmatch(value.strip())
+    if match is None or match[3] is None:
+        return ""
+    parts = [f"{int(number)}{unit}" for number, unit in zip(match.groups(), "hms", strict=True)]
+    told = "".join(part for part in parts if not part.startswith("0"))
+    return f"write `{told}`" if told else ""
 
 
 def of_labels(path: Path, value: Any) -> str:

@@ -1,14 +1,17 @@
 """Files that a manifest names, made part of the wish before it is checked. Called by loader.py.
 
-`searchFrom` becomes `search`, and `tasks.fromFile` becomes `tasks.items`: what is stored means the
-same wherever the controller runs and whatever happens to the files later. `source.path` stays as
-it is written, so that two checkouts of a repository agree; where it leads is told beside it.
+`searchFrom` becomes `search`, `tasks.fromFile` becomes `tasks.items`, and `-r FILE` in `image.pip`
+becomes what that file lists: what is stored means the same wherever the controller runs and
+whatever happens to the files later. `source.path` stays as it is written, so that two checkouts of
+a repository agree; where it leads is told beside it.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -16,11 +19,14 @@ from pydantic import ValidationError
 
 from fleetctl.manifest.documents import Document, read_documents
 from fleetctl.manifest.messages import Finding, findings
-from fleetctl.manifest.problems import Path, Problem, value_text
+from fleetctl.manifest.problems import Path, Problem, shortened, value_text
+from fleetctl.manifest.requirements import RequirementsError, named_file, read_requirements
 from fleetctl.manifest.rows import RowError, read_rows
 from fleetctl.manifest.strict_yaml import read
 from specs.batchjob import FromFile
 from specs.sweep import SearchFile
+
+FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
 
 # These stand in for what could not be read, so that everything else is still checked.
 _SOME_SEARCH = {"method": "grid", "program": "-", "parameters": {"x": {"value": 0}}}
@@ -48,6 +54,7 @@ def include(data: dict[str, Any], document: Document) -> Included:
     if not isinstance(spec, dict):
         return included
     _source(spec, directory, included)
+    _requirements(spec, document, included)
     match data.get("kind"):
         case "Secret" if isinstance(spec.get("fromFile"), dict):
             for name, path in spec["fromFile"].items():
@@ -65,6 +72,19 @@ def _absolute(path: Any, directory: str) -> Any:
         return path
     own = os.path.expanduser(path)  # noqa: PTH111 - pathlib's raises where there is no such user
     return os.path.normpath(os.path.join(directory, own))
+
+
+def _near(path: str, written: str) -> str:
+    """A hint: what lies there under nearly the same name."""
+    place = FilePath(path)
+    try:
+        names = [it.name for it in islice(place.parent.iterdir(), FILES_LOOKED_AT_MAX)]
+    except OSError:
+        return ""
+    found = get_close_matches(place.name, names, n=1)
+    return (
+        f"did you mean `{shortened(str(FilePath(written).with_name(found[0])))}`?" if found else ""
+    )
 
 
 def _shown(path: str, document: Document) -> str:
@@ -86,14 +106,44 @@ def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
     source["path"] = _as_written(written)
     included.origin = path
     if not FilePath(path).is_dir():
-        said = f" is {value_text(written)}; there is no such directory"
-        included.findings.append(Finding(here, here, said))
+        there = FilePath(path).exists()
+        said = "it is a file, and must be a directory" if there else "there is no such directory"
+        hint = "" if there else _near(path, written)
+        included.findings.append(Finding(here, here, f" is {value_text(written)}; {said}", hint))
 
 
 def _as_written(path: str) -> str:
     """`./src/` and `src` are one path."""
     own = os.path.expanduser(path)  # noqa: PTH111 - as in _absolute
     return os.path.normpath(own)
+
+
+def _requirements(spec: dict[str, Any], document: Document, included: Included) -> None:
+    """`-r FILE` in `image.pip` becomes what the file lists."""
+    within: Path = ("spec", "template") if "template" in spec else ("spec",)
+    holder = spec.get("template", spec)
+    image = holder.get("image") if isinstance(holder, dict) else None
+    listed = image.get("pip") if isinstance(image, dict) else None
+    if not isinstance(listed, list):
+        return
+    entries: list[Any] = []
+    for at, entry in enumerate(listed):
+        path = named_file(entry)
+        if path is None:
+            entries.append(entry)
+            continue
+        try:
+            entries += read_requirements(path, document.dir, included.read)
+        except RequirementsError as error:
+            here = (*within, "image", "pip", at)
+            if error.line:
+                shown = _shown(error.file, document)
+                included.problems.append(Problem(shown, error.line, 1, str(error)))
+            else:
+                said = f" names {value_text(error.file)}; {error}"
+                included.findings.append(Finding(here, here, said))
+    assert isinstance(image, dict)
+    image["pip"] = entries
 
 
 def _search(spec: dict[str, Any], document: Document, included: Included) -> None:
@@ -113,7 +163,8 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
     included.read.append(_absolute(path, document.dir))
     if found.refused:
         at = (*here, "file")
-        included.findings.append(Finding(at, at, f" is {value_text(path)}; {found.refused}"))
+        said, whole = f" is {value_text(path)}; {found.refused}", _absolute(path, document.dir)
+        included.findings.append(Finding(at, at, said, _near(whole, path)))
         return
     path = _shown(path, document)
     reading = read(path, found.text)
@@ -149,7 +200,7 @@ def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
         said = f" is {value_text(named.path)}; it cannot be read: {why}"
-        included.findings.append(Finding(here, here, said))
+        included.findings.append(Finding(here, here, said, _near(path, named.path)))
     except ValueError as error:
         included.findings.append(Finding(here, here, f" is {value_text(named.path)}; {error}"))
     else:

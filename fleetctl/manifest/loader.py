@@ -24,6 +24,7 @@ from fleetctl.manifest.problems import (
     ManifestErrors,
     Path,
     Problem,
+    joined,
     path_text,
 )
 from fleetctl.manifest.strict_yaml import DOCUMENTS_MAX, Root
@@ -238,7 +239,7 @@ def _is_noise(finding: Finding, root: Root) -> bool:
 
 
 def _warning(doubt: Problem) -> str:
-    return f"{doubt}; {doubt.hint}" if doubt.hint else str(doubt)
+    return joined(str(doubt), doubt.hint)
 
 
 def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[Problem]:

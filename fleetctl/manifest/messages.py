@@ -151,8 +151,9 @@ def _key(detail: ErrorDetails, path: Path) -> Finding:
 
 
 def _value(detail: ErrorDetails, path: Path, value: Any) -> Finding:
-    right, hint = _right(detail), _value_hint(detail, path, value)
-    hint = hint or hints.of_labels(path, value) or hints.of_value(detail["type"], path, value)
+    right = _right(detail)
+    hint = hints.of_labels(path, value) or hints.of_value(detail["type"], path, value)
+    hint = hint or _value_hint(detail, path, value)
     if right.startswith(_WORK) and isinstance(value, dict) and "template" in value:
         path, value = (*path, "template"), value["template"]  # a kind found it, of its template
     if isinstance(value, dict | list) and _is_about_content(detail):

@@ -60,6 +60,13 @@ def _text(problems: tuple[Problem, ...]) -> str:
     return "\n".join(lines).removeprefix("error: ")
 
 
+def joined(text: str, more: str) -> str:
+    """Both in one sentence."""
+    if not text or not more:
+        return text or more
+    return f"{text}{' ' if text.endswith('?') else '; '}{more}"
+
+
 def escaped(text: str) -> str:
     """The text without anything that a terminal obeys or that reorders what is read."""
     if text.isprintable():

@@ -31,7 +31,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "deadline": ("activeDeadlineSeconds",),
     "dependencies": ("pip",),
     "disk_size": ("disk",),
-    "docker": ("image",),
+    "docker": ("image", "registry"),
     "dockerImage": ("image",),
     "entrypoint": ("command",),
     "envFrom": ("secrets",),
@@ -132,6 +132,16 @@ HINTS = {
 
 # What to write where a mapping is wanted and something shorter was given.
 MAPPING_HINTS = {
+    "env": "write `{NAME: value}`",
+    "function": "write its name alone",
+    "git": "write `{url: ...}`",
+    "metadata": "write `{name: NAME}`",
+    "metric": "write `{name: loss, goal: minimize}`",
+    "resources": "write `{cpu: 2, memory: 4Gi}`",
+    "sandbox": "write `{reuse: 4}`",
+    "source": "write `{path: .}` or `{git: {url: ...}}`",
+    "template": "write `{script: ...}`, `{command: [...]}` or `{python: ...}`",
+    "volumes": "write an entry as `{name: data, mountPath: /data}`",
     "anyOf": "write an entry as `{provider: NAME}`",
     "budget": "write `{maxCost: 25}`",
     "cache": "write `{policy: Never}` to turn it off",

@@ -60,12 +60,16 @@ def syntax_problem(
         return unclosed, f"the `{opened}` is not closed", hint
     if "${" in line or "{{" in line:
         return at, message, f"quote what has braces; {UNEXPANDED}"
-    if str(error.problem or "") == _NO_NAME:
+    if (pair := _PAIR.fullmatch(line)) and str(error.problem).startswith("mapping values"):
+        return at, message, f'write `{pair[1]}: "{shortened(pair[2].strip())}"`'
+    if str(error.problem or "") in (_NO_NAME, _NO_TOKEN) and line[at[1] - 1 : at[1]] != "\t":
         return at, message, f'write `"{shortened(_WORD_ENDS.split(line[at[1] - 1 :])[0])}"`'
     return at, message, ""
 
 
 _WORD_ENDS = re.compile(r"[,\]}\s]")
+_PAIR = re.compile(r"\s*(?:- )*([A-Za-z_][\w.-]*): ([^\"'\[{|>].*: .*)")
+_NO_TOKEN = "found character that cannot start any token"  # noqa: S105
 _NO_NAME = "did not find expected alphabetic or numeric character"
 
 
@@ -73,7 +77,7 @@ def _problem(text: str, error: MarkedYAMLError) -> tuple[Position, str]:
     mark = error.problem_mark or error.context_mark
     at = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
     problem = str(error.problem or error.context)
-    if problem == "found character that cannot start any token":
+    if problem == _NO_TOKEN:
         return at, _bad_beginning(text, at)
     if problem == _NO_NAME and error.context_mark is not None:
         # `*.txt` and `&&`: taken for an alias or an anchor, whose name would follow.

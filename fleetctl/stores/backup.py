@@ -7,6 +7,7 @@ moment, checked after they were written, and appear under their name whole or no
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -21,9 +22,9 @@ from pathlib import Path
 from fleetctl import home as places
 from fleetctl.errors import NotFound, Refused, StoreError
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
-from fleetctl.stores.damage import gone, is_missed
+from fleetctl.stores.damage import damaged, gone, is_missed
 from fleetctl.stores.reader import connect_readonly
-from fleetctl.stores.sqlite_errors import READ_FAILURES, explain
+from fleetctl.stores.sqlite_errors import READ_FAILURES, explain, is_full
 from fleetctl.version import VERSION
 
 FORMAT = 1
@@ -58,6 +59,9 @@ def write(home: Path, file: Path, *, now_s: float) -> About:
         with tempfile.TemporaryDirectory(prefix=".fleetctl-backup-", dir=file.parent) as folder:
             made = Path(folder)
             _copy_both(home, made)
+            for path in sorted(made.glob("*.db")):
+                if finding := _finding(path):
+                    raise damaged(home / places.STORE / path.name, finding)
             about = _about(made, now_s)
             _pack(made, about, fresh := made / "whole.tar")
             check(fresh, made / "again")
@@ -110,9 +114,13 @@ def check(file: Path, into: Path) -> About:
                     target.write(part)
                 target.flush()
                 os.fsync(target.fileno())
-            if seen.hexdigest() != told["sha256"]:
-                raise Refused(f"`{file}` is damaged: `{name}` is not what was written")
-            _check_database(into / name)
+            whole = seen.hexdigest() == told["sha256"]
+            finding = _finding(into / name) if whole else "it is not what was written"
+            if finding:
+                raise Refused(
+                    f"`{file}` is damaged: `{name}`: {finding}",
+                    hint="take another backup; nothing was changed",
+                )
     if _identity(into)[0] != about.store_id:
         raise _no_backup(file)
     return about
@@ -176,16 +184,20 @@ def _begin_together(
 def _copy(database: sqlite3.Connection, to: Path) -> None:
     to.touch(mode=0o600)
     with closing(sqlite3.connect(to, isolation_level=None)) as copy:
-        database.backup(copy)
-        # One file, without a log beside it; the store turns its log on again when it opens.
-        copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+        try:
+            database.backup(copy)
+            # One file, without a log beside it; the store turns its log on again when it opens.
+            copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+        except sqlite3.Error as error:
+            if not is_full(error):
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
     database.execute("ROLLBACK")
 
 
 def _about(folder: Path, now_s: float) -> About:
     files: dict[str, dict[str, int | str]] = {}
     for path in sorted(folder.glob("*.db")):
-        _check_database(path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
     store_id, epoch, objects = _identity(folder)
     return About(FORMAT, VERSION, SCHEMA_VERSION, store_id, epoch, now_s, objects, files)
@@ -199,19 +211,17 @@ def _identity(folder: Path) -> tuple[str, int, int]:
     return store_id, epoch, objects
 
 
-def _check_database(path: Path) -> None:
+def _finding(path: Path) -> str:
+    """What is wrong with a database; empty when every page of it is sound."""
     try:
         with closing(sqlite3.connect(path)) as database:
-            found = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            found = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
             ours = database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
     except READ_FAILURES as error:
-        found, ours = str(error), True
-    if found != "ok" or not ours:
-        why = found if ours else "it is a database of another program"
-        raise StoreError(
-            f"the copy `{path.name}` cannot be used: {' '.join(str(why).split())}",
-            hint="`fleetctl doctor` looks at the store that it was made from",
-        )
+        return str(error)
+    if not ours:
+        return "it is a database of another program"
+    return "" if found == "ok" else " ".join(found.split())
 
 
 def _pack(folder: Path, about: About, to: Path) -> None:

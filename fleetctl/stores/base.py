@@ -85,6 +85,10 @@ class ResourceStore(Protocol):
         """Those of a kind that are not being deleted, oldest first. Reads no others."""
         ...
 
+    def annotations(self) -> Sequence[dict[str, str]]:
+        """Those of every resource that has any, equal ones once."""
+        ...
+
     def list(self) -> Sequence[Resource]:
         """All, also those being deleted, oldest first."""
         ...

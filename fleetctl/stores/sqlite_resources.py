@@ -31,6 +31,9 @@ class SqliteResources:
     def living(self, kind: str) -> Sequence[Resource]:
         return [_resource(row) for row in self._session.read("living_resources", (kind,))]
 
+    def annotations(self) -> Sequence[dict[str, str]]:
+        return [json.loads(text) for (text,) in self._session.read("annotations")]
+
     def list(self) -> Sequence[Resource]:
         return [_resource(row) for row in self._session.read("list_resources")]
 

@@ -36,6 +36,9 @@ FROM resources JOIN specs USING (rid)
 WHERE kind = ? AND deleted_at_s IS NULL
 ORDER BY resources.rid;
 
+-- name: annotations
+SELECT DISTINCT annotations FROM resources WHERE annotations <> '{}';
+
 -- name: list_resources
 SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
     created_at_s, deleted_at_s, namespace

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import changes, daytona, modal, screens, smalljobs, tasks
+from tests.bench import changes, daytona, finished, modal, screens, smalljobs, tasks
 from tests.bench.harness import Figure
 
 BENCHES: dict[str, Callable[[], list[Figure]]] = {
@@ -19,6 +19,8 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "applies": screens.applies,
     "starting": screens.starting,
     "idle": screens.idle,
+    "finished": finished.beside_finished,
+    "asked": finished.while_many_run,
     "plans": changes.plans,
     "watches": changes.watches,
     "modal": modal.figures,

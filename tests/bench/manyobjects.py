@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +17,8 @@ RUNS_EACH = 5
 
 
 def build(home: Path, count: int, *, runs: int = RUNS_EACH, local: bool = False) -> None:
-    """local: with what provider `local` leaves of each job: a journal a run, and a supervisor's
-    directory without its supervisor.
+    """local: with what provider `local` leaves of each job that the engine meets again: the
+    directory of a supervisor, which has left and taken its socket away.
     """
     store = open_store(home, SystemClock())
     now_s = SystemClock().now_s()
@@ -45,7 +43,7 @@ def build(home: Path, count: int, *, runs: int = RUNS_EACH, local: bool = False)
                 ]
             )
             if local:
-                _leave_behind(home / "local", uid, runs)
+                _leave_behind(home / "local", uid)
     store.close()
 
 
@@ -68,17 +66,12 @@ def _record_runs(store: Store, uid: str, runs: int, now_s: float) -> None:
         store.runs.advance(ended, result='{"n":1}')
 
 
-def _leave_behind(local: Path, uid: str, runs: int) -> None:
+def _leave_behind(local: Path, uid: str) -> None:
     keeper = local / "keepers" / f"{uid}.{TEMPLATE_HASH}"
-    journals = local / "jobs" / uid / "runs"
-    for directory in (keeper / "root", journals, local / "jobs" / uid / "work"):
-        directory.mkdir(parents=True)
+    keeper.mkdir(parents=True)
     held = {"keeper": f"{keeper.name}/61ec0577b41e191a", "boot": "of-another-time", "mark_base": 1}
-    for name, text in (("lock", json.dumps(held)), ("config.json", "{}"), ("keeper.log", "")):
+    for name, text in (("lock", json.dumps(held)), ("config.json", "{}")):
         (keeper / name).write_text(text)
-    os.mknod(keeper / "sock", stat.S_IFSOCK | 0o600)
-    for index in range(runs):
-        (journals / f"fl-{uid}-{index}.jsonl").write_text('{"e":"started","at":1.0}\n')
 
 
 def _status(now_s: float, total: int) -> dict[str, object]:

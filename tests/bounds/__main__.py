@@ -1,4 +1,4 @@
-"""`python -m tests.bounds [SDK ...]`: an environment for each end of a range, and its tests there.
+"""`python -m tests.bounds [SDK ...]`: an environment for each end of each range, its tests there.
 
 At the oldest end all that fleetctl itself requires is the oldest as well, as `uv pip install
 --resolution lowest-direct` has it. Environments are kept below .bounds, so that a second time is

@@ -5,7 +5,9 @@ process of its own for all worlds of a module. Each world is a store of its own 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,9 +20,11 @@ from fleetctl.providers.base import Backend, FunctionOrder, RunOrder, RunRef
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.remote.follower import Pace
 from specs.template import Template
-from tests.contracts.provider_worlds import PAUSE_S, World
+from tests.contracts.provider_answers import WORDS, SpoiltWorld
+from tests.contracts.provider_worlds import PAUSE_S
 from tests.emulators.modal.running import ModalEmulator
 
+CUT_AGAIN_S = 3.0
 QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
 
 
@@ -37,10 +41,32 @@ def emulated() -> Iterator[ModalEmulator]:
             os.environ.update(before)
 
 
-class ModalWorld(World):
+# RPCs by what is asked with them.
+QUESTIONS = {
+    "create": ("SandboxCreate*",),
+    "look": (
+        "SandboxWait*",
+        "SandboxGetTaskId*",
+        "SandboxTagsGet*",
+        "SandboxGetFromName*",
+    ),
+    "end": ("SandboxTerminate*",),
+    "any": ("*",),
+}
+ANSWERS = {
+    "key": {"status": "UNAUTHENTICATED", "message": "token revoked"},
+    "page": {"status": "PAGE_404"},
+    "unknown": {"status": "DATA_LOSS", "message": WORDS},
+    "broken": {"status": "INTERNAL", "message": "it broke"},
+    "gone": {"status": "NOT_FOUND", "message": "no such sandbox"},
+}
+
+
+class ModalWorld(SpoiltWorld):
     def __init__(self, directory: Path, emulator: ModalEmulator) -> None:
         self.emulator = emulator
         self.salt = token_hex(4)
+        self._cut_at_s = -math.inf
         super().__init__(directory)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
@@ -54,6 +80,35 @@ class ModalWorld(World):
     async def lose(self, ref: RunRef) -> None:
         """Preempt the sandbox: its machine goes, with all that was not committed."""
         self.emulator.do("preempt", sandbox_id=ref.handle)
+
+    def spoil(self, question: str, answer: str) -> None:
+        if question == "look":
+            # Who cannot follow it looks at it; the SDK asks a worker again for long otherwise.
+            for rpc in ("TaskExecStart", "TaskExecStdioRead"):
+                self.emulator.do("fault", rpc=rpc, count=None, **ANSWERS["gone"])
+        for rpc in QUESTIONS[question]:
+            self.emulator.do("fault", rpc=rpc, count=None, **ANSWERS[answer])
+
+    def mend(self) -> None:
+        self.emulator.do("clear_faults")
+
+    def asked(self) -> int:
+        faults = self.emulator.state()["faults"]
+        return sum(int(it["hits"]) for it in faults if not it["rpc"].startswith("Task"))
+
+    def cut(self, ref: RunRef) -> None:
+        # Cut again and again, the SDK would connect again for ever and never hear what is spoilt.
+        if time.monotonic() - self._cut_at_s > CUT_AGAIN_S:
+            self.emulator.do("lose", endpoint="router")
+            self._cut_at_s = time.monotonic()
+
+    def living(self) -> int:
+        fleet = f"{self.store_id}-{self.salt}"
+        return sum(one["tags"].get("fleet") == fleet for one in self.emulator.live())
+
+    async def close(self) -> None:
+        self.mend()
+        await super().close()
 
 
 class FunctionWorld(ModalWorld):

@@ -126,6 +126,12 @@ def test_a_resource_is_awake_until_it_is_put_to_sleep_and_every_write_wakes_it(
     assert list(store.sleep.awake(0.0)) == ["u1", "u2", "u3"]
 
 
+def test_annotations_are_told_once_each_and_none_of_who_has_none(store: SqliteStore) -> None:
+    for uid, notes in (("u1", {"a": "1"}), ("u2", {}), ("u3", {"a": "1"}), ("u4", {"b": "2"})):
+        put(store, job(uid=uid, name=uid, annotations=notes))
+    assert sorted(map(str, store.resources.annotations())) == ["{'a': '1'}", "{'b': '2'}"]
+
+
 def test_one_resource_is_found_by_its_uid_until_it_is_dropped(store: SqliteStore) -> None:
     first = put(store, job())
     assert store.resources.of("u1") == first

@@ -25,39 +25,39 @@ spec:
 """
 
 
-def test_a_deleted_job_that_is_applied_again_starts_nothing(fleet: Fleet, tmp_path: Path) -> None:
+def test_equal_work_of_another_job_starts_nothing_and_of_a_deleted_one_all(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     code, truth = tmp_path / "code", fleet.home / "local" / "volumes" / "truth"
     code.mkdir()
     (code / "work.py").write_text("value = n * n\n")
-    manifest = tmp_path / "squares.yaml"
+    manifest, other = tmp_path / "squares.yaml", tmp_path / "other.yaml"
     manifest.write_text(MANIFEST)
+    other.write_text(MANIFEST.replace("squares", "other"))
 
     def ran() -> int:
         return sum(1 for path in truth.rglob("ran-*") if path.is_file())
 
-    def results() -> list[object]:
-        return [row["result"] for row in fleet.json("results", "job/squares")]
+    def results(key: str) -> list[object]:
+        return [row["result"] for row in fleet.json("results", key)]
 
     fleet.ok("apply", "-f", str(manifest), "--wait")
-    first = results()
+    first = results("job/squares")
     assert ran() == 20
 
-    fleet.ok("delete", "job/squares")
     (code / "__pycache__").mkdir()  # stays out of a copy, so it changes nothing
     (code / "__pycache__" / "work.pyc").write_text("compiled")
-    applied = fleet.ok("apply", "-f", str(manifest), "--wait")
+    applied = fleet.ok("apply", "-f", str(other), "--wait")
     assert "20 tasks: 20 cached, 0 to run" in applied
-    assert (ran(), results()) == (20, first)
-    job = fleet.json("get", "job/squares")
+    assert (ran(), results("job/other")) == (20, first)
+    job = fleet.json("get", "job/other")
     assert (job["status"]["succeeded"], job["status"]["cached"]) == (20, 20)
-    tasks = fleet.ok("get", "tasks", "job/squares", "-o", "wide").splitlines()[1:]
+    tasks = fleet.ok("get", "tasks", "job/other", "-o", "wide").splitlines()[1:]
     assert all("Cached" in line and "the result of batchjob/squares" in line for line in tasks)
 
-    fleet.ok("delete", "job/squares")
-    (code / "work.py").write_text("value = n * n + 1\n")
+    fleet.ok("delete", "job/squares", "job/other")
     fleet.ok("apply", "-f", str(manifest), "--wait")
-    assert ran() == 40
-    assert results() != first
+    assert (ran(), results("job/squares")) == (40, first)
 
     fleet.ok("retry", "job/squares", "--index", "3,7-9")
     fleet.ok("wait", "job/squares", "--for=condition=Complete")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controllers.model import RunState
+from fleetctl.engine.observe import reach
 from fleetctl.providers.modal import errors, gpu_queue
 from tests.contracts.provider_worlds import eventually
 from tests.servers.gates import gate
@@ -138,5 +139,71 @@ def test_a_queued_gpu_sandbox_whose_polling_is_refused_is_ended_by_a_deletion(
         fleet.emulator.do("settings", gpu_capacity={"A100": 1})
         assert fleet.live() == []
         assert not tally.begun
+
+    on_modal(tale)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "words"),
+    [
+        ({"status": "UNAUTHENTICATED"}, "KeyRefused", "does not accept the token"),
+        ({"delay_s": 3600}, "Unreachable", "does not answer"),
+    ],
+    ids=["revoked", "silent"],
+)
+def test_a_modal_that_serves_us_no_more_is_told_by_what_runs_and_by_a_deletion(
+    on_modal: Play,
+    tally: Tally,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, Any],
+    reason: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr(reach, "ASKED_EVERY_S", 0.2)
+    monkeypatch.setattr(reach, "ANSWER_S", 1.0)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply({"python": tally.python("\nimport time\ntime.sleep(600)")})
+        await begins(tally)
+        await fleet.phase("Running")
+        fleet.emulator.do("fault", rpc="*", count=None, **fault)
+        status = await fleet.waits(reason)
+        assert status["phase"] == "Running"
+        assert words in status["message"]
+        assert [run.state for run in fleet.runs()] == [RunState.RUNNING]
+        fleet.delete()
+
+        def why() -> str:
+            [row] = [row for row in fleet.store.resources.list() if row.name == "job"]
+            return row.status
+
+        async def is_told() -> bool:
+            return '"Deleting"' in why() and words in why()
+
+        await eventually(is_told, "the deletion said why it waits")
+        assert len(fleet.live()) == 1
+        fleet.emulator.do("clear_faults")
+        fleet.emulator.do("release")
+        await fleet.gone()
+        assert fleet.live() == []
+        assert tally.begun == {"0/1": 1}
+
+    on_modal(tale)
+
+
+@pytest.mark.parametrize("gpu", [{}, GPU], ids=["cpu", "gpu"])
+def test_an_image_that_is_gone_at_modal_is_built_again(
+    on_modal: Play, tally: Tally, gpu: dict[str, Any]
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        template = {"image": {"env": {"A": "1"}}, **gpu}
+        fleet.apply({"python": tally.python(), **template}, name="before")
+        await fleet.phase("Succeeded", "before")
+        fleet.emulator.do("forget_images")
+        # Other work, or it would be known what comes of it.
+        fleet.apply({"python": tally.python("\nanother = 1"), **template}, name="after")
+        await fleet.phase("Succeeded", "after")
+        assert [run.attempt for run in fleet.runs("after")] == [1]
+        assert tally.begun == {"0/1": 2}
 
     on_modal(tale)

@@ -72,6 +72,9 @@ def told(life: ModalLife, why: str) -> str:
     return shown[-1]
 
 
+KNOWN_WITHOUT_ASKING = ("no package", "no token", "broken file")
+
+
 @pytest.mark.parametrize(
     ("case", "why", "fix", "doctor"),
     [
@@ -92,7 +95,13 @@ def test_what_keeps_a_job_from_modal_is_told_at_once_with_its_cure(
 ) -> None:
     before = len(emulator.state()["sandboxes"])
     sick(life, case)
-    life.command("apply", "-f", "-", stdin=job(TASK))
+    if case in KNOWN_WITHOUT_ASKING:
+        refused = life.command("apply", "-f", "-", stdin=job(TASK))
+        assert refused.returncode == 2
+        assert ": spec.placement.provider is `modal`: " in refused.stderr
+        assert fix in refused.stderr and "--allow-missing" in refused.stderr
+        assert life.phases() == {}
+    life.command("apply", "-f", "-", "--allow-missing", stdin=job(TASK))
     screen = told(life, why)
     assert fix in screen
     assert "as-canary" not in screen
@@ -142,7 +151,7 @@ def test_a_token_that_comes_while_the_controller_runs_is_used_by_the_next_apply(
     config = life.root / "modal.toml"
     sick(life, "no token")
     life.changes["MODAL_CONFIG_PATH"] = str(config)
-    life.command("apply", "-f", "-", stdin=job(TASK))
+    life.command("apply", "-f", "-", "--allow-missing", stdin=job(TASK))
     told(life, "there is no token for Modal")
     secret = emulator.env["MODAL_TOKEN_SECRET"]
     token = {"token_id": emulator.env["MODAL_TOKEN_ID"], "token_secret": secret + "-wrong"}

@@ -15,6 +15,9 @@ from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec
 from tests.simulation.world import Work
 
+# Reasons for a stop that say that nobody wants the outcome any more.
+FENCED = ("Superseded", "NoLongerWanted", "Deleted")
+
 
 def succeeds_once(scene: Scene) -> Iterator[str]:
     """I2: a unit succeeds at most once under the same parameters and content, unless it was asked
@@ -41,6 +44,15 @@ def truthful_outcomes(scene: Scene) -> Iterator[str]:
                 yield f"`{run.name}` is {run.state} and has never begun"
         else:
             yield from _compare(run, work, scene.now.results.get(run.name))
+
+
+def nothing_is_forgotten(scene: Scene) -> Iterator[str]:
+    """What a deleted object's runs were charged stays, as long as retention lasts."""
+    for name in scene.before.kept.keys() - scene.now.runs.keys():
+        if name not in scene.now.kept:
+            yield f"`{name}` is forgotten"
+        elif name not in scene.before.runs and scene.now.kept[name] != scene.before.kept[name]:
+            yield f"the charge of `{name}` changed after its object was gone"
 
 
 def closed_is_closed(scene: Scene) -> Iterator[str]:
@@ -116,6 +128,17 @@ def only_the_newest_lives(scene: Scene) -> Iterator[str]:
                 yield f"`{run.name}` is {run.state} although a newer attempt exists"
 
 
+def the_stopped_never_count(scene: Scene) -> Iterator[str]:
+    """I8: an attempt that was stopped because its wish had changed is no success, however it
+    ended.
+    """
+    for name, run in scene.before.runs.items():
+        after = scene.now.runs.get(name)
+        fenced = run.state is RunState.STOPPING and run.reason in FENCED
+        if fenced and after is not None and after.state is RunState.SUCCEEDED:
+            yield f"`{name}` was being stopped as {run.reason} and has succeeded"
+
+
 def outcomes_stay(scene: Scene) -> Iterator[str]:
     """I9: an ended run keeps its outcome and result; a finished object stays finished until its
     spec changes.
@@ -149,10 +172,12 @@ RECORD_CHECKS = (
     succeeds_once,
     truthful_outcomes,
     closed_is_closed,
+    nothing_is_forgotten,
     results_match,
     attempts_in_bounds,
     backs_off,
     only_the_newest_lives,
+    the_stopped_never_count,
     outcomes_stay,
     records_stay,
     offsets_grow,

@@ -21,6 +21,8 @@ from tests.simulation.scenario import make as _make
 from tests.simulation.scenario import say as _say
 from tests.simulation.world import FAILS_ALWAYS
 
+ALWAYS_LOST = 9  # times; more often than any limit here allows
+
 
 def draw(seed: int, *, only: str = "") -> Scenario:
     """The scenario of a seed; `only` names one in place of the seed's own choice."""
@@ -220,9 +222,13 @@ def _gives_up(rng: random.Random, name: str, provider: str) -> Scenario:
         {"maxFailedIndexes": 0},
         {"backoffLimit": 1},
         {"maxFailedIndexes": 1},
+        {"maxInfraRetries": 1},
     )
+    limit = rng.choice(limits)
+    if "maxInfraRetries" in limit:
+        tasks[-1]["lost"] = ALWAYS_LOST
     wanted = objects.job_of(rng, tasks, provider=provider)
-    wanted = wanted.changed(Expect("Failed"), **rng.choice(limits))
+    wanted = wanted.changed(Expect("Failed"), **limit)
     return _make(name, provider, [_apply(0.0, wanted)], wanted)
 
 

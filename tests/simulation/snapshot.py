@@ -11,6 +11,7 @@ from typing import Any
 
 from controllers.model import LIVE_STATES, Resource, Run
 from fleetctl.stores.base import Store
+from fleetctl.stores.sqlite import SqliteStore
 from specs.namespaces import asset_name
 
 
@@ -21,6 +22,8 @@ class Snapshot:
     resources: dict[str, Resource] = field(default_factory=dict)  # by uid
     runs: dict[str, Run] = field(default_factory=dict)  # by name
     results: dict[str, str | None] = field(default_factory=dict)  # by run name
+    # What each run was charged, by name; also of objects that are gone.
+    kept: dict[str, float | None] = field(default_factory=dict)
 
     def runs_of(self, uid: str) -> list[Run]:
         return [run for run in self.runs.values() if run.uid == uid]
@@ -55,6 +58,9 @@ def read(store: Store) -> Snapshot:
         for run, result in store.runs.of(resource.uid):
             snapshot.runs[run.name] = run
             snapshot.results[run.name] = result
+    assert isinstance(store, SqliteStore)
+    sql = "SELECT name, usd FROM runs"  # no verb of the engine's reads what is gone
+    snapshot.kept.update(store._session.state.execute(sql))
     return snapshot
 
 

@@ -20,10 +20,13 @@ SCENARIO = {
     "deadline-ignored": "deadline",
     "end-forgotten-after-restart": "ttl",
     "moved-before-it-is-confirmed-gone": "cheapest",
+    "fence-open": "template",
+    "infra-retries-never-spent": "gives-up",
     "older-failures-count": "template",
     "outdated-counts-after-a-restart": "template",
     "program-is-no-content": "template",
     "provider-limit-counts-running-alone": "limits",
+    "replay-cuts-at-the-first": "template",
     "retain-ignored": "volumes",
     "spill-costs-an-attempt": "spill",
     "a-cheaper-place-is-not-paid-for": "budget-places",
@@ -41,7 +44,8 @@ SCENARIO = {
     "sweep-never": "two-objects",
     "unknown-price-is-free": "budget-unpriced",
     "volume-goes-before-its-users": "volumes",
-    "wake-time-ignored": "ttl",
+    "wake-time-ignored": "deadline",
+    "what-is-due-sleeps-for-ever": "ttl",
 }
 
 

@@ -306,7 +306,8 @@ class World:
         odds = work.box.model.odds
         index = (work.order.uid, work.order.index)
         hit = self.chance(odds.vanish), self.chance(odds.preempt)
-        if any(hit) and self._infra_faults[index] < INFRA_FAULTS_PER_INDEX_MAX:
+        doomed = self._infra_faults[index] < _number(work.order, "lost", 0)
+        if doomed or (any(hit) and self._infra_faults[index] < INFRA_FAULTS_PER_INDEX_MAX):
             self._infra_faults[index] += 1
             when_s = self.rng.random() * min(lasts_s, 60.0)
             end = None if hit[0] else End(False, True, "Preempted", None)

@@ -62,7 +62,7 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    file = Path(args.file).expanduser().absolute()
+    file = Path(args.file).expanduser()
     return _backup(file, args, screen) if args.verb == "backup" else _restore(file, args, screen)
 
 
@@ -71,6 +71,7 @@ def _backup(file: Path, args: Namespace, screen: Screen) -> int:
 
     place = home()
     about = backup.write(place, file, now_s=SystemClock().now_s())
+    file = file.absolute()
     if not backup.note_newest(place, file, about):
         screen.warn(f"`{place}` cannot be written: messages will not know of this backup")
     size = file.stat().st_size

@@ -85,11 +85,14 @@ def _object(
     namespace = manifest.namespace
     if world.found(kind, name, namespace) is not None:
         return
-    near = meant(name, world.names(kind, namespace))
+    there = world.named(kind)
+    near = meant(name, [it for it, within in there if within == namespace])
+    elsewhere = next((within for it, within in there if it == name), "")
     said = f" is `{name}`, and there is no {kind} of that name"
-    hint = (
-        f"did you mean `{near}`?"
-        if near
-        else f"apply a `kind: {kind}` of that name, before it or in the same file"
-    )
+    hint = f"apply a `kind: {kind}` of that name, before it or in the same file"
+    if elsewhere:
+        said += f" in namespace `{namespace}`"
+        hint = f"there is one in `{elsewhere}`; each namespace has its own"
+    elif near:
+        hint = f"did you mean `{near}`?"
     yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)

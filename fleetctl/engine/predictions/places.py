@@ -80,8 +80,10 @@ async def of_function(
     if isinstance(backend, Foreseeing):
         found = await backend.foresee(template, world.account(spec.provider))
     if found is not None:
-        path = ("spec", *found.field) if found.field else at
-        said = _said(spec.provider, found.message, found.field)
+        # What a Function lacks the field for is about where it is kept.
+        field = found.field if found.field[:1] != ("runtime",) else ()
+        path = ("spec", *field) if field else at
+        said = _said(spec.provider, found.message, field)
         yield Prediction(manifest, Finding(path, path, said, found.hint), _sort(found))
 
 
@@ -123,19 +125,25 @@ async def _refusal(
 ) -> _No | None:
     """Why this candidate can never run it, or waits for what is not there."""
     backend = world.providers[name]
+    foreseen: _No | None = None
     if isinstance(backend, Foreseeing):
         found = await backend.foresee(template, world.account(name))
         if found is not None:
-            return _No(name, found.message, found.hint, _sort(found), found.field)
+            foreseen = _No(name, found.message, found.hint, _sort(found), found.field)
+    if foreseen is not None and foreseen.sort is Sort.NEVER:
+        return foreseen
     # Where there is no choice, volumes and Functions kept elsewhere are told with both places.
     several = len(spec.placement.candidates) > 1
     volume = partial(_volume, world, manifest.namespace)
     price = charged(backend, world.said.get(name), template)
-    lacking = lacks(name, backend, template, volume) if several else backend.lacks(template)
+    own = backend.lacks(template)
+    lacking = lacks(name, backend, template, volume) if several else own
+    if foreseen is not None and lacking == own:
+        lacking = ""  # it was said better
     judged = judge(placement_of(spec), {name: Offer(price, lacking)})
     mine = next(it for it in judged if it.provider == name)
     if mine.fits:
-        return None
+        return foreseen
     hint = "raise it, or ask for a smaller machine" if not lacking else "place it elsewhere"
     return _No(name, mine.why, hint, Sort.NEVER)
 
@@ -160,7 +168,7 @@ def _said(provider: str, why: str, field: tuple[str, ...]) -> str:
     if not field:
         return f" is `{provider}`: {why}"
     rest = why.removeprefix(".".join(field))
-    return rest if rest.startswith(" is ") else f": {why}"
+    return rest if rest.startswith(" ") else f": {why}"
 
 
 def _sort(found: Foreseen) -> Sort:

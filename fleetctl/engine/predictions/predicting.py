@@ -5,12 +5,13 @@ that what is missing may come later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.engine.changes import Change
 from fleetctl.engine.predictions import agreement, needs, places
 from fleetctl.engine.predictions.world import Prediction, Sort, World, will_start
-from fleetctl.manifest.problems import ManifestErrors, Problem
+from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from specs.common import Execution
 from specs.function import FunctionSpec
 from specs.placement import DEFAULT_PROVIDER
@@ -75,18 +76,22 @@ def allowed(request: Mapping[str, object]) -> frozenset[Sort]:
     return frozenset(sorts)
 
 
-def judged(found: Sequence[Prediction], may: frozenset[Sort]) -> tuple[list[Problem], list[str]]:
-    """What refuses the whole, and what is only warned about."""
+def judged(
+    found: Sequence[Prediction], may: frozenset[Sort], anyway: str = ANYWAY
+) -> tuple[list[Problem], list[str]]:
+    """What refuses the whole, and what is only warned about. anyway: how it is stored all the same;
+    empty where the verb has no way.
+    """
     wrong = [problem for it in found if it.sort not in may for problem in _problems(it)]
     warned = [problem for it in found if it.sort in may for problem in _problems(it)]
     if any(it.sort in ANYWAY_SORTS and it.sort not in may for it in found):
-        wrong[-1] = _with_the_way_out(wrong[-1])
-    return wrong, [f"{it}; {it.hint}" if it.hint else str(it) for it in warned]
+        wrong[-1] = replace(wrong[-1], hint=joined(wrong[-1].hint, anyway))
+    return wrong, [joined(str(it), it.hint) for it in warned]
 
 
-def refuse(found: Sequence[Prediction], may: frozenset[Sort]) -> list[str]:
+def refuse(found: Sequence[Prediction], may: frozenset[Sort], anyway: str = ANYWAY) -> list[str]:
     """Raises ManifestErrors with what is predicted to be refused; the rest are warnings."""
-    wrong, warnings = judged(found, may)
+    wrong, warnings = judged(found, may, anyway)
     if wrong:
         raise ManifestErrors(wrong)
     return warnings
@@ -94,8 +99,3 @@ def refuse(found: Sequence[Prediction], may: frozenset[Sort]) -> list[str]:
 
 def _problems(it: Prediction) -> list[Problem]:
     return it.manifest.problems([it.finding])
-
-
-def _with_the_way_out(last: Problem) -> Problem:
-    hint = f"{last.hint}; {ANYWAY}" if last.hint else ANYWAY
-    return Problem(last.file, last.line, last.column, last.message, hint)

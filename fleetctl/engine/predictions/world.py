@@ -51,7 +51,7 @@ class World:
     """
 
     found: Callable[[str, str, str], Resource | None]
-    names: Callable[[str, str], Sequence[str]]  # of all objects of a kind in a namespace
+    named: Callable[[str], Sequence[tuple[str, str]]]  # (name, namespace) of all of a kind
     providers: Mapping[str, Backend]
     said: Mapping[str, ProviderSpec]
     lookup: Lookup
@@ -87,10 +87,10 @@ def world_of(
             resource = stored.resources.get(kind, name, namespace)
         return resource if resource is not None and resource.deleted_at_s is None else None
 
-    def names(kind: str, namespace: str) -> Sequence[str]:
-        there = [(it.kind, it.name, it.namespace) for it in stored.resources.list()]
-        every = {*there, *after}
-        return sorted(it[1] for it in every if it[0] == kind and it[2] == namespace and found(*it))
+    def named(kind: str) -> Sequence[tuple[str, str]]:
+        there = {(it.name, it.namespace) for it in stored.resources.living(kind)}
+        there |= {key[1:] for key in after if key[0] == kind}
+        return sorted(it for it in there if found(kind, *it) is not None)
 
     declared = dict(said)
     for key, resource in after.items():
@@ -99,7 +99,7 @@ def world_of(
             assert isinstance(spec, ProviderSpec)
             declared[resource.name] = spec
     providers = with_declared(providers, declared)
-    return World(found, names, providers, declared, lookup, starts_here)
+    return World(found, named, providers, declared, lookup, starts_here)
 
 
 def will_start(change: Change) -> bool:

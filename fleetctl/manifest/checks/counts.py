@@ -22,7 +22,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         return
     for number, rule in enumerate(spec.success_policy.rules):
         at = ("spec", "successPolicy", "rules", number)
-        there = f"there {'is' if total == 1 else 'are'} {total:,}"
+        there = f"there {'is' if total == 1 else 'are'} {total:,} {_word(spec, total)}"
         last = parse_indexes(rule.succeeded_indexes)[-1][-1] if rule.succeeded_indexes else 0
         if last >= total:
             path = (*at, "succeededIndexes")
@@ -33,6 +33,11 @@ def wrong(spec: Spec) -> Iterator[Finding]:
             path = (*at, "succeededCount")
             said = f" is `{count}`; {there}, so the rule can never hold"
             yield Finding(path, path, said, f"it must be at most {total:,}")
+
+
+def _word(spec: Execution, count: int) -> str:
+    word = {BatchJobSpec: "task", SweepSpec: "trial"}.get(type(spec), "stage")
+    return word if count == 1 else f"{word}s"
 
 
 def units(spec: Execution) -> int | None:

@@ -53,6 +53,10 @@ def _requirement(path: Path, text: str) -> Iterator[Finding]:
     if text.startswith("-") or "@" in text or "/" in text:
         return  # an option, a URL or a path: pip's own business
     if match := _CONDA.fullmatch(text) or _ONE_EQUALS.fullmatch(text):
+        if match[1] == "python":
+            said = f" is `{shortened(text)}`, which pip does not install"
+            yield Finding(path, path, said, f'write `python: "{match[2].strip()}"` under `image`')
+            return
         said = f" is `{shortened(text)}`; pip writes a version with `==`"
         yield Finding(path, path, said, f"write `{shortened(f'{match[1]}=={match[2].strip()}')}`")
     elif _SPACED.fullmatch(text):
@@ -64,7 +68,7 @@ def _requirement(path: Path, text: str) -> Iterator[Finding]:
 def _package(path: Path, text: str) -> Iterator[Finding]:
     if not _APT.fullmatch(text):
         words = text.split()
-        said = f" is `{shortened(text)}`, which is no name of a package"
+        said = f" is `{shortened(text)}`, which is not the name of a package"
         many = len(words) > 1 and all(map(_APT.fullmatch, words))
         hint = f"write each as an entry of its own: `{', '.join(words)}`" if many else "remove it"
         yield Finding(path, path, said, hint)

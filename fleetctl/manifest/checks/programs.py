@@ -6,6 +6,7 @@ A mistake where the Python that runs it is known to be no newer than this one, e
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import warnings as python_warnings
 from collections.abc import Iterator
@@ -17,22 +18,32 @@ from fleetctl.manifest.problems import Path, shortened
 from specs.scalars import Spec
 from specs.template import Image
 
+_OUTSIDE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
+_FILE = re.compile(r"[\w./-]+\.py(?:\s.*)?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
 OURS = sys.version_info[:2]
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
+    for path, code in works.said(spec, "python"):
+        if _FILE.fullmatch(code.strip()):
+            name = shortened(code.strip())
+            said = f" is `{name}`, the name of a file; `python` holds the program itself"
+            hint = (
+                f"write `command: [python, {', '.join(name.split())}]`, and `source` for the file"
+            )
+            yield Finding(path, path, said, hint)
     if _may_be_newer(spec):
         return
-    for path, fault in _faults(spec):
-        yield _finding(path, fault, hint=f"the line is `{shortened((fault.text or '').strip())}`")
+    for path, fault, line in _faults(spec):
+        yield _finding(path, fault, hint=f"the line is `{shortened(line.strip())}`")
 
 
 def doubtful(spec: Spec) -> Iterator[Finding]:
     if not _may_be_newer(spec):
         return
     ours = ".".join(map(str, OURS))
-    for path, fault in _faults(spec):
+    for path, fault, _ in _faults(spec):
         yield _finding(
             path, fault, hint=f"every attempt would fail, unless its Python is newer than {ours}"
         )
@@ -78,24 +89,29 @@ def parsed(code: str) -> ast.Module | SyntaxError | None:
         with python_warnings.catch_warnings():
             python_warnings.simplefilter("ignore")
             tree = compile(code, "<task>", "exec", flags=ast.PyCF_ONLY_AST, dont_inherit=True)
+            assert isinstance(tree, ast.Module)
+            if any(isinstance(it, _OUTSIDE) for it in ast.walk(tree)):
+                # `return outside of a function` and its like are no matter of grammar.
+                compile(code, "<task>", "exec", dont_inherit=True)
     except SyntaxError as error:
         return error
     except (RecursionError, MemoryError, ValueError):
         return None  # too deep, or a NUL
-    assert isinstance(tree, ast.Module)
     return tree
 
 
-def _faults(spec: Spec) -> Iterator[tuple[Path, SyntaxError]]:
+def _faults(spec: Spec) -> Iterator[tuple[Path, SyntaxError, str]]:
+    """With the line that is wrong."""
     for path, code in works.said(spec, "python"):
         found = parsed(code)
         if isinstance(found, SyntaxError):
-            yield path, found
+            lines = code.splitlines() or [""]
+            yield path, found, lines[min(found.lineno or 1, len(lines)) - 1]
 
 
 def _finding(path: Path, fault: SyntaxError, *, hint: str) -> Finding:
     row = fault.lineno or 1
-    return Finding(path, path, f" is no Python: line {row}: {fault.msg}", hint, row=row)
+    return Finding(path, path, f" is not valid Python: line {row}: {fault.msg}", hint, row=row)
 
 
 def _may_be_newer(spec: Spec) -> bool:

@@ -20,7 +20,7 @@ FILES = (".env", ".env.local")  # of the directory that a program runs in; the S
 
 def first(template: Template, account: Account) -> Foreseen | None:
     if template.is_function:
-        hint = "use `runtime: sandbox`, or place it on `modal`"
+        hint = "use a sandbox for each task, or place it on `modal`"
         return Foreseen(("runtime",), "Daytona has no functions", hint)
     try:
         machines.machine(template.resources)

@@ -29,7 +29,8 @@ async def _image(image: Image) -> Foreseen | None:
     try:
         if image.python is not None:
             pythons.check(image.python)
-        if image.python is not None or image.pip:
+        absent = image.python is not None and await pythons.here(image.python) is None
+        if absent or image.pip:
             pythons.find_uv()
     except Refused as error:
         field = "python" if image.python is not None else "pip"

@@ -50,7 +50,7 @@ class Gpus:
                 raise Unavailable(
                     f"needs {wanted.count} x {wanted.name}, this machine has {len(fitting)}"
                     + (f", {len(free)} of them free" if fitting else ""),
-                    reason="NoCapacity",
+                    reason="NoSuchMachine" if len(fitting) < wanted.count else "NoCapacity",
                     retry_after_s=RETRY_AFTER_S,
                 )
             for index in mine:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fleetctl.errors import Refused, Unavailable
@@ -25,6 +25,8 @@ from fleetctl.providers.rundir.places import make_private
 START_TRIES = 20  # another controller may start the same keeper, or one may just be leaving
 READY_S = 60.0  # for a keeper to come up, imports of the task's libraries included
 LEAVE_TRIES, LEAVE_PAUSE_S = 50, 0.02  # for a keeper that was killed to let go of its lock
+BIRTHS_AT_ONCE = 4 * (os.cpu_count() or 1)
+BIRTH_S = 0.5  # after which a birth counts no more among them
 IDLE_MAX = 8  # keepers without a run; each leaves by itself after a minute
 
 MakeConfig = Callable[[], Awaitable[tuple[str, dict[str, Any]]]]  # (interpreter, config)
@@ -39,6 +41,7 @@ class Keepers:
         self._runs: dict[str, set[str]] = {}  # keeper -> runs to speak of when it goes
         self._idle: dict[str, None] = {}  # keepers without such runs, the first idle first
         self._zygotes = Zygotes(layout)
+        self._births = Births()
         self._closing = False
 
     def perhaps_living(self) -> list[str]:
@@ -85,7 +88,8 @@ class Keepers:
                 if link is not None:
                     return link
                 prepared = prepared or await make_config()
-                link = await self._start(name, *prepared)
+                async with self._births.turn():
+                    link = await self._start(name, *prepared)
                 if link is not None:
                     return link
         raise Unavailable(f"keepers of `{name}` end as soon as they are ready", retry_after_s=1.0)
@@ -176,12 +180,37 @@ class Keepers:
         try:
             async with asyncio.timeout(READY_S):
                 await link.greeted()
+        except asyncio.CancelledError:
+            link.close()
+            raise
         except TimeoutError as error:
             link.close()
+            self._zygotes.let_go(python)  # it may be stopped, and with it all that is to come
             raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
         except KeeperGone as error:
             raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error
         return link if link.token else None
+
+
+class Births:
+    """How many keepers come up at a time: as many as the machine can work on. More would take as
+    long, and everybody else would wait among them.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(BIRTHS_AT_ONCE)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One that takes long, because it imports much, holds up the others no further."""
+        await self._free.acquire()
+        over = asyncio.get_running_loop().call_later(BIRTH_S, self._free.release)
+        try:
+            yield
+        finally:
+            if over.when() > asyncio.get_running_loop().time():
+                over.cancel()
+                self._free.release()
 
 
 def _not_started(config: dict[str, Any], problem: Cannot) -> Refused | Unavailable:

@@ -185,10 +185,16 @@ class LocalProvider:
             name, lambda: preparing.prepare(self._layout, order, tier=self._tier)
         )
         devices = await self._devices(order)
-        answer = await link.start(start_message(order, devices))
-        if "ok" not in answer:
-            raise Unavailable(answer["message"], reason=answer["reason"])
+        # Before it starts: it may have ended, and been observed, when the answer is read here.
         self._keepers.watch(name, order.run)
+        try:
+            answer = await link.start(start_message(order, devices))
+        except KeeperGone:
+            self._keepers.forget(name, order.run)
+            raise
+        if "ok" not in answer:
+            self._keepers.forget(name, order.run)
+            raise Unavailable(answer["message"], reason=answer["reason"])
         # What was adopted may have begun under an earlier keeper, which its journal tells.
         return self._handle(order.uid, order.run) if "adopted" in answer else link.token
 

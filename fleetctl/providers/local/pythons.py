@@ -50,9 +50,8 @@ def ours() -> Base:
 async def find(version: str) -> Base:
     """An interpreter of that version. Raises Refused when there is none to be had."""
     check(version)
-    for candidate in _candidates(version):
-        if (base := await _ask(candidate, version)) is not None:
-            return base
+    if (base := await here(version)) is not None:
+        return base
     path = await _uv_find(version)
     if path is not None and (base := await _ask(path, version)) is not None:
         return base
@@ -69,6 +68,14 @@ def check(version: str) -> None:
             f"image.python is `{version}`; provider `local` runs 3.9 and later",
             hint="ask for a newer version, or place the job on another provider",
         )
+
+
+async def here(version: str) -> Base | None:
+    """An interpreter of that version that this machine has without uv."""
+    for candidate in _candidates(version):
+        if (base := await _ask(candidate, version)) is not None:
+            return base
+    return None
 
 
 def find_uv() -> str:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import subprocess
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,22 +49,23 @@ class Zygotes:
         """
         how = IN_NAMESPACES if in_namespaces else AS_IT_IS
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
+        with ExitStack() as unless_lent, theirs:
+            unless_lent.callback(ours.close)
             for _ in range(LEND_TRIES):
                 try:
                     socket.send_fds(self._zygote(python).line, [how], [theirs.fileno()])
                 except OSError:  # it was killed, or does not read
-                    self._let_go(python)
+                    self.let_go(python)
                     continue
+                unless_lent.pop_all()
                 return ours
-        ours.close()
         raise Unavailable(f"no process can be started with `{python}`", retry_after_s=5.0)
 
     def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
         for python in list(self._living):
-            self._let_go(python)
+            self.let_go(python)
         for process in self._ended:
             process.kill()  # which ends no keeper
             process.wait()
@@ -107,7 +109,8 @@ class Zygotes:
     def _log_is_full(self) -> bool:
         return self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX
 
-    def _let_go(self, python: str) -> None:
+    def let_go(self, python: str) -> None:
+        """The next fork is of another one."""
         zygote = self._living.pop(python, None)
         if zygote is not None:
             zygote.line.close()
@@ -123,7 +126,7 @@ class Zygotes:
         idle_since_s = asyncio.get_running_loop().time() - IDLE_S
         for python, zygote in list(self._living.items()):
             if zygote.used_at_s <= idle_since_s:
-                self._let_go(python)
+                self.let_go(python)
         self._ended = [process for process in self._ended if process.poll() is None]
         if self._living or self._ended:
             self._look_later()

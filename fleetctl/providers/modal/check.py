@@ -11,10 +11,14 @@ from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
 from fleetctl.providers.findings import Finding, unreachable
 from fleetctl.providers.modal import credentials
-from fleetctl.providers.modal.client import Connection, import_sdk
+from fleetctl.providers.modal.client import (
+    VERSIONS,
+    Connection,
+    import_sdk,
+    is_too_new,
+    is_too_old,
+)
 from fleetctl.providers.modal.whereabouts import Memory
-
-INSTALL = "pip install 'fleetctl[modal]'"
 
 
 async def check(home: Path, account: Account) -> list[Finding]:
@@ -26,10 +30,11 @@ async def check(home: Path, account: Account) -> list[Finding]:
         return [Finding(name, "token", False, str(error), error.hint)]
     try:
         await import_sdk()
-    except Refused:
-        return [Finding(name, "package", False, "`modal` is not installed", INSTALL)]
+    except Refused as error:
+        return [Finding(name, "package", False, _package(error), error.hint)]
     version = importlib.metadata.version("modal")
-    found = [Finding(name, "package", True, f"modal {version}")]
+    beyond = f", newer than what is tested ({VERSIONS})" if is_too_new(version) else ""
+    found = [Finding(name, "package", True, f"modal {version}{beyond}")]
     credentials.reread()
     try:
         where = credentials.where(account)
@@ -39,6 +44,15 @@ async def check(home: Path, account: Account) -> list[Finding]:
         return [*found, Finding(name, "token", False, "there is none", credentials.LOG_IN)]
     found.append(Finding(name, "token", True, f"from {where}"))
     return [*found, await _access(home, account)]
+
+
+def _package(error: Refused) -> str:
+    try:
+        version = importlib.metadata.version("modal")
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    missing = not (version and is_too_old(version))
+    return "`modal` is not installed" if missing else str(error)
 
 
 async def _access(home: Path, account: Account) -> Finding:

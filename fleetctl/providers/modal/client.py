@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.metadata
 import os
+import re
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, Refused, Unavailable
@@ -21,6 +23,10 @@ from fleetctl.providers.remote.names import group_name
 if TYPE_CHECKING:
     import modal
 
+# As the extra `modal` in pyproject.toml has it; a test compares them.
+OLDEST, NOT_YET = "1.6.4", "1.7"
+VERSIONS = f">={OLDEST},<{NOT_YET}"
+INSTALL = "pip install 'fleetctl[modal]'"
 FAILED_FOR_S = 5.0  # so long everybody who asks hears that Modal does not answer
 
 
@@ -234,5 +240,27 @@ async def import_sdk() -> None:
     except ImportError as error:
         raise Refused(
             "provider `modal` needs the package `modal`, which is not installed",
-            hint="pip install 'fleetctl[modal]'",
+            hint=INSTALL,
         ) from error
+    version = importlib.metadata.version("modal")
+    if is_too_old(version):
+        raise Refused(
+            f"provider `modal` needs the package `modal` {VERSIONS}, and {version} is installed",
+            hint=INSTALL,
+        )
+
+
+def is_too_old(version: str) -> bool:
+    """Older ones cannot stop what they deployed. What is newer than VERSIONS may well work."""
+    return _numbers(version) < _numbers(OLDEST)
+
+
+def is_too_new(version: str) -> bool:
+    """Newer than what the tests run with."""
+    return _numbers(version) >= _numbers(NOT_YET)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Of `1.6.4` or `1.7.0.dev3`, the first three."""
+    found = [int(digits.group()) for digits in re.finditer(r"\d+", version)]
+    return tuple([*found, 0, 0, 0][:3])

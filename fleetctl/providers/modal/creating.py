@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from fleetctl.providers.base import Notify, RunOrder
 from fleetctl.providers.modal import machines, streams
 from fleetctl.providers.modal.errors import certain, is_of_the_sdk, unknown, words
 from fleetctl.providers.modal.gpu_queue import GpuQueue
-from fleetctl.providers.modal.sandboxes import GUEST_TAG, ModalSandboxes
+from fleetctl.providers.modal.sandboxes import GPU_TAG, GUEST_TAG, NO_GPU, ModalSandboxes
 from fleetctl.providers.modal.settings import Settings
 from fleetctl.providers.remote import names
 from fleetctl.providers.remote.bucket import Bucket
@@ -113,6 +114,8 @@ class Creating:
 
         carried = names.tags(order, self._store_id, time.time())
         carried[GUEST_TAG] = streams.guest_for(order.template)
+        if order.template.resources.gpu is None and _takes_older_backend():
+            carried[GPU_TAG] = NO_GPU
         what = f"the sandbox of run `{order.run}` cannot be made"
         try:
             async with asyncio.timeout(deadline_s):
@@ -221,6 +224,11 @@ class Creating:
     def _slow_down(self, told: FleetctlError) -> None:
         if isinstance(told, Unavailable) and told.reason == "RateLimited":
             self._bucket.hold(told.retry_after_s)
+
+
+def _takes_older_backend() -> bool:
+    """The SDK's own setting; see its configuration."""
+    return os.environ.get("MODAL_SANDBOX_V2", "1").lower() in ("", "0", "false")
 
 
 def _has_no_capacity(told: FleetctlError) -> bool:

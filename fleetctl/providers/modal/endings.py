@@ -33,9 +33,10 @@ _RULES: tuple[tuple[Callable[[Facts], bool], Cause], ...] = (
     (lambda facts: facts.ours, Cause.STOPPED),
     (lambda facts: facts.timed_out, Cause.TIMEOUT),
     (lambda facts: facts.terminated, Cause.TERMINATED),
-    # Modal takes a machine away with the same signal, and says so nowhere.
-    (lambda facts: facts.preemptible, Cause.PREEMPTED),
+    # Of a machine that it takes away Modal tells no code of a program. A kill might be that, too;
+    # who has no memory must be told so, or it is tried again in vain on each machine.
     (lambda facts: facts.code == KILLED, Cause.OUT_OF_MEMORY),
+    (lambda facts: facts.preemptible, Cause.PREEMPTED),
     # Also code 0: Modal has put it on sandboxes that its own failures ended.
     (lambda _: True, Cause.LOST),
 )

@@ -22,6 +22,8 @@ def first(template: Template, account: Account) -> Foreseen | None:
     disk = template.resources.disk
     try:
         machines.machine(template.resources)
+        for sort in template.resources.gpu.each if template.resources.gpu is not None else ():
+            machines.gpu(sort)
     except Refused as error:
         over = disk is not None and disk > machines.DISK_BYTES_MAX
         return Foreseen(("resources", "disk" if over else "gpu"), str(error), error.hint)

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.guest.assemble import posix_source, quick_source, quick_table, remote_source
 from fleetctl.providers.modal import layers, sources
-from fleetctl.providers.modal.errors import asking, words
+from fleetctl.providers.modal.errors import asking, is_not_found, words
 from fleetctl.providers.remote import recipes
 from fleetctl.providers.remote.patience import RETRY_AFTER_S, building, has_failed, patiently
 from fleetctl.providers.remote.recipes import Recipe
@@ -75,6 +75,14 @@ class Images:
             for key in [key for key in known if key.startswith(f"{job}\n")]:
                 del known[key]
 
+    def doubt(self, client: modal.Client) -> None:
+        """Modal does not know something that was there: all that is built is asked for again, which
+        takes a call for each layer that is still there, and a build for one that is gone.
+        """
+        known = self._known.get(client, {})
+        for key in [key for key, task in known.items() if task.done()]:
+            del known[key]
+
     async def close(self) -> None:
         """Stop waiting for builds. Those that began go on at Modal and are found again."""
         waiting = [one for known in self._known.values() for one in known.values()]
@@ -90,7 +98,17 @@ class Images:
         link(job, log)
         places = await asyncio.to_thread(self._places, template.source, job)
         base = self._once(client, recipe.key, partial(_build, app, recipe, log))
-        return await _add(client, app, await asyncio.shield(base), places)
+        try:
+            return await _add(client, app, await asyncio.shield(base), places)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+            self.doubt(client)
+            raise Unavailable(
+                f"the image is gone at Modal and is made again: {words(error)}",
+                reason="Building",
+                retry_after_s=RETRY_AFTER_S,
+            ) from error
 
     def _once(
         self, client: modal.Client, key: str, make: Callable[[], Coroutine[None, None, modal.Image]]

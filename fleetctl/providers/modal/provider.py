@@ -329,9 +329,10 @@ class ModalProvider:
         await asyncio.to_thread(scratch.remove, self._home, self._name, uid, keep_logs=keep_logs)
 
     def _forget_parts(self, template: Template) -> None:
-        """Somebody deleted a volume or our app since: the next start looks again."""
+        """Somebody deleted a volume, an image or our app since: the next start looks again."""
         self._connection.forget_app()
         if (client := self._connection.open_client) is not None:
+            self._images.doubt(client)
             for mount in template.volumes:
                 self._volumes.forget(client, mount.name)
 

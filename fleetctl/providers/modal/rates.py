@@ -94,19 +94,20 @@ def merged(table: PriceTable, told: Mapping[str, Decimal]) -> PriceTable:
     """The table with every price that an account told; what it did not tell stays as it was."""
     runtimes = {name: dict(parts) for name, parts in table.runtimes.items()}
     gpu = dict(table.gpu)
-    unknown = []
+    unknown, known = [], False
     for key, usd_per_s in _positive(told):
         runtime, part = _place(key)
         if part:
-            runtimes[runtime][part] = usd_per_s
+            runtimes[runtime][part], known = usd_per_s, True
         elif key.startswith(_GPU) and key.removeprefix(_GPU):
             name = key.removeprefix(_GPU)
-            gpu[_GPUS.get(name, name.upper().replace("_", "-"))] = usd_per_s
+            gpu[_GPUS.get(name, name.upper().replace("_", "-"))], known = usd_per_s, True
         else:
             unknown.append(key)
     if unknown:
         log.info("rates with unknown names", extra={"names": sorted(unknown)})
-    return replace(table, updated=LIVE, runtimes=runtimes, gpu=gpu)
+    # Without one that is known the table is as old as it was, and says so.
+    return replace(table, updated=LIVE, runtimes=runtimes, gpu=gpu) if known else table
 
 
 def _positive(told: Mapping[str, Decimal]) -> Iterator[tuple[str, float]]:

@@ -38,8 +38,10 @@ END_S = 60.0  # to end a sandbox and hear that it is over
 RELOAD_S = 60.0  # the SDK itself waits no longer than 55 s
 STREAMS_OPENED_AT_ONCE = 64
 GUEST_TAG = "guest"
-# Of the older backend, which runs all sandboxes with GPUs; its ids have this shape.
-_WITH_GPU = re.compile(r"sb-[0-9A-Za-z]{22}")
+# Of the older backend, which runs all sandboxes with GPUs, and others when the SDK's environment
+# says so; those have this tag.
+GPU_TAG, NO_GPU = "gpu", "no"
+_OLDER = re.compile(r"sb-[0-9A-Za-z]{22}")
 
 
 class ModalSandboxes:
@@ -95,7 +97,9 @@ class ModalSandboxes:
                     terminated = True
         except sdk.NotFoundError:
             return Fate(Cause.UNKNOWN)
-        ours, preemptible = handle in self._ended_by_us, _WITH_GPU.fullmatch(handle) is not None
+        older = _OLDER.fullmatch(handle) is not None
+        preemptible = older and (await self.tags(handle)).get(GPU_TAG) != NO_GPU
+        ours = handle in self._ended_by_us
         return endings.fate(Facts(code, timed_out, terminated, ours, preemptible))
 
     async def end(self, handle: str) -> None:

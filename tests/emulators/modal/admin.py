@@ -62,8 +62,19 @@ class Verbs:
         self.world.gpus.changed()
         return asdict(settings)
 
+    async def forget_images(self) -> None:
+        """As when somebody deletes them all, or they were not used for long."""
+        self.world.images.by_id.clear()
+        self.world.images.by_key.clear()
+
     async def preempt(self, sandbox_id: str, status: str = "INTERNAL_FAILURE") -> None:
         await self.world.sandboxes.preempt(self.world.sandboxes.get(sandbox_id), status)
+
+    async def kill_sandbox(self, sandbox_id: str) -> None:
+        """As the kernel does where a container has no memory left: its entrypoint is killed, with
+        all that it runs. What the service says of that is a guess.
+        """
+        await self.world.sandboxes.kill(self.world.sandboxes.get(sandbox_id))
 
     async def preempt_container(self, task_id: str) -> None:
         """Of a function."""

@@ -147,6 +147,11 @@ class SandboxStore:
         result = Result(status=named, exception="the worker was preempted")
         await self.end(sandbox, result, commits=False)
 
+    async def kill(self, sandbox: Sandbox) -> None:
+        """For want of memory."""
+        result = Result(status=Result.GENERIC_STATUS_FAILURE, exitcode=137)
+        await self.end(sandbox, result)
+
     async def end(self, sandbox: Sandbox, result: Result, *, commits: bool = True) -> None:
         """The one way to its end; the first who comes says why."""
         if sandbox.ending:

@@ -82,6 +82,9 @@ def test_screens_are_as_recorded(
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("HF_TOKEN", "HF_HOME"):
         monkeypatch.setenv(name, "x")  # a Secret of set.yaml has its values from them
+    for name in ("MODAL_TOKEN_ID", "DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "none.toml"))
     monkeypatch.setattr(SystemClock, "now_s", lambda _: NOW_S)
     monkeypatch.chdir(tmp_path)
     recorded = script.read_bytes().decode()

@@ -7,11 +7,20 @@ says what is wrong. Add one for every bug that the simulation or a user finds.
 
 from __future__ import annotations
 
-from tests.simulation.planted import calls, decisions, equals, money, places, records, truth
+from tests.simulation.planted import (
+    calls,
+    decisions,
+    equals,
+    money,
+    places,
+    records,
+    sleepers,
+    truth,
+)
 from tests.simulation.planted.plant import Plant
 
 PLANTS: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
-    for module in (calls, decisions, equals, money, places, records, truth)
+    for module in (calls, decisions, equals, money, places, records, sleepers, truth)
     for plant in module.PLANTS
 }

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
-from controllers import advancing, batchjob, clearing, reconcile, settling, wish
+from controllers import (
+    advancing,
+    batchjob,
+    clearing,
+    outcome,
+    reconcile,
+    replaying,
+    settling,
+    wish,
+)
 from controllers.history import History
 from controllers.kind import Keep, outdated, superseded
 from controllers.model import RunState
 from controllers.plan import Drop, FreeScratch, Phase, Plan
+from controllers.retry import Limits
 from fleetctl.engine import assetpasses, passes, track
+from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.turn import Turns
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -120,12 +132,15 @@ def open_sandboxes_forgotten_at_restart() -> Context:
 
 
 def wake_time_ignored() -> Context:
-    """A pass that must be made again at a time is not."""
+    """A pass that must be made again at a time is not, where no full scan makes up for it."""
 
     def make(decide: Callable[..., Plan]) -> Callable[..., Plan]:
         return lambda *wish: replace(decide(*wish), wake_at_s=None)
 
-    return around(passes, "reconcile", make)
+    both = ExitStack()
+    both.enter_context(around(passes, "reconcile", make))
+    both.enter_context(swapped(Sleepers, "wake", lambda self, now_s: self.awake(now_s)))
+    return both
 
 
 def deadline_ignored() -> Context:
@@ -147,8 +162,8 @@ def reuse_without_limit() -> Context:
     """A sandbox takes tasks for ever."""
 
     def make(policy_of: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(spec: Any, **options: Any) -> Any:
-            policy = policy_of(spec, **options)
+        def patched(*spec: Any, **options: Any) -> Any:
+            policy = policy_of(*spec, **options)
             return policy if policy.reuse == 1 else replace(policy, reuse=None)
 
         return patched
@@ -209,6 +224,29 @@ def _superseded_without_content(controller: Any, run: Any) -> bool:
     return known and not outdated(controller, run)
 
 
+def infra_retries_never_spent() -> Context:
+    """What the infrastructure loses is tried again for ever."""
+
+    def patched(limits: Limits, *, app_failures: int, **_: object) -> bool:
+        return app_failures > limits.backoff_limit_per_index
+
+    return swapped(settling, "spent", patched)
+
+
+def replay_cuts_at_the_first() -> Context:
+    """A restart lets an outcome count that a later change of the wish had taken back."""
+
+    def earliest(places: Iterable[int], *, default: int) -> int:
+        return min(places, default=default)
+
+    return mock.patch.object(replaying, "max", earliest, create=True)
+
+
+def fence_open() -> Context:
+    """What was stopped because its wish had changed counts when it succeeds all the same."""
+    return swapped(outcome, "FENCED", frozenset())
+
+
 PLANTS: tuple[Plant, ...] = (
     program_is_no_content,
     outdated_counts_after_a_restart,
@@ -230,4 +268,7 @@ PLANTS: tuple[Plant, ...] = (
     poison_stops_the_loop,
     volume_goes_before_its_users,
     retain_ignored,
+    infra_retries_never_spent,
+    replay_cuts_at_the_first,
+    fence_open,
 )

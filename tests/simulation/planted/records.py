@@ -142,7 +142,22 @@ def unchanged_is_a_change() -> Context:
     return around(drafting, "dump_spec", make)
 
 
+def deleted_is_forgotten() -> Context:
+    """The runs of a deleted object go with it, and what they cost."""
+
+    def make(delete: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: SqliteResources, uid: str) -> None:
+            delete(self, uid)
+            sql = "DELETE FROM runs WHERE rid = (SELECT rid FROM gone WHERE uid = ?)"
+            self._session.writing().execute(sql, (uid,))
+
+        return patched
+
+    return around(SqliteResources, "delete", make)
+
+
 PLANTS: tuple[Plant, ...] = (
+    deleted_is_forgotten,
     success_counted_twice,
     offset_not_kept,
     metrics_dropped,

@@ -127,7 +127,7 @@ def test_an_edit_that_changes_nothing_stores_nothing(
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [
-        ('echo "spec: [" > "$1"', 2, ":2:1: a val"),
+        ('echo "spec: [" > "$1"', 2, ".yaml:1:7: "),
         ('sed -i s/BatchJob/Sweep/ "$1"', 2, "is no longer of batchjob/a"),
         (': > "$1"', 2, "must hold one document"),
         ('echo x >> "$1"; exit 3', 1, "ended with 3"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from controllers.model import Resource
+from fleetctl.cli import delete
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
 from fleetctl.clock import SystemClock
@@ -105,3 +109,23 @@ def test_what_cannot_be_meant_deletes_nothing(
     found, keys, talk = deleted(home, *words)
     assert (found, keys) == (code, [])
     assert said in talk
+
+
+def test_deleted_is_said_once_the_object_is_gone_and_not_when_nothing_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete, "Supervisor", lambda place, screen: nullcontext(Mock()))
+    store = open_store(home, SystemClock())
+    [row] = [it for it in store.resources.list() if it.name == "a"]
+    idle = {"phase": "Deleting", "active": 0, "waitingOn": ["the end of 1 run is not confirmed"]}
+    with store.transaction():
+        row = store.resources.put(replace(row, deleted_at_s=6.0), expected_version=row.version)
+        store.resources.put_status(row.uid, json.dumps(idle), expected_version=row.version)
+    out, talk = io.StringIO(), io.StringIO()
+    words = ["delete", "job/a", "--timeout", "0.2"]
+    assert guarded(words, Screen(out, talk)) == 124
+    assert out.getvalue() == ""
+    with store.transaction():
+        store.resources.delete(row.uid)
+    store.close()
+    assert guarded([*words, "--ignore-not-found"], Screen(out, talk)) == 0

@@ -14,7 +14,9 @@ import pytest
 from controllers.model import Resource, Run, RunState
 from fleetctl.cli.main import guarded
 from fleetctl.cli.render import Screen
+from fleetctl.cli.retention import VARIABLE, engine_settings
 from fleetctl.clock import SystemClock
+from fleetctl.errors import Refused
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite import SqliteStore, open_store
 from tests.golden.cli.cli_world import NOW_S, FixedClock
@@ -123,3 +125,17 @@ def test_events_of_a_name_that_only_deleted_objects_had(home: Path) -> None:
     answer("events", "job/x", code=4)
     assert [row["object"] for row in asked("events", "job/x", "--deleted")] == ["batchjob/x"]
     answer("events", "job/other", "--deleted", code=4)
+
+
+@pytest.mark.parametrize(("said", "kept_s"), [("", 90 * 86_400), ("30d", 30 * 86_400), ("0", 0)])
+def test_how_long_it_is_kept_is_a_setting_of_the_controller(
+    monkeypatch: pytest.MonkeyPatch, said: str, kept_s: float
+) -> None:
+    monkeypatch.setenv(VARIABLE, said)
+    assert engine_settings().keep_deleted_s == kept_s
+
+
+def test_a_setting_that_is_no_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a while")
+    with pytest.raises(Refused, match="FLEETCTL_KEEP_DELETED is `a while`"):
+        engine_settings()

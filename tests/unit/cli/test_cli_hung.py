@@ -49,9 +49,11 @@ def run(*words: str) -> tuple[int, str, str]:
 
 
 def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
-    home: Path, tmp_path: Path
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(patience, "STOPPED_S", 0.2)
     (tmp_path / "job.yaml").write_text(JOB)
+    assert run("apply", "-f", str(tmp_path / "job.yaml"))[0] == 0
     pid = starting.holder(home)
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -63,6 +65,8 @@ def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
         code, out, talk = run("status")
         assert code == 1 and f"pid {pid}, hangs" in out
         assert "down --force" in talk
+        code, _, talk = run("wait", "job/never", "--timeout", "0.1s")
+        assert code == 124 and "hangs: it is stopped by a signal, and nothing moves on" in talk
         assert run("down")[0] == 1 and starting.holder(home) == pid
         found = _controller(home)
         assert not found.ok and "hangs" in found.says and "--force" in found.fix
@@ -102,19 +106,18 @@ def test_one_that_sleeps_and_answers_nothing_hangs_too(
         asleep.communicate(b"\n")
 
 
-def test_a_socket_that_is_lost_is_made_anew(home: Path, tmp_path: Path) -> None:
+def test_a_socket_that_is_lost_is_made_anew_and_force_is_gentle_where_it_can_be(
+    home: Path, tmp_path: Path
+) -> None:
     pid = starting.holder(home)
     (home / SOCKET).unlink()
     (tmp_path / "job.yaml").write_text(JOB)
     code, out, talk = run("apply", "-f", str(tmp_path / "job.yaml"))
     assert code == 0 and "batchjob/never created" in out, talk
     assert ask(home, {"verb": "ping"})["pid"] == pid
-    assert run("down")[0] == 0 and starting.holder(home) is None
-
-
-def test_force_ends_in_order_a_controller_that_answers(home: Path) -> None:
+    # One that answers is ended in order, with --force too.
     assert run("down", "--force")[1] == "controller stopped; running tasks go on\n"
-    assert run("down", "--force")[0] == 0  # none runs
+    assert starting.holder(home) is None and run("down", "--force")[0] == 0
 
 
 @pytest.mark.parametrize("lie", ["pid", "begun", "boot"])

@@ -230,3 +230,15 @@ def test_watched_events_come_as_they_happen_and_once_until_their_object_is_gone(
         store.resources.delete("job-0")
     rest, told = running.communicate(timeout=60)
     assert (running.returncode, rest, told) == (0, "", "")
+
+
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fleetctl", "version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("fleetctl ")

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controllers.estimate import Estimate
+from controllers.model import Resource
 from fleetctl.engine.api import Api
 from fleetctl.engine.forecasts import Forecast, Forecaster
+from fleetctl.engine.notes import ORIGIN, REVISION
 from fleetctl.engine.secrets import SecretValues
-from tests.unit.engine.fake_world import Fleet
+from fleetctl.engine.sources import Sources
+from tests.unit.engine.fake_world import Fleet, tasks
 
 JOB = """
 apiVersion: fleetctl.dev/v1alpha1
@@ -41,6 +46,7 @@ class Served:
     def __init__(self, fleet: Fleet, place: Path) -> None:
         self.fleet = fleet
         self.place = place
+        self.secrets = SecretValues(fleet.store, {})
         self.ended = asyncio.Event()
 
     async def send(self, line: bytes) -> bytes:
@@ -72,13 +78,31 @@ async def served(tmp_path: Path, forecaster: Forecaster | None = None) -> AsyncI
         listener.bind(str(place))
         listener.setblocking(False)
         found = Served(fleet, place)
-        secrets = SecretValues(fleet.store, {})
-        api = Api(fleet.engine, secrets, shutdown=found.ended.set, forecaster=forecaster)
+        api = Api(fleet.engine, found.secrets, shutdown=found.ended.set, forecaster=forecaster)
         server = await api.serve(listener)
         try:
             yield found
         finally:
             server.close()
+
+
+async def test_a_question_does_not_wait_for_all_that_is_to_be_looked_at(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        fleet, spec = api.fleet, json.dumps(tasks(1, suspend=True))
+        with fleet.store.transaction():
+            for number in range(640):
+                uid = f"u{number}"
+                wish = Resource(uid, "BatchJob", uid, 1, 0, spec, "", {}, {}, 1.0)
+                fleet.store.resources.put(wish, expected_version=None)
+        running = asyncio.ensure_future(fleet.engine.run())
+        try:
+            while not fleet.engine.tracks:
+                await asyncio.sleep(0)
+            assert (await api.ask("ping"))["ok"]
+            assert len(fleet.engine.queue) >= 640 - 2 * fleet.settings.keys_per_turn_max
+        finally:
+            fleet.engine.stop()
+            await running
 
 
 async def test_a_ping_tells_who_answers_and_what_runs(tmp_path: Path) -> None:
@@ -286,6 +310,29 @@ async def test_a_dry_run_tells_what_would_be_lost_and_stores_nothing(tmp_path: P
         assert api.fleet.row("job").generation == 1
 
 
+async def test_a_label_leaves_the_source_as_it_was_applied(tmp_path: Path) -> None:
+    """Also where the directory has moved on since: nobody has looked at it."""
+    for name in ("src", "other"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+        (tmp_path / "project" / name / "a.py").write_text(f"print('{name}')")
+    text = JOB.replace('python: "SUBMIT(ok=True)"', "script: ls, source: {path: src}")
+    document = {"path": "f.yaml", "text": text, "dir": str(tmp_path / "project")}
+    async with served(tmp_path) as api:
+        api.fleet.engine.sources = Sources(tmp_path / "home")
+        await api.ask("apply", documents=[document])
+        before = api.fleet.row("job").annotations
+        assert before[REVISION] and before[ORIGIN] == str(tmp_path / "project" / "src")
+        (tmp_path / "project" / "src" / "a.py").write_text("print('newer')")
+        for edit in ({"labels": {"team": "rlm"}}, {"fields": ["parallelism=1"]}):
+            assert (await api.ask("set", key="job/job", **edit))["ok"] is True
+            assert api.fleet.row("job").annotations == before
+        assert api.fleet.row("job").labels == {"team": "rlm"}
+        await api.ask("set", key="job/job", fields=["template.source.path=other"])
+        after = api.fleet.row("job").annotations
+        assert after[ORIGIN] == str(tmp_path / "project" / "other")
+        assert after[REVISION] not in ("", before[REVISION])
+
+
 async def test_an_edit_of_what_was_changed_meanwhile_is_a_conflict(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         await api.apply(JOB)
@@ -367,3 +414,50 @@ async def test_many_clients_at_once_are_all_answered(tmp_path: Path) -> None:
         replies = await asyncio.gather(*(api.apply(text) for text in texts))
         assert all(reply["ok"] for reply in replies)
         assert len(api.fleet.names()) == 20
+
+
+async def test_another_user_who_reaches_the_socket_gets_no_answer_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel says of the other end; tests that run as root could not be another user."""
+    said, somebody = socket.socket.getsockopt, struct.pack("3i", 4242, os.getuid() + 4242, 4242)
+
+    def told(connection: socket.socket, level: int, option: int, *more: int) -> bytes | int:
+        if option == socket.SO_PEERCRED:
+            return somebody
+        return said(connection, level, option, *more)
+
+    async with served(tmp_path) as api:
+        monkeypatch.setattr(socket.socket, "getsockopt", told)
+        documents = [{"path": "f.yaml", "text": JOB, "dir": "/"}]
+        request = json.dumps({"verb": "apply", "documents": documents}).encode() + b"\n"
+        reply = b""
+        with suppress(ConnectionResetError):  # it hangs up with our words unread
+            reply = await api.send(request)
+        assert reply == b""
+        await api.fleet.settle()
+        assert api.fleet.names() == []
+        monkeypatch.undo()
+        assert (await api.apply(JOB))["ok"]
+
+
+async def test_finished_work_is_asked_about_before_anything_is_stored(tmp_path: Path) -> None:
+    """A planted bug: consent that is asked for after the write."""
+    async with served(tmp_path) as api:
+        fleet, other = api.fleet, JOB.replace("ok=True", "ok=2")
+        await api.apply(JOB)
+        await fleet.settle()
+        fleet.clock.time_s += 300
+        for index in (0, 1):
+            fleet.local.finish(index)
+        await fleet.settle()
+        reply = await api.apply(other)
+        assert (reply["ok"], reply["code"]) == (False, 3)
+        assert "2 finished tasks, 10 min, would run again" in reply["losses"][0]
+        row = fleet.row("job")
+        assert (row.generation, "ok=True" in row.spec) == (1, True)
+        await fleet.settle()
+        assert fleet.local.working() == []
+        assert (await api.apply(other, yes=True))["ok"] is True
+        await fleet.settle()
+        assert fleet.local.working() == [0, 1]

@@ -15,6 +15,7 @@ from fleetctl.engine.orders import Order, expect, order_of, standing
 from fleetctl.engine.pruning import APPLYSET
 from fleetctl.errors import Conflict, Refused, UsageError
 from fleetctl.manifest import Manifest
+from fleetctl.stores.base import StoreError
 from fleetctl.stores.sqlite import SqliteStore, open_memory_store
 from specs.batchjob import BatchJobSpec
 from specs.common import Placement
@@ -258,3 +259,18 @@ def test_pruning_says_what_it_stops_and_nothing_of_what_is_done(store: SqliteSto
     order = {"applyset": "nightly", "prune": True, "maxPrune": "2", "yes": True}
     _, *gone = apply(store, job("a"), **order)
     assert {it.key: it.message for it in gone} == {"batchjob/b": "1 stopped", "batchjob/c": ""}
+
+
+def test_many_manifests_are_stored_in_one_commit() -> None:
+    """A crash or a full disk between two of them would leave half of what was asked for."""
+    commits: list[int] = []
+
+    def only_one() -> None:
+        commits.append(len(commits))
+        if len(commits) > 1:
+            raise StoreError("the disk is full")
+
+    store = open_memory_store(ManualClock(), before_commit=only_one)
+    commits.clear()  # of its making
+    apply(store, job("a"), job("b"), job("c"))
+    assert living(store).keys() == {"batchjob/a", "batchjob/b", "batchjob/c"}

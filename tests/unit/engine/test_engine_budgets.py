@@ -72,10 +72,11 @@ async def test_an_exhausted_budget_says_why_and_raising_it_goes_on_at_once() -> 
         await world.apply("BatchJob", "job", priced(4, cap=2))
         await finish(world, 0, 1, after_s=90.0)
         status = world.status("job")
-        assert (status["phase"], status["reason"]) == ("Running", "BudgetExhausted")
+        assert (status["phase"], status["reason"]) == ("Pending", "BudgetExhausted")
+        assert status["stuck"]["lack"] == "money"
         assert status["message"] == (
             "the next task may cost $1.00, its budget has $0.20 of $2.00 left"
-            "; hint: fleetctl set batchjob/job budget.maxCost=2.8"
+            "; hint: fleetctl set batchjob/job budget.maxCost=3.8"
         )
         assert money_ok(world)["status"] == "False"
         assert said(world, "BudgetExhausted") == 1

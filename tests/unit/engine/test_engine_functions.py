@@ -89,14 +89,13 @@ async def test_a_deleted_function_serves_its_users_to_their_end() -> None:
         assert fleet.names() == ["job"]
 
 
-async def test_a_changed_function_is_another_environment_for_the_next_runs() -> None:
+async def test_a_changed_function_replaces_what_runs_in_the_old_one() -> None:
     async with Fleet() as fleet:
         await fleet.apply("Function", "embedder", WARM)
         await fleet.apply("BatchJob", "job", caller(parallelism=1, completions=2))
         await fleet.apply("Function", "embedder", {**WARM, "env": {"A": "9"}})
-        fleet.local.finish(0)
-        await fleet.settle()
         first, second = fleet.local.orders.values()
+        assert set(fleet.local.stops) == {first.run} and (first.index, second.index) == (0, 0)
         assert first.template_hash != second.template_hash
         assert second.template.env == {"A": "9", "B": "2"}
         assert fleet.local.functions["embedder"].template.env == {"A": "9"}

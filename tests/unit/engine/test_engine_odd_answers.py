@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from controllers.model import RunState
+from controllers.model import Observation, RunState
 from fleetctl.engine.observe.reach import watch_reach
 from fleetctl.engine.sweeper import sweep
 from fleetctl.engine.verbs import Verbs
 from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.base import RunOrder, RunRef
 from tests.unit.engine.fake_world import CONTRACT, SECOND_LOOK_S, Fleet, tasks
 
 KEY = Unavailable(
@@ -254,6 +256,58 @@ async def test_what_is_believed_gone_is_ended_all_the_same() -> None:
         assert fleet.local.stops == [run.name]
         assert [name for name, box in fleet.local.boxes.items() if box.alive] != [run.name]
         assert len([box for box in fleet.local.boxes.values() if box.alive]) == 1
+
+
+async def test_what_was_asked_too_early_proves_nothing_however_late_its_answer_comes() -> None:
+    async with Fleet(contract=LAGGING) as fleet:
+        await fleet.apply("BatchJob", "job", tasks(1))
+        await fleet.later(2 * BOUND_S)
+        [run] = fleet.runs("job")
+        fleet.local.denied = {run.name}
+        fleet.local.notify(run.name)
+        await fleet.settle()
+        released, observe = asyncio.Event(), fleet.local.observe
+
+        async def slowly(refs: Sequence[RunRef]) -> Sequence[Observation]:
+            seen = await observe(refs)
+            await released.wait()
+            return seen
+
+        fleet.local.observe = slowly  # type: ignore[method-assign]
+        await fleet.later(BOUND_S - 1)
+        fleet.local.notify(run.name)
+        await fleet.settle()
+        await fleet.later(BOUND_S)
+        fleet.local.denied = set()
+        released.set()
+        await fleet.settle()
+        assert [it.state for it in fleet.runs("job")] == [RunState.RUNNING]
+
+
+async def test_gone_is_not_believed_while_a_start_is_under_way() -> None:
+    async with Fleet(contract=LAGGING) as fleet:
+        answered, start = asyncio.Event(), fleet.local.start
+
+        async def slowly(order: RunOrder) -> str:
+            handle = await start(order)
+            await answered.wait()
+            return handle
+
+        fleet.local.start = slowly  # type: ignore[method-assign]
+        await fleet.apply("BatchJob", "job", tasks(1))
+        [run] = fleet.runs("job")
+        fleet.local.notify(run.name)
+        await fleet.settle()
+        assert [it.state for it in fleet.runs("job")] == [RunState.RUNNING]
+        fleet.local.denied = {run.name}
+        for _ in range(3):
+            await seen_later(fleet, BOUND_S, run.name)
+        assert [it.state for it in fleet.runs("job")] == [RunState.RUNNING]
+        answered.set()
+        await fleet.settle()
+        for _ in range(3):
+            await seen_later(fleet, BOUND_S, run.name)
+        assert fleet.runs("job")[0].state is RunState.LOST
 
 
 # -- orphans and leaving ---------------------------------------------------------------------------

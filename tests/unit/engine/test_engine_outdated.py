@@ -26,6 +26,7 @@ from specs.template import Template
 from tests.unit.engine.fake_world import Fleet
 
 ONE, TWO = {"python": "SUBMIT(y=x)"}, {"python": "SUBMIT(y=-x)"}
+CALLS = {"python": "SUBMIT()", "function": "f"}
 
 
 def manifest(name: str = "job", kind: str = "BatchJob", **fields: Any) -> Manifest:
@@ -186,7 +187,7 @@ async def test_what_is_deleted_and_applied_again_runs_again() -> None:
 
 
 async def test_another_function_outdates_what_called_it() -> None:
-    calling = manifest(template={"python": "SUBMIT()", "function": "f"}, completions=2)
+    calling = manifest(template=CALLS, completions=2)
     async with Fleet() as fleet:
         await apply(fleet, manifest("f", "Function", env={"A": "1"}), calling)
         await finish(fleet)
@@ -195,6 +196,14 @@ async def test_another_function_outdates_what_called_it() -> None:
         _, change = await apply(fleet, manifest("f", "Function", env={"A": "2"}), calling)
         assert change.message == "function what it runs in changed; 2 to run again"
         assert await finish(fleet) == [0, 1]
+        # Applied alone, it has its say in what is under way, and none in what is over.
+        await apply(fleet, job(name="live", template={**CALLS, "python": "x"}, parallelism=1))
+        fleet.local.finish(0)
+        await fleet.settle()
+        _, change = await apply(fleet, manifest("f", "Function", env={"A": "3"}))
+        assert (change.key, change.after.generation) == ("batchjob/live", 2)
+        assert await finish(fleet) == [0, 1, 2]
+        assert len({run.content for run in fleet.runs("live")[-2:]}) == 1
 
 
 async def test_a_branch_that_moved_runs_again_and_a_silent_remote_leaves_what_is_known() -> None:

@@ -11,6 +11,7 @@ import pytest
 from controllers.model import RunState
 from fleetctl.engine.recovering import Recovery
 from fleetctl.errors import Refused, Unavailable
+from fleetctl.providers.base import BEGUN_AS_ANOTHER
 from fleetctl.providers.strays import Stray, work_mark
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.sqlite import MemoryDatabase
@@ -167,6 +168,18 @@ async def test_a_provider_that_is_not_set_up_holds_nothing_up(trouble: Exception
         copy = copy_of(world.database)
         _, recovery, done = await restored(world, copy, trouble)
         assert not recovery.unasked and done == [True]
+
+
+async def test_a_name_under_which_other_work_ended_is_passed_over() -> None:
+    async with Fleet() as world:
+        world.local.script["start"] = [Unavailable("other work", reason=BEGUN_AS_ANOTHER)]
+        await world.apply("BatchJob", "job", {**SPEC, "completions": 1})
+        assert states(world.database)[0] == (0, 1, RunState.STOPPED)
+        (order,) = world.local.orders.values()
+        assert (order.index, order.attempt) == (0, 2)
+        world.local.finish(0)
+        await world.settle()
+        assert world.status("job")["phase"] == "Succeeded"
 
 
 def states(database: MemoryDatabase) -> list[Any]:

@@ -178,3 +178,30 @@ def test_rows_beyond_the_limit_of_bytes_are_refused(here: Path) -> None:
 def test_names_of_columns_must_make_parameters(here: Path) -> None:
     with pytest.raises(ManifestErrors, match="a parameter's name must be"):
         tasks(here, "r.csv", "a=b\n1\n")
+
+
+def test_a_requirements_file_becomes_what_it_lists(here: Path) -> None:
+    (here / "base.txt").write_text("numpy==2.1 \\\n    --hash=sha256:12\n")
+    (here / "requirements.txt").write_text("# ours\n-r base.txt\n\nscipy>=1  # for fits\n")
+    manifest = load_in(
+        here, "BatchJob", 'template: {script: x, image: {pip: ["-r requirements.txt", pandas]}}'
+    )
+    assert isinstance(manifest.spec, BatchJobSpec)
+    assert manifest.spec.template.image is not None
+    assert manifest.spec.template.image.pip == ("numpy==2.1", "scipy>=1", "pandas")
+    assert manifest.read == (str(here / "requirements.txt"), str(here / "base.txt"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "names `away.txt`; it cannot be read: no such file"),
+        ("--index-url https://example.org\n", "away.txt:1:1: `--index-url` is an option of pip"),
+        ("-r away.txt\n", "name each other in a circle"),
+    ],
+)
+def test_mistakes_of_a_requirements_file_say_where(here: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (here / "away.txt").write_text(text)
+    spec = 'template: {script: x, image: {pip: ["-r away.txt"]}}'
+    assert said in str(problems(here, "BatchJob", spec))

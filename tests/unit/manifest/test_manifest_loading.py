@@ -160,10 +160,10 @@ def test_python_that_no_task_could_run_is_refused_with_its_line_in_the_file() ->
         loaded(manifest(spec=BLOCK.format(image="")))
     (problem,) = caught.value.problems
     assert (problem.line, problem.column) == (8, 1)
-    assert problem.message == "spec.template.python is no Python: line 2: invalid syntax"
+    assert problem.message == "spec.template.python is not valid Python: line 2: invalid syntax"
     assert problem.hint == "the line is `for x in`"
     stages = '{template: {}, stages: [{name: a, python: "x = 1"}, {name: b, python: "x ="}]}'
-    with pytest.raises(ManifestErrors, match=r"x\.yaml:4:.*: spec\.stages\[1\]\.python is no"):
+    with pytest.raises(ManifestErrors, match=r"x\.yaml:4:.*: spec\.stages\[1\]\.python is not"):
         loaded(manifest("TrainingRun", spec=stages))
 
 
@@ -171,7 +171,7 @@ def test_python_for_an_image_whose_python_may_be_newer_is_warned_about_alone() -
     for image in ("registry.example/x:1", '{python: "3.99"}'):
         (found,) = loaded(manifest(spec=BLOCK.format(image=f"\n    image: {image}")))
         (warning,) = found.warnings
-        assert warning.startswith("x.yaml:9:1: spec.template.python is no Python: line 2: invalid")
+        assert warning.startswith("x.yaml:9:1: spec.template.python is not valid Python: line 2")
         assert "unless its Python is newer than" in warning
 
 

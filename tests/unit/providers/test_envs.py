@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import Refused
-from fleetctl.providers.local import envs, pythons, system
+from fleetctl.providers.base import Foreseen
+from fleetctl.providers.local import envs, foreseen, pythons, system
 from fleetctl.providers.local.paths import Layout
-from specs.template import Image
+from specs.template import Image, Template
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, command, python, story
 
@@ -50,6 +51,10 @@ def wheel(directory: Path) -> str:
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
+
+
+def _no_uv() -> str:
+    raise Refused("uv is missing")
 
 
 @pytest.fixture
@@ -202,6 +207,20 @@ class TestPlainEnvironments:
         layout = Layout(tmp_path / "home")
         found = asyncio.run(envs.python_of(layout, Image(python=VERSION)))
         assert found == asyncio.run(envs.python_of(layout, None))
+
+    def test_uv_is_missed_beforehand_only_where_it_would_be_asked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pythons, "find_uv", _no_uv)
+
+        async def ahead(**image: object) -> Foreseen | None:
+            return await foreseen.first(Template.model_validate({"image": image}))
+
+        assert asyncio.run(ahead(python=VERSION)) is None
+        for image, field in (({"python": "3.94"}, "python"), ({"pip": ["x"]}, "pip")):
+            found = asyncio.run(ahead(**image))
+            assert found is not None
+            assert (found.field, found.message) == (("image", field), "uv is missing")
 
     def test_a_python_that_was_started_by_a_relative_path_is_found(
         self, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -9,14 +10,17 @@ import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controllers.model import Alive, Ended, Gone
 from fleetctl.errors import Unavailable
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.local import places, zygotes
-from fleetctl.providers.local.keepers import IDLE_MAX
+from fleetctl.providers.local import keepers, places, zygotes
+from fleetctl.providers.local.keepers import BIRTHS_AT_ONCE, IDLE_MAX
+from fleetctl.providers.local.link import Link
+from specs.template import Template
 from tests.contracts.local_worlds import LocalWorld, keeper_pid, stop_keepers
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
@@ -53,6 +57,47 @@ class TestManyJobs(InTier):
             return len(_living(world)) <= IDLE_MAX
 
         await eventually(few, "no more keepers lived than may be idle")
+
+    @story
+    async def test_few_keepers_stay_also_when_an_end_is_seen_before_its_start_returns(
+        self, world: World
+    ) -> None:
+        start = Link.start
+
+        async def late(link: Link, message: dict[str, Any]) -> dict[str, Any]:
+            answer = await start(link, message)
+            run = message["run"]
+            await world.ended(RunRef(run, run, "", 0, run.replace("run", "uid")))
+            return answer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Link, "start", late)
+            for number in range(JOBS):
+                fields = {"run": f"run-{number}", "uid": f"uid-{number}"}
+                await world.start(script("true"), **fields)
+
+        async def few() -> bool:
+            return len(_living(world)) <= IDLE_MAX
+
+        await eventually(few, "no more keepers lived than may be idle")
+
+    @story
+    async def test_a_job_that_imports_for_long_holds_up_no_other(self, world: World) -> None:
+        assert (await world.run(script("true"))).ok  # which makes the environment
+        (packages,) = _packages(world)
+        module = packages / "takes_long.py"
+        module.write_text("import os, time\nwhile os.path.exists(__file__): time.sleep(0.01)\n")
+        slow = [
+            asyncio.ensure_future(
+                world.start(python("import takes_long"), run=f"slow-{n}", uid=f"uid-slow-{n}")
+            )
+            for n in range(BIRTHS_AT_ONCE)
+        ]
+        await asyncio.sleep(0)  # so that they come first
+        assert (await world.run(script("true"), run="quick", uid="uid-2")).ok
+        assert not any(one.done() for one in slow)
+        module.unlink()
+        await asyncio.gather(*slow)
 
     @story
     async def test_a_keeper_that_was_asked_to_leave_serves_what_comes_nonetheless(
@@ -101,6 +146,19 @@ class TestDeaths(InTier):
         assert killed not in _zygotes()
 
     @story
+    async def test_a_zygote_that_is_stopped_is_left_for_another(self, world: World) -> None:
+        assert (await world.run(script("true"))).ok
+        (stopped,) = _zygotes()
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(keepers, "READY_S", 0.5)  # the other has as long, and is asked again
+            await eventually(
+                lambda: _started(world, script("true"), run="next", uid="uid-2"), "it started"
+            )
+        assert (await world.ended(RunRef("next", "next", "", 0, "uid-2"))).ok
+        os.kill(stopped, signal.SIGCONT)  # it finds that nobody is there any more
+
+    @story
     async def test_killing_the_keeper_of_one_job_leaves_the_others_alone(
         self, world: World
     ) -> None:
@@ -141,9 +199,8 @@ class TestDeaths(InTier):
         self, world: World
     ) -> None:
         assert (await world.run(script("true"))).ok  # which makes the environment
-        envs = world.directory / "home" / "local" / "envs"
-        for packages in envs.glob("*/lib/python*/site-packages"):
-            (packages / "ends_its_process.py").write_text("import os\nos._exit(7)\n")
+        (packages,) = _packages(world)
+        (packages / "ends_its_process.py").write_text("import os\nos._exit(7)\n")
         code = "import ends_its_process\nSUBMIT(1)"
         seen = await world.run(python(code), run="run-1", uid="uid-2")
         assert (seen.ok, seen.exit_code) == (False, 7)
@@ -322,6 +379,20 @@ def _zygotes() -> list[int]:
 def _living(world: World) -> list[Path]:
     keepers = world.directory / "home" / "local" / "keepers"
     return [one for one in keepers.iterdir() if not places.lock_is_free(one)]
+
+
+async def _started(world: World, template: Template, **fields: str) -> bool:
+    try:
+        await world.start(template, **fields)
+    except Unavailable:
+        return False
+    return True
+
+
+def _packages(world: World) -> list[Path]:
+    """Where the environment of tasks without an image has its packages; once there is one."""
+    envs = world.directory / "home" / "local" / "envs"
+    return list(envs.glob("*/lib/python*/site-packages"))
 
 
 async def _remove_soon(world: World, uid: str) -> None:

@@ -141,3 +141,9 @@ async def test_an_account_that_does_not_tell_is_not_asked_again_at_once(error: E
     assert len(asked) == 1
     assert rates.table.updated == load("modal").updated
     await rates.close()
+
+
+def test_rates_of_which_none_is_known_are_no_live_ones() -> None:
+    table = load("modal")
+    assert merged(table, {}) == table
+    assert merged(table, {"moon_hour_cost": Decimal(1)}) == table

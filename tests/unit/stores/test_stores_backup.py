@@ -19,6 +19,7 @@ from fleetctl.stores import backup
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.reader import Reader
 from fleetctl.stores.sqlite import open_store
+from tests.unit.stores.stores_disks import on_a_small_disk
 
 NOW_S = 1_000.0
 
@@ -143,6 +144,34 @@ def test_a_backup_takes_the_name_of_an_older_one_and_of_nothing_else(
     with pytest.raises(NotFound, match="no store"):
         backup.write(tmp_path / "empty", tmp_path / "c", now_s=NOW_S)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "home", "mine.txt"]
+
+
+def test_a_damaged_store_is_not_copied(home: Path, tmp_path: Path) -> None:
+    backup.write(home, tmp_path / "b", now_s=NOW_S)
+    path = home / places.STATE_DB
+    pages = path.read_bytes()
+    path.write_bytes(pages[:8192] + b"\xff" * (len(pages) - 8192))
+    whole = (tmp_path / "b").read_bytes()
+    with pytest.raises(StoreError, match="is damaged"):
+        backup.write(home, tmp_path / "b", now_s=NOW_S)
+    assert (tmp_path / "b").read_bytes() == whole
+
+
+def test_a_disk_without_room_for_a_backup_is_said_and_holds_none(
+    home: Path, tmp_path: Path
+) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from fleetctl.stores import backup\n"
+        "from fleetctl.errors import StoreError\n"
+        "home, disk = map(Path, sys.argv[1:])\n"
+        "try: backup.write(home, disk / 'b', now_s=1.0)\n"
+        "except StoreError as error: print(error, list(disk.iterdir()))\n"
+    )
+    (tmp_path / "disk").mkdir()
+    command = [sys.executable, "-c", program, str(home), str(tmp_path / "disk")]
+    done = on_a_small_disk(tmp_path / "disk", "128k", command)
+    assert "cannot be written: No space left on device []" in done.stdout, done.stderr
 
 
 # One transaction writes a job, its event, and a label that says how many there are: a copy that

@@ -151,7 +151,7 @@ def test_a_question_ends_in_an_answer_or_in_one_of_our_two_errors(
         (Facts(137, terminated=True), Cause.TERMINATED),
         (Facts(137, terminated=True, preemptible=True), Cause.TERMINATED),
         (Facts(137), Cause.OUT_OF_MEMORY),
-        (Facts(137, preemptible=True), Cause.PREEMPTED),
+        (Facts(137, preemptible=True), Cause.OUT_OF_MEMORY),
         (Facts(0, preemptible=True), Cause.PREEMPTED),
         (Facts(0), Cause.LOST),
         (Facts(1), Cause.LOST),

@@ -1,0 +1,82 @@
+"""Requirements files that `image.pip` names with `-r FILE`, as pip reads them, made part of the
+wish. Called by includes.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+LINES_MAX = 10_000
+NESTED_MAX = 8  # files that name files
+_NAMED = re.compile(r"(?:-r|--requirement)(?:\s+|=)?(?P<file>\S.*)")
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+
+
+class RequirementsError(ValueError):
+    """What is wrong, and where: `file` as a person would name it, `line` from 1, or 0."""
+
+    def __init__(self, said: str, *, file: str, line: int = 0) -> None:
+        super().__init__(said)
+        self.file = file
+        self.line = line
+
+
+def named_file(entry: object) -> str | None:
+    """The file that an entry of `image.pip` names; None for a package."""
+    match = _NAMED.fullmatch(entry.strip()) if isinstance(entry, str) else None
+    return match["file"].strip() if match is not None else None
+
+
+def read_requirements(path: str, directory: str, read: list[str], *, deep: int = 0) -> list[str]:
+    """The packages that a file lists, in its order. read: gets every file that was read, absolute.
+
+    Raises RequirementsError; options other than `-r` say where packages come from, which is not the
+    manifest's to say.
+    """
+    own = os.path.join(directory, os.path.expanduser(path))  # noqa: PTH111 - no user may be there
+    absolute = os.path.normpath(own)
+    if deep > NESTED_MAX:
+        raise RequirementsError("requirements files name each other in a circle", file=path)
+    read.append(absolute)
+    try:
+        text = Path(absolute).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        why = os.strerror(error.errno or 0).lower()
+        raise RequirementsError(f"it cannot be read: {why}", file=path) from error
+    except UnicodeDecodeError as error:
+        raise RequirementsError("it is not UTF-8", file=path) from error
+    found: list[str] = []
+    for number, line in _lines(text):
+        if number > LINES_MAX:
+            raise RequirementsError(f"it has more than {LINES_MAX:,} lines", file=path)
+        if inner := named_file(line):
+            below = os.path.dirname(absolute)  # noqa: PTH120 - a text in, a text out
+            found += read_requirements(inner, below, read, deep=deep + 1)
+        elif line.startswith("-"):
+            option = line.split(maxsplit=1)[0]
+            raise RequirementsError(
+                f"`{option}` is an option of pip and no package", file=path, line=number
+            )
+        else:
+            found.append(line)
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """(number of its first line, logical line) without comments and blanks; hashes are pip's
+    business and left out, as a wish of one package and no more.
+    """
+    waiting, began = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        began = began or number
+        line = _COMMENT.sub("", raw).rstrip()
+        if line.endswith("\\"):
+            waiting += line[:-1] + " "
+            continue
+        whole = re.sub(r"\s+--hash=\S+", "", waiting + line).strip()
+        if whole:
+            yield began, whole
+        waiting, began = "", 0

@@ -1,0 +1,151 @@
+"""What is known to be refused, or to wait without end, is told before anything is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.test_engine_api import Served, served
+
+HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+SECRET = HEAD.format(kind="Secret", name="keys") + "spec: {fromEnv: [PREDICTED_KEY]}\n"
+
+
+def job(template: str, *, name: str = "job", rest: str = "") -> str:
+    return HEAD.format(kind="BatchJob", name=name) + f"spec:\n  template: {template}\n{rest}"
+
+
+async def refused(api: Served, *texts: str, **fields: Any) -> str:
+    """The errors of an apply that stored nothing."""
+    before = api.fleet.names()
+    reply = await api.apply(*texts, **fields)
+    assert (reply["ok"], reply.get("code")) == (False, 2), reply
+    assert api.fleet.names() == before
+    return "\n".join(reply["errors"])
+
+
+NEEDS = job("{script: x, secrets: [keys]}")
+
+
+async def test_a_secret_that_is_not_there_refuses_the_apply_with_its_place(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        told = await refused(api, NEEDS)
+        assert told.startswith(
+            "f.yaml:5:35: spec.template.secrets[0] is `keys`, and there is no Secret of that name"
+        )
+        assert "`--allow-missing` stores it all the same" in told
+
+
+async def test_a_file_that_holds_both_is_right(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(f"{NEEDS}---\n{SECRET}", env={"PREDICTED_KEY": "v"})
+        assert reply["ok"], reply
+        assert sorted(api.fleet.names()) == ["job", "keys"]
+
+
+async def test_what_may_come_later_is_stored_where_a_person_said_so(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(NEEDS, allowMissing=True)
+        assert reply["ok"]
+        (warning,) = reply["warnings"]
+        assert "there is no Secret of that name" in warning
+        # It is there: an apply of the same says nothing new about it.
+        assert (await api.apply(NEEDS))["results"][0]["outcome"] == "unchanged"
+
+
+async def test_a_name_that_is_nearly_right_is_proposed(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(SECRET, env={"PREDICTED_KEY": "v"})
+        told = await refused(api, job("{script: x, secrets: [key]}"))
+        assert "did you mean `keys`?" in told
+
+
+async def test_a_variable_that_nobody_has_refuses_its_secret(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        assert (await api.apply(SECRET))["needEnv"] == ["PREDICTED_KEY"]
+        told = await refused(api, SECRET, env={})
+        assert told.startswith("f.yaml:4:18: spec.fromEnv[0] is `PREDICTED_KEY`, which is not set")
+
+
+async def test_a_controller_that_lost_a_variable_asks_for_it_again(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(SECRET, env={"PREDICTED_KEY": "v"})
+        api.secrets._learnt.clear()  # as after a restart in another shell
+        assert (await api.apply(NEEDS))["needEnv"] == ["PREDICTED_KEY"]
+        assert (await api.apply(NEEDS, env={"PREDICTED_KEY": "v"}))["ok"]
+
+
+@pytest.mark.parametrize(
+    ("template", "rest", "told"),
+    [
+        ("{script: x, function: fn}", "", "spec.template.function is `fn`, and there is no Funct"),
+        ("{script: x}", "  placement: {provider: locl}\n", "hint: did you mean `local`? there is"),
+        (
+            "{script: x}",
+            "  placement: {maxPricePerHour: 1}\n",
+            "spec.placement.provider is `local`: $36.00/h is above its maxPricePerHour of $1.00/h",
+        ),
+        (
+            "{script: x}",
+            "  placement: {ordered: [{provider: local, maxPricePerHour: 1}, {provider: mars}]}\n",
+            "no place can run this: `local`: $36.00/h is above its maxPricePerHour of $1.00/h",
+        ),
+    ],
+)
+async def test_what_no_place_can_run_is_refused(
+    tmp_path: Path, template: str, rest: str, told: str
+) -> None:
+    async with served(tmp_path) as api:
+        api.fleet.local.price = 0.01
+        assert told in await refused(api, job(template, rest=rest))
+
+
+async def test_one_wrong_name_among_places_is_a_warning(tmp_path: Path) -> None:
+    rest = "  placement: {ordered: [{provider: local}, {provider: mars}]}\n"
+    async with served(tmp_path) as api:
+        (warning,) = (await api.apply(job("{script: x}", rest=rest)))["warnings"]
+        assert "spec.placement.ordered[1].provider is `mars`" in warning
+
+
+async def test_a_field_that_is_set_is_looked_at_in_the_same_way(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(job("{script: x}"))
+        before = api.fleet.row("job").spec
+        fields = ['template.secrets=["keys"]']
+        reply = await api.ask("set", key="batchjob/job", fields=fields, yes=True)
+        assert (reply["ok"], reply["code"]) == (False, 2)
+        assert "there is no Secret of that name" in reply["errors"][0]
+        assert "--allow-missing" not in reply["errors"][0]  # which `set` does not have
+        assert api.fleet.row("job").spec == before
+
+
+def many(count: int, rest: str = "") -> str:
+    """Of a job that starts nothing."""
+    return job("{script: x}", rest=f"  completions: {count}\n  parallelism: 0\n{rest}")
+
+
+async def test_far_more_tasks_than_anybody_means_are_asked_about_once(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(many(10**9))
+        assert (reply["code"], reply["errors"]) == (
+            3,
+            ["batchjob/job: 1,000,000,000 tasks would run, more than 1,000,000"],
+        )
+        assert api.fleet.names() == []
+        assert (await api.apply(many(10**9), yes=True))["ok"]
+        assert (await api.apply(many(10**9, "  backoffLimit: 1\n")))["ok"]
+        assert (await api.apply(many(2 * 10**9)))["code"] == 3
+
+
+async def test_data_that_stays_behind_is_asked_about(tmp_path: Path) -> None:
+    volume = HEAD.format(kind="Volume", name="data") + "spec: "
+    async with served(tmp_path) as api:
+        assert (await api.apply(volume + "{provider: local}"))["ok"]
+        reply = await api.apply(volume + "{provider: modal}")
+        assert reply["code"] == 3
+        assert reply["errors"][0].startswith(
+            "volume/data: its data stays on `local`, nothing of it is copied to `modal`"
+        )
+        assert (await api.apply(volume + "{provider: modal}", yes=True))["ok"]
