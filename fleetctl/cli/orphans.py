@@ -122,6 +122,8 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
     asked = [account_named(args.provider, place)] if args.provider else _all(place)
     strays, complete = await _strays(asked, place, screen, named=args.provider is not None)
     found = _wanted(_orphans(strays, place), args)
+    if args.adopt and not args.ids:
+        found = [one for one in found if one.stray.kind != "snapshot"]  # nothing runs in one
     if args.delete or args.adopt:
         # Data goes only when somebody has named what holds it.
         named = [one for one in found if args.ids or one.stray.kind != "volume"]

@@ -38,7 +38,7 @@ async def listed(world: VerbWorld, *words: str) -> list[dict[str, Any]]:
         "orphans", "--provider", world.name, "-o", "json", *words
     )
     assert code == 0, said
-    return list(json.loads(out))
+    return [one for one in json.loads(out) if one["kind"] == "sandbox"]
 
 
 def test_only_what_nobody_remembers_is_listed_and_only_ours_is_ended(

@@ -86,7 +86,7 @@ async def said(world: VerbWorld, *words: str, code: int = 0) -> str:
 
 async def orphans(world: VerbWorld) -> list[str]:
     out = await said(world, "orphans", "--provider", world.name, "-o", "json")
-    return [one["run"] for one in json.loads(out)]
+    return [one["run"] for one in json.loads(out) if one["kind"] == "sandbox"]
 
 
 async def let_end(world: VerbWorld, job: str, index: int) -> None:

@@ -220,7 +220,8 @@ class RemoteRuns:
         problem = self.closings.problem(tracked.handle)
         if not problem:
             return tracked.held or tracked.silence
-        return f"{tracked.held}: {problem}" if tracked.held else problem
+        waited = f"the end of sandbox `{tracked.handle}` is not confirmed"
+        return f"{tracked.held or waited}: {problem}"
 
     def _tell_all_in(self, handle: str) -> None:
         for run in sorted(self._in_sandbox.get(handle, ())):

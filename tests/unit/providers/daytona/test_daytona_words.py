@@ -75,6 +75,18 @@ from specs.template import GitSource, Resources, Template
         (sdk.DaytonaBadRequestError("Invalid mount path /etc", 400), Refused, ""),
         (sdk.DaytonaUnprocessableEntityError("no", 422), Refused, ""),
         (sdk.DaytonaNotFoundError("Volume 'x' not found", 404), Unavailable, "UnknownAnswer"),
+        (sdk.DaytonaBadRequestError("No available runners", 400), Unavailable, "NoCapacity"),
+        (sdk.DaytonaBadRequestError("a new sentence", 400), Unavailable, "UnknownAnswer"),
+        (
+            sdk.DaytonaBadRequestError("Snapshot x is not available in region eu", 400),
+            Refused,
+            "",
+        ),
+        (
+            sdk.DaytonaForbiddenError("<html><body>403 Forbidden</body></html>", 403),
+            Unavailable,
+            "UnknownAnswer",
+        ),
         (sdk.DaytonaConflictError("exists", 409), None, ""),
         (sdk.DaytonaInternalServerError("oops", 500), None, ""),
         (sdk.DaytonaBadGatewayError("<html>", 502), None, ""),
