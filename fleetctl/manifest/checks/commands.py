@@ -29,9 +29,12 @@ Words = Sequence[tuple[int, str]]
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
+    commands = list(works.said(spec, "command"))
+    if not commands:
+        return
     params = {name for _, name in works.parameters(spec)}
     names = {name for _, variables in works.environments(spec) for name in variables}
-    for path, command in works.said(spec, "command"):
+    for path, command in commands:
         words = _plain_words(command)
         yield from _of_a_shell(path, command, words)
         yield from _macros(path, words, params, names, sweep=isinstance(spec, SweepSpec))

@@ -26,9 +26,12 @@ def wrong(spec: Spec) -> Iterator[Finding]:
     if isinstance(spec, SecretSpec):
         yield from _of_a_secret(spec)
         return
+    environments = list(works.environments(spec))
+    if not environments:
+        return
     here = _may_run_here(spec)
     given = {variable(name): name for _, name in works.parameters(spec)}
-    for at, variables in works.environments(spec):
+    for at, variables in environments:
         for name in variables:
             path: Path = (*at, name)
             if name == INDEX or _OURS.fullmatch(name):

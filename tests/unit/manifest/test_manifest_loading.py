@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fleetctl.errors import UsageError
@@ -224,3 +226,19 @@ def test_no_document_at_all_is_a_mistake() -> None:
 def test_fields_in_python_spelling_are_not_read() -> None:
     (said,) = problems(manifest(spec="{template: {script: x}, backoff_limit: 1}"))
     assert "spec.backoff_limit is no known field" in said
+
+
+def test_a_list_as_get_writes_it_is_read_item_by_item() -> None:
+    items = [
+        {
+            "apiVersion": "fleetctl.dev/v1alpha1",
+            "kind": "BatchJob",
+            "metadata": {"name": name, "namespace": "default", "uid": "u", "generation": 3},
+            "spec": {"template": {"script": "x"}},
+            "status": {"phase": "Succeeded"},
+        }
+        for name in ("a", "b")
+    ]
+    for version in ("v1", "fleetctl.dev/v1alpha1"):
+        text = json.dumps({"apiVersion": version, "kind": "List", "items": items}, indent=2)
+        assert [it.key for it in loaded(text)] == ["batchjob/a", "batchjob/b"]
