@@ -60,7 +60,11 @@ def run(args: Namespace, screen: Screen) -> int:
         said = [f"{key}: {loss} would be stopped" for key, loss in losses.items()]
         asked = screen.talk_is_terminal and sys.stdin.isatty()
         if said and not args.yes and asked and not accepts(said, screen):
-            raise Refused("nothing was suspended")
+            raise Refused(
+                "nothing was suspended",
+                hint="add --yes, or `fleetctl scale KIND/NAME --parallelism 0"
+                " --rollout=FinishRunning` to let running work end first",
+            )
     keys = [wanted.key for wanted in targets]
     reply = starting.demand(home(), {"verb": args.verb, "keys": keys})
     for result in results_of(reply):
