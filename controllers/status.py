@@ -88,6 +88,12 @@ def status_of(
         "scratchFreed": False,
         "conditions": _conditions(plan, wish, before, now_s),
     }
+    if history.refused is not None:
+        status["refused"] = sum(
+            1
+            for unit in history.unfinished.values()
+            if unit.last is not None and unit.last.state is RunState.REFUSED
+        )
     if wish.purse.own is not None:
         status["budget"] = _budget(wish.purse.own, before)
     if history.last_failure is not None:

@@ -138,6 +138,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     unit = seen.kind.unit
     counts = [f"{seen.count('succeeded')} succeeded", f"{seen.count('active')} active"]
     counts.append(f"{seen.count('failed')} failed")
+    if seen.count("refused"):
+        counts.append(f"{seen.count('refused')} refused")
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
@@ -183,7 +185,7 @@ def _cached(seen: View) -> str:
 def _queued(seen: View, total: object) -> str:
     if not isinstance(total, int) or seen.over:
         return ""
-    left = total - seen.count("succeeded") - seen.count("failed") - seen.count("active")
+    left = total - sum(map(seen.count, ("succeeded", "failed", "active", "refused")))
     return f" + {left} queued" if left > 0 else ""
 
 

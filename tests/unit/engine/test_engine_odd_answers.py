@@ -71,6 +71,16 @@ async def test_a_start_that_is_taken_between_two_refusals_takes_the_doubt_away()
             assert fleet.local.working() == [index + 1]
 
 
+async def test_refused_units_are_counted() -> None:
+    async with Fleet() as fleet:
+        fleet.local.script["start"] = [Refused("no such image")] * 4
+        await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
+        await fleet.later(SECOND_LOOK_S)
+        status = fleet.status("job")
+        counts = ("succeeded", "active", "failed", "refused")
+        assert [status[it] for it in counts] == [0, 0, 0, 2]
+
+
 @pytest.mark.parametrize("changed", [{"parallelism": 2}, {"completions": 3}])
 async def test_a_refused_job_that_is_applied_with_a_change_is_asked_for_again(
     changed: dict[str, int],
