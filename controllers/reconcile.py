@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-from controllers.advancing import advance
+from controllers.advancing import advance, unwanted
 from controllers.clearing import end_all, stopping, stopping_because
 from controllers.ending import end
 from controllers.history import History
@@ -97,7 +97,11 @@ def _reuse(wish: Wish, history: History, now_s: float) -> Plan | None:
                 reason="its content has succeeded before",
             )
         )
-    return under_way(wish, history, tuple(reuses), now_s, now_s) if reuses else None
+    if not reuses:
+        return None
+    # What the spec no longer wants goes at once, also while results are taken over.
+    stops = unwanted(wish.controller, history, len(history.live))
+    return under_way(wish, history, (*stops, *reuses), now_s, now_s)
 
 
 RULES: tuple[Rule, ...] = (
