@@ -162,7 +162,10 @@ class Budgets:
 
 
 def _stand(account: Account) -> tuple[object, ...]:
-    return account.cap, round(account.committed_usd, 6), account.unpriced_live, account.unpriced_s
+    # What is charged is told apart: a reservation that was charged whole frees nothing, and whoever
+    # waits learns that nothing will come free.
+    money = round(account.committed_usd, 6), round(account.charged_usd, 6)
+    return account.cap, *money, account.unpriced_live, account.unpriced_s
 
 
 def _left(track: Track) -> int:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError
 from fleetctl.providers.daytona.errors import KEY_HINT, asking, is_conflict, is_not_found
-from fleetctl.providers.daytona.images import PREFIX
 from fleetctl.providers.daytona.provider import CONTRACT
+from fleetctl.providers.daytona.snapshots import PREFIX
 from tests.live.limits import Limits
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ def test_a_plain_scalar_is_what_yaml_1_2_says(text: str) -> None:
 
 
 names = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
-env_names = st.from_regex(r"[A-Z_][A-Z0-9_]{0,10}", fullmatch=True)
+env_names = st.from_regex(r"X_[A-Z0-9_]{0,10}", fullmatch=True)
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 templates = st.fixed_dictionaries(
     {},
@@ -130,9 +130,9 @@ templates = st.fixed_dictionaries(
     },
 )
 work = (
-    texts.filter(bool).map(lambda it: {"python": it})
+    texts.map(lambda it: {"python": f"text = {it!r}"})
     | texts.filter(bool).map(lambda it: {"script": it})
-    | st.lists(texts, min_size=1, max_size=3).map(lambda it: {"command": it})
+    | st.lists(texts, min_size=1, max_size=3).map(lambda it: {"command": ["work", *it]})
 )
 jobs = st.fixed_dictionaries(
     {"template": st.builds(lambda a, b: {**a, **b}, templates, work)},

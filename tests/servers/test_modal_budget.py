@@ -24,7 +24,7 @@ def test_a_job_stops_below_its_budget_and_goes_on_when_there_is_more(on_modal: P
         wish = {"tasks": {"completions": 3}, "parallelism": 3}
         fleet.apply(TEMPLATE, **wish, budget={"maxCost": cap})
         status = await fleet.waits("BudgetExhausted")
-        assert (status["phase"], status["succeeded"], status["active"]) == ("Running", 1, 0)
+        assert (status["phase"], status["succeeded"], status["active"]) == ("Pending", 1, 0)
         assert "hint: fleetctl set batchjob/job budget.maxCost=" in status["message"]
         (only,) = fleet.made()
         assert not only["live"]

@@ -174,8 +174,9 @@ def test_a_create_that_never_arrived_is_not_taken_for_a_refusal(play: Play) -> N
     async def tale(world: ModalWorld) -> None:
         world.emulator.do("fault", rpc="SandboxCreateV2", status="UNAVAILABLE", count=20)
         order = world.order(python("pass"))
-        with pytest.raises(TimeoutError):
+        with pytest.raises(Unavailable, match="injected") as told:
             await world.provider.start(order)
+        assert told.value.perhaps_made
         world.emulator.do("clear_faults")
         assert (await world.ended(await world.begin(order))).ok
         assert len(made(world)) == 1
