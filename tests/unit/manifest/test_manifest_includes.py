@@ -196,7 +196,7 @@ def test_a_requirements_file_becomes_what_it_lists(here: Path) -> None:
     ("text", "said"),
     [
         (None, "names `away.txt`; it cannot be read: no such file"),
-        ("--index-url https://example.org\n", "away.txt:1:1: `--index-url` is an option of pip"),
+        ("--pre\n", "away.txt:1:1: `--pre` is an option of pip"),
         ("-r away.txt\n", "name each other in a circle"),
     ],
 )
