@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers.plan import (
+from fleetctl.controllers.plan import (
     Drop,
     EnsureFunction,
     EnsureVolume,

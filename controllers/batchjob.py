@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from controllers.history import History
-from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
-from controllers.verdicts import early_verdict
-from specs.content import NO_PINS, Pins, content_of, template_hash
-from specs.hashing import canonical_json, params_hash
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
+from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
+from fleetctl.specs.values.hashing import canonical_json, params_hash
 
 if TYPE_CHECKING:
-    from specs.batchjob import BatchJobSpec
-    from specs.template import Template
+    from fleetctl.specs.batchjob import BatchJobSpec
+    from fleetctl.specs.template import Template
 
 
 def contents(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:

@@ -14,16 +14,16 @@ from hashlib import sha256
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from controllers.history import History
-from controllers.kind import Controller, Unit, ordered
-from specs.content import work_of
-from specs.hashing import canonical_json
-from specs.namespaces import DEFAULT_NAMESPACE
-from specs.template import WORK_FIELDS
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import Controller, Unit, ordered
+from fleetctl.specs.content import work_of
+from fleetctl.specs.template import WORK_FIELDS
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from specs.common import Execution
-    from specs.template import Template
+    from fleetctl.specs.common import Execution
+    from fleetctl.specs.template import Template
 
 KEY_HEX_DIGITS = 32
 # Units of one object that are looked up: a second of hashing on a small machine.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from controllers.advancing import SCALED_DOWN, unwanted
-from controllers.history import History
-from controllers.kind import Controller
-from controllers.model import Run, RunState
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import Controller
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.schedule.advance import SCALED_DOWN, unwanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from controllers.history import History
-from controllers.model import Run, RunState
-from controllers.placing import HOUR_S, Candidate, Placement, Spill
-from controllers.plan import Rollout
-from controllers.retry import FailureAction, FailureRule, Limits
-from specs.content import NO_PINS, Pins
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.placement import HOUR_S, Candidate, Placement, Spill
+from fleetctl.controllers.plan import Rollout
+from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
-    from specs.common import Execution
-    from specs.template import Template
+    from fleetctl.specs.common import Execution
+    from fleetctl.specs.template import Template
 
 
 # Units that a controller remembers: more than are live at once, so that a pass over what is live
@@ -76,7 +76,7 @@ class Policy:
     placement: Placement
     grace_s: float
     keep_outdated: bool = False  # finished units count whatever content they have
-    kept_until_s: float | None = None  # as in specs.content.Pins
+    kept_until_s: float | None = None  # as in fleetctl.specs.content.Pins
     finishing_at_s: float | None = None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from controllers import batchjob, sweep, trainingrun
-from controllers.batchjob import BatchJob
-from controllers.kind import Controller
-from controllers.sweep import Sweep
-from controllers.trainingrun import TrainingRun
-from specs.content import NO_PINS, Pins
+from fleetctl.controllers import batchjob, sweep, trainingrun
+from fleetctl.controllers.batchjob import BatchJob
+from fleetctl.controllers.kind import Controller
+from fleetctl.controllers.sweep import Sweep
+from fleetctl.controllers.trainingrun import TrainingRun
+from fleetctl.specs.content import NO_PINS, Pins
 
 
 class Make(Protocol):

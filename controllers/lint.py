@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from controllers.history import History
-from controllers.plan import CloseSandbox, Drop, Plan, Reuse, Start, Stop
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.plan import CloseSandbox, Drop, Plan, Reuse, Start, Stop
 
 
 def lint(plan: Plan, history: History, *, parallelism: int | None) -> list[str]:

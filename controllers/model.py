@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specs.namespaces import DEFAULT_NAMESPACE, object_key
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 
 
 class RunState(StrEnum):

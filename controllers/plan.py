@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from controllers.budget import Denied
+from fleetctl.controllers.money.budget import Denied
 
 # The reason of a run whose start waited at a full provider, and whose unit goes elsewhere.
 SPILLED_OVER = "SpilledOver"

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-from controllers.advancing import advance, unwanted
-from controllers.clearing import end_all, stopping, stopping_because
-from controllers.ending import end
-from controllers.history import History
-from controllers.plan import TERMINAL_PHASES, Action, Drop, FreeScratch, Phase, Plan, Reuse
-from controllers.underway import under_way
-from controllers.wish import Wish
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.plan import TERMINAL_PHASES, Action, Drop, FreeScratch, Phase, Plan, Reuse
+from fleetctl.controllers.schedule.advance import advance, unwanted
+from fleetctl.controllers.schedule.end import end
+from fleetctl.controllers.schedule.progress import under_way
+from fleetctl.controllers.schedule.stops import end_all, stopping, stopping_because
+from fleetctl.controllers.wish import Wish
 
 REUSES_PER_PASS_MAX = 1000  # rows alone: about 20 ms
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from controllers.budget import WITH_A_HINT, Account
-from controllers.history import History
-from controllers.kind import ordered
-from controllers.model import RunState
-from controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
-from controllers.stuck import stuck
-from controllers.wish import Prior, Wish, revived
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import ordered
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.money.budget import WITH_A_HINT, Account
+from fleetctl.controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
+from fleetctl.controllers.schedule.stuck import stuck
+from fleetctl.controllers.wish import Prior, Wish, revived
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000

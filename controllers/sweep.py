@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from controllers.budget import WITH_A_HINT
-from controllers.command import DEFAULT_COMMAND
-from controllers.history import History
-from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
-from controllers.search import command_line, points, random_point
-from controllers.verdicts import early_verdict
-from specs.content import NO_PINS, Pins, content_of, template_hash
-from specs.hashing import params_hash
-from specs.template import Template
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
+from fleetctl.controllers.money.budget import WITH_A_HINT
+from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.trials.command import DEFAULT_COMMAND
+from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
+from fleetctl.specs.template import Template
+from fleetctl.specs.values.hashing import params_hash
 
 if TYPE_CHECKING:
-    from specs.sweep import SweepSpec
+    from fleetctl.specs.sweep import SweepSpec
 
 METRIC_MISSING = "MetricMissing"
 # A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.

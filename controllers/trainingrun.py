@@ -7,15 +7,15 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from controllers.history import History
-from controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
-from controllers.verdicts import early_verdict
-from specs.content import NO_PINS, Pins, after, content_of, template_hash
-from specs.hashing import params_hash
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
+from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.specs.content import NO_PINS, Pins, after, content_of, template_hash
+from fleetctl.specs.values.hashing import params_hash
 
 if TYPE_CHECKING:
-    from specs.template import Template
-    from specs.trainingrun import TrainingRunSpec
+    from fleetctl.specs.template import Template
+    from fleetctl.specs.trainingrun import TrainingRunSpec
 
 
 def contents(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controllers.budget import Purse
-from controllers.estimate import Estimate
-from controllers.kind import Controller, Policy
-from controllers.placing import Offer, Vacancy
-from controllers.plan import TERMINAL_PHASES, Phase, Shortage
+from fleetctl.controllers.kind import Controller, Policy
+from fleetctl.controllers.money.budget import Purse
+from fleetctl.controllers.money.estimate import Estimate
+from fleetctl.controllers.placement import Offer, Vacancy
+from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Shortage
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """The one file that names concrete stores and providers. Imported by cli; each import happens when
 it is needed.
 
-Adding a provider: its package under providers/, one line in PROVIDERS, and an extra in
-pyproject.toml. Of each there may be several accounts, each a backend with a client of its own.
+Of each sort of provider there may be several accounts, each a backend with a client of its own.
 """
 
 from __future__ import annotations
@@ -10,75 +9,82 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from fleetctl.clock import Clock
-from fleetctl.errors import Refused
+from fleetctl.common.clock import Clock
+from fleetctl.common.errors import Refused
 from fleetctl.providers.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.base import Backend, Notify
-from fleetctl.providers.entering import Entering
-from fleetctl.providers.findings import Check, Finding
+from fleetctl.providers.diagnostics import Check, Finding
+from fleetctl.providers.exec import Entering
+from fleetctl.providers.orphans import Strays
 from fleetctl.providers.session import OpenSession
-from fleetctl.providers.strays import Strays
-from fleetctl.providers.volumefiles import VolumeFiles
+from fleetctl.providers.volume_files import VolumeFiles
 from fleetctl.stores.base import Store
 
-Make = Callable[..., Backend]
 
-# name -> module:factory, called with (home, store_id=, notify=), and account= of a declared one
-PROVIDERS = {
-    "local": "fleetctl.providers.local.provider:LocalProvider",
-    "modal": "fleetctl.providers.modal.provider:ModalProvider",
-    "daytona": "fleetctl.providers.daytona.provider:DaytonaProvider",
-}
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One sort of provider: where each part of it is, as `module:name`, imported when it is needed.
 
-# name -> module:class, VolumeFiles built with (home, account, store_id); what `cp`, `ls` and `rm`
-# reach without a controller
-VOLUME_FILES = {
-    "local": "fleetctl.providers.local.files:LocalFiles",
-    "modal": "fleetctl.providers.modal.files:ModalFiles",
-    "daytona": "fleetctl.providers.daytona.files:DaytonaFiles",
-}
+    backend: built with (home, store_id=, notify=), a Backend; and with account= unless there is but
+    one account of it.
+    volume_files: with (home, account, store_id=), VolumeFiles; what `cp`, `ls` and `rm` reach
+    without a controller. orphans: with (home, account), Strays. exec: with (home, account),
+    Entering; how `exec`, `cp` and `port-forward` get in. check: a Check, for `doctor`.
+    session: an OpenSession, for interpreters. kept: called with (home, uid, run), where a task's
+    own files outlive it. listed_bytes: called with (home, volume), where it costs nearly nothing.
+    """
 
-# name -> module:class, Strays built with (home, account); what `orphans` reaches without a
-# controller
-STRAYS = {
-    "local": "fleetctl.providers.local.strays:LocalStrays",
-    "modal": "fleetctl.providers.modal.strays:ModalStrays",
-    "daytona": "fleetctl.providers.daytona.strays:DaytonaStrays",
-}
+    backend: str
+    volume_files: str
+    orphans: str
+    exec: str
+    check: str
+    session: str
+    kept: str = ""
+    listed_bytes: str = ""
+    one_account: bool = False
 
-# name -> module:class, Entering built with (home, account); how `exec`, `cp` and `port-forward`
-# get in
-ENTERING = {
-    "local": "fleetctl.providers.local.entering:LocalEntering",
-    "modal": "fleetctl.providers.modal.entering:ModalEntering",
-    "daytona": "fleetctl.providers.daytona.entering:DaytonaEntering",
-}
 
-# name -> module:function, called with (home, uid, run); where a task's own files outlive it
-KEPT = {"local": "fleetctl.providers.local.kept:kept"}
-
-# name -> module:function, a Check
-CHECKS = {
-    "local": "fleetctl.providers.local.check:check",
-    "modal": "fleetctl.providers.modal.check:check",
-    "daytona": "fleetctl.providers.daytona.check:check",
-}
-
-# name -> module:function, an OpenSession; the extra of pyproject.toml has the provider's name
-SESSIONS = {
-    "local": "fleetctl.providers.local.session:open_session",
-    "modal": "fleetctl.providers.modal.session:open_session",
-    "daytona": "fleetctl.providers.daytona.session:open_session",
+# Adding a provider: its package, a row here, and an extra of its name in pyproject.toml.
+PLUGINS = {
+    "local": Plugin(
+        backend="fleetctl.providers.local.provider:LocalProvider",
+        volume_files="fleetctl.providers.local.assets.volume_files:LocalFiles",
+        orphans="fleetctl.providers.local.orphans:LocalStrays",
+        exec="fleetctl.providers.local.runs.exec:LocalEntering",
+        check="fleetctl.providers.local.check:check",
+        session="fleetctl.providers.local.interpreter.session:open_session",
+        kept="fleetctl.providers.local.runs.kept:kept",
+        listed_bytes="fleetctl.providers.local.assets.sizes:listed_bytes",
+        one_account=True,
+    ),
+    "modal": Plugin(
+        backend="fleetctl.providers.modal.provider:ModalProvider",
+        volume_files="fleetctl.providers.modal.assets.volume_files:ModalFiles",
+        orphans="fleetctl.providers.modal.orphans:ModalStrays",
+        exec="fleetctl.providers.modal.runs.exec:ModalEntering",
+        check="fleetctl.providers.modal.check:check",
+        session="fleetctl.providers.modal.interpreter.session:open_session",
+    ),
+    "daytona": Plugin(
+        backend="fleetctl.providers.daytona.provider:DaytonaProvider",
+        volume_files="fleetctl.providers.daytona.assets.volume_files:DaytonaFiles",
+        orphans="fleetctl.providers.daytona.orphans:DaytonaStrays",
+        exec="fleetctl.providers.daytona.runs.exec:DaytonaEntering",
+        check="fleetctl.providers.daytona.check:check",
+        session="fleetctl.providers.daytona.interpreter.session:open_session",
+    ),
 }
 
 
 def open_store(home: Path, clock: Clock) -> Store:
     """Become the writer of the store below `home`. Raises StoreError when another one is."""
-    from fleetctl.stores.sqlite import open_store as open_sqlite
+    from fleetctl.stores.sqlite.store import open_store as open_sqlite
 
     return open_sqlite(home, clock)
 
@@ -95,8 +101,8 @@ class Accounts:
     ) -> None:
         self._home, self._store_id, self._notify = home, store_id, notify
         self._environ = environ
-        self._now = {name: built_in(name) for name in PROVIDERS}
-        self.backends = {name: self._made(name) for name in PROVIDERS}
+        self._now = {name: built_in(name) for name in PLUGINS}
+        self.backends = {name: self._made(name) for name in PLUGINS}
 
     def open(self, name: str, spec: Mapping[str, object]) -> Backend:
         """The backend of a Provider object, whose account is from now on what the spec says. Talks
@@ -120,17 +126,11 @@ class Accounts:
             await backend.close()
 
     def _made(self, name: str) -> Backend:
-        account = self._now[name]
-        module, _, factory = PROVIDERS[account.sort].partition(":")
-        make = cast(Make, getattr(import_module(module), factory))
-        if account.sort == "local":
-            return make(self._home, store_id=self._store_id, notify=self._notify)
-        return make(
-            self._home,
-            store_id=self._store_id,
-            notify=self._notify,
-            account=lambda: self._now[name],
-        )
+        plugin = PLUGINS[self._now[name].sort]
+        account = {} if plugin.one_account else {"account": lambda: self._now[name]}
+        make = _part(plugin.backend)
+        built = make(self._home, store_id=self._store_id, notify=self._notify, **account)
+        return cast(Backend, built)
 
 
 def build_providers(home: Path, *, store_id: str, notify: Notify) -> dict[str, Backend]:
@@ -140,13 +140,23 @@ def build_providers(home: Path, *, store_id: str, notify: Notify) -> dict[str, B
 
 def volume_files(account: Account, home: Path) -> VolumeFiles:
     """The files of a provider's volumes."""
-    from fleetctl.stores.reader import Reader
+    from fleetctl.stores.read.reader import Reader
 
     with Reader(home) as reader:
         store_id = reader.store_id()
-    module, _, name = VOLUME_FILES[account.sort].partition(":")
-    built = getattr(import_module(module), name)(home, account, store_id=store_id)
+    built = _part(PLUGINS[account.sort].volume_files)(home, account, store_id=store_id)
     return cast(VolumeFiles, built)
+
+
+def listed_bytes(sort: str, home: Path, volume: str) -> int | None:
+    """What is in a volume, where a list can afford to ask; None elsewhere, and beyond its bounds.
+
+    sort: of its provider; volume: its name there.
+    """
+    plugin = PLUGINS.get(sort)
+    if plugin is None or not plugin.listed_bytes:
+        return None
+    return cast(int | None, _part(plugin.listed_bytes)(home, volume))
 
 
 def kept_files(sort: str, home: Path, uid: str, run: str) -> Path | None:
@@ -154,30 +164,25 @@ def kept_files(sort: str, home: Path, uid: str, run: str) -> Path | None:
 
     sort: of its provider, as in an Account.
     """
-    if sort not in KEPT:
+    plugin = PLUGINS.get(sort)
+    if plugin is None or not plugin.kept:
         return None
-    module, _, name = KEPT[sort].partition(":")
-    return cast(Callable[..., Path | None], getattr(import_module(module), name))(home, uid, run)
+    return cast(Path | None, _part(plugin.kept)(home, uid, run))
 
 
 def strays_of(account: Account, home: Path) -> Strays:
     """What a provider knows of sandboxes that nobody may remember."""
-    module, _, name = STRAYS[account.sort].partition(":")
-    return cast(Strays, getattr(import_module(module), name)(home, account))
+    return cast(Strays, _part(PLUGINS[account.sort].orphans)(home, account))
 
 
 def entering(account: Account, home: Path) -> Entering:
     """The way into sandboxes of a provider."""
-    module, _, name = ENTERING[account.sort].partition(":")
-    return cast(Entering, getattr(import_module(module), name)(home, account))
+    return cast(Entering, _part(PLUGINS[account.sort].exec)(home, account))
 
 
 async def check_providers(home: Path, accounts: Sequence[Account]) -> list[Finding]:
     """What each provider says of this machine and its account; all are asked at once."""
-    checks: list[Check] = []
-    for account in accounts:
-        module, _, name = CHECKS[account.sort].partition(":")
-        checks.append(cast(Check, getattr(import_module(module), name)))
+    checks = [cast(Check, _part(PLUGINS[account.sort].check)) for account in accounts]
     asked = (check(home, account) for check, account in zip(checks, accounts, strict=True))
     return [finding for findings in await asyncio.gather(*asked) for finding in findings]
 
@@ -186,15 +191,14 @@ def session_opener(provider: str) -> OpenSession:
     """What opens a session of an interpreter. Imports the provider's SDK; raises Refused when it is
     not there.
     """
-    if provider not in SESSIONS:
-        known = ", ".join(f"`{name}`" for name in sorted(SESSIONS))
+    if provider not in PLUGINS:
+        known = ", ".join(f"`{name}`" for name in sorted(PLUGINS))
         raise Refused(
             f"`{provider}` is no provider that interpreters run on; there is {known}",
             hint="pass provider=... or set FLEETCTL_PROVIDER",
         )
-    module, _, function = SESSIONS[provider].partition(":")
     try:
-        return cast(OpenSession, getattr(import_module(module), function))
+        return cast(OpenSession, _part(PLUGINS[provider].session))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "fleetctl":
             raise
@@ -202,3 +206,8 @@ def session_opener(provider: str) -> OpenSession:
             f"provider `{provider}` needs the package `{error.name}`, which is not installed",
             hint=f"pip install 'fleetctl[{provider}]'",
         ) from error
+
+
+def _part(where: str) -> Callable[..., object]:
+    module, _, name = where.partition(":")
+    return cast(Callable[..., object], getattr(import_module(module), name))

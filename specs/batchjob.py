@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from specs.common import Execution
-from specs.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
-from specs.template import Template
+from fleetctl.specs.common import Execution
+from fleetctl.specs.template import Template
+from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 
 WRONG_ITEMS_MAX = 100
 PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable

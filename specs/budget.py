@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from specs.common import LabelKey, LabelValue
-from specs.policies import OnExceeded, Usd, WarnLevels
-from specs.scalars import Spec
+from fleetctl.specs.common import LabelKey, LabelValue
+from fleetctl.specs.policies import OnExceeded, Usd, WarnLevels
+from fleetctl.specs.values.scalars import Spec
 
 
 class BudgetSpec(Spec):

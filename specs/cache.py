@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from specs.scalars import Spec
+from fleetctl.specs.values.scalars import Spec
 
 
 class CachePolicy(Spec):

@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from specs.cache import CachePolicy
-from specs.namespaces import DEFAULT_NAMESPACE
-from specs.placement import DEFAULT_PROVIDER, Candidate, Placement
-from specs.policies import (
+from fleetctl.specs.cache import CachePolicy
+from fleetctl.specs.placement import DEFAULT_PROVIDER, Candidate, Placement
+from fleetctl.specs.policies import (
     Backoff,
     FailurePolicy,
     FailureRule,
@@ -20,7 +19,8 @@ from specs.policies import (
     SuccessPolicy,
     SuccessRule,
 )
-from specs.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.specs.values.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
 
 __all__ = [
     "DEFAULT_PROVIDER",

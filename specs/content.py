@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from specs.hashing import short_hash
+from fleetctl.specs.values.hashing import short_hash
 
 if TYPE_CHECKING:
-    from specs.common import Placement
-    from specs.function import FunctionSpec
-    from specs.template import Source, Template
+    from fleetctl.specs.common import Placement
+    from fleetctl.specs.function import FunctionSpec
+    from fleetctl.specs.template import Source, Template
 
 
 class Role(Enum):

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from specs.scalars import Count, Duration, EnvName, Name, PositiveCount, Spec, Text
-from specs.template import Image, Resources, Source, Template, VolumeMount
+from fleetctl.specs.template import Image, Resources, Source, Template, VolumeMount
+from fleetctl.specs.values.scalars import Count, Duration, EnvName, Name, PositiveCount, Spec, Text
 
 SCALEDOWN_S = 60.0  # so long an idle container waits for a next task
 SCALEDOWN_S_MIN, SCALEDOWN_S_MAX = 2.0, 3600.0  # what Modal takes

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from specs.scalars import Spec
+    from fleetctl.specs.values.scalars import Spec
 
 API_VERSION = "fleetctl.dev/v1alpha1"
 
@@ -39,18 +39,26 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "BatchJob": Kind(
-        "BatchJob", "batchjobs", ("job", "jobs", "bj"), "specs.batchjob:BatchJobSpec", "task"
+        "BatchJob",
+        "batchjobs",
+        ("job", "jobs", "bj"),
+        "fleetctl.specs.batchjob:BatchJobSpec",
+        "task",
     ),
-    "Sweep": Kind("Sweep", "sweeps", ("sw",), "specs.sweep:SweepSpec", "trial"),
+    "Sweep": Kind("Sweep", "sweeps", ("sw",), "fleetctl.specs.sweep:SweepSpec", "trial"),
     "TrainingRun": Kind(
-        "TrainingRun", "trainingruns", ("tr",), "specs.trainingrun:TrainingRunSpec", "stage"
+        "TrainingRun",
+        "trainingruns",
+        ("tr",),
+        "fleetctl.specs.trainingrun:TrainingRunSpec",
+        "stage",
     ),
-    "Volume": Kind("Volume", "volumes", ("vol",), "specs.volume:VolumeSpec"),
-    "Function": Kind("Function", "functions", ("fn",), "specs.function:FunctionSpec"),
-    "Budget": Kind("Budget", "budgets", ("bud",), "specs.budget:BudgetSpec"),
-    "Secret": Kind("Secret", "secrets", (), "specs.secret:SecretSpec"),
+    "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.volume:VolumeSpec"),
+    "Function": Kind("Function", "functions", ("fn",), "fleetctl.specs.function:FunctionSpec"),
+    "Budget": Kind("Budget", "budgets", ("bud",), "fleetctl.specs.budget:BudgetSpec"),
+    "Secret": Kind("Secret", "secrets", (), "fleetctl.specs.secret:SecretSpec"),
     "Provider": Kind(
-        "Provider", "providers", ("prov",), "specs.provider:ProviderSpec", namespaced=False
+        "Provider", "providers", ("prov",), "fleetctl.specs.provider:ProviderSpec", namespaced=False
     ),
 }
 

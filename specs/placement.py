@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from specs.scalars import Duration, Float, Name, Spec
+from fleetctl.specs.values.scalars import Duration, Float, Name, Spec
 
 DEFAULT_PROVIDER = "local"
 CANDIDATES_MAX = 20

@@ -7,8 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from specs.quantities import parse_indexes
-from specs.scalars import Float, Int, NonEmptyText, PositiveCount, PositiveDuration, Spec
+from fleetctl.specs.values.quantities import parse_indexes
+from fleetctl.specs.values.scalars import (
+    Float,
+    Int,
+    NonEmptyText,
+    PositiveCount,
+    PositiveDuration,
+    Spec,
+)
 
 
 def _indexes(value: str) -> str:

@@ -6,8 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from specs.placement import UsdPerHour
-from specs.scalars import Count, CredentialVariable, NonEmptyText, PositiveCount, Spec
+from fleetctl.specs.placement import UsdPerHour
+from fleetctl.specs.values.scalars import (
+    Count,
+    CredentialVariable,
+    NonEmptyText,
+    PositiveCount,
+    Spec,
+)
 
 ProviderType = Literal["daytona", "local", "modal"]
 

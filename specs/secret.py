@@ -6,7 +6,7 @@ from collections import Counter
 
 from pydantic import Field, model_validator
 
-from specs.scalars import EnvName, NonEmptyText, Spec
+from fleetctl.specs.values.scalars import EnvName, NonEmptyText, Spec
 
 
 class SecretSpec(Spec):

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from specs.common import Execution
-from specs.scalars import NonEmptyText, PositiveCount, Spec
-from specs.search import Search
-from specs.template import Template
+from fleetctl.specs.common import Execution
+from fleetctl.specs.search.config import Search
+from fleetctl.specs.template import Template
+from fleetctl.specs.values.scalars import NonEmptyText, PositiveCount, Spec
 
 __all__ = ["Search", "SearchFile", "SweepSpec"]
 

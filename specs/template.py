@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
-from specs.scalars import (
+from fleetctl.specs.values.scalars import (
     Bool,
     Cpu,
     Duration,

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from specs.common import Execution
-from specs.scalars import (
+from fleetctl.specs.common import Execution
+from fleetctl.specs.template import WORK_FIELDS, Template
+from fleetctl.specs.values.scalars import (
     Bool,
     Count,
     Duration,
@@ -21,7 +22,6 @@ from specs.scalars import (
     Spec,
     Text,
 )
-from specs.template import WORK_FIELDS, Template
 
 _RESUME = re.compile(r"Latest|None|step:[0-9]{1,12}")
 

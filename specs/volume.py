@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from specs.scalars import Name, Size, Spec
+from fleetctl.specs.values.scalars import Name, Size, Spec
 
 
 class VolumeSpec(Spec):

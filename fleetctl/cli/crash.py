@@ -14,9 +14,9 @@ import traceback
 from contextlib import closing
 from pathlib import Path
 
-from fleetctl.cli.render import Screen, silence_stdout
-from fleetctl.errors import FleetctlError
-from fleetctl.stores.reader import readonly_uri
+from fleetctl.cli.output.render import Screen, silence_stdout
+from fleetctl.common.errors import FleetctlError
+from fleetctl.stores.read.reader import readonly_uri
 
 # What a full or broken disk, and a limit on the size of files, answer to a write.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
@@ -56,7 +56,7 @@ def tell(error: Exception, words: list[str], screen: Screen) -> None:
 
 def _ours(error: OSError) -> bool:
     """Whether it speaks of something in the state directory."""
-    from fleetctl.home import home
+    from fleetctl.common.home import home
 
     try:
         return os.fsdecode(error.filename).startswith(str(home()))
@@ -70,9 +70,9 @@ def _damage() -> FleetctlError | None:
     """
     import sqlite3
 
-    from fleetctl.home import STATE_DB, home
+    from fleetctl.common.home import STATE_DB, home
     from fleetctl.stores.damage import damaged
-    from fleetctl.stores.sqlite_errors import primary_code
+    from fleetctl.stores.errors import primary_code
 
     try:
         path = home() / STATE_DB
@@ -115,7 +115,7 @@ def keep_traceback(error: BaseException) -> str:
 
 
 def _folders() -> list[Path]:
-    from fleetctl.home import home
+    from fleetctl.common.home import home
 
     try:
         return [home() / CRASHES, Path(tempfile.gettempdir())]

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
-from fleetctl.errors import UsageError
-from specs.namespaces import DEFAULT_NAMESPACE
+from fleetctl.cli.values import _format, duration_s, is_namespace, namespace
+from fleetctl.cli.verbs import VERBS
+from fleetctl.common.errors import UsageError
+from fleetctl.common.text import did_you_mean
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# A year: longer is a slip of the pen, and larger numbers overflow select().
-DURATION_S_MAX = 366 * 86400.0
-INDEX_MAX = 2**31 - 1
 KIND_NAME = "KIND/NAME"  # the metavar of an object
-_COMMA = re.compile(r",(?![^()]*\))")  # not one between brackets
-_SET = re.compile(r"(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)")
-_SUCH_AS = {
-    "jsonpath": "such as jsonpath={.metadata.name}",
-    "custom-columns": "such as custom-columns=NAME:.metadata.name",
-}
 
 
-# Verbs that name objects or list them. What is asked with SQL, and what is of the whole store or
-# machine, spans all namespaces.
-NAMESPACED = frozenset(
-    (
-        "apply", "plan", "diff", "validate", "get", "describe", "logs", "results", "exec",
-        "port-forward", "ls", "cp", "rm", "wait", "events", "delete", "suspend", "resume", "retry",
-        "rerun", "set", "scale", "label", "annotate", "edit", "plot", "cost", "top",
-    )
-)  # fmt: skip
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
 
 
@@ -53,7 +36,7 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
         )
         self.verb = verb
-        if verb in NAMESPACED:
+        if VERBS[verb].namespaced:
             self.add_argument(
                 "-n",
                 "--namespace",
@@ -79,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         args, unknown = self.parse_known_args(argv)
         if unknown:
             self._refuse(unknown[0])
-        if self.verb in NAMESPACED:
+        if VERBS[self.verb].namespaced:
             args.bound = args.namespace is not None
             args.namespace = args.namespace or own_namespace()
         return args
@@ -133,7 +116,7 @@ def joined(argv: Sequence[str], *, many: bool) -> Sequence[str]:
 
     Without `many` only `x` is a name.
     """
-    from specs.kinds import find_kind
+    from fleetctl.specs.kinds import find_kind
 
     kind = argv[0] if argv else ""
     if not kind or "/" in kind or find_kind(kind) is None:
@@ -154,138 +137,6 @@ def _in_our_words(message: str) -> str:
     return message.replace("argument ", "", 1).replace("'", "`")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean \\`x\\`?`, or nothing when no known word is near."""
-    import difflib
-
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean `{near[0]}`?" if near else ""
-
-
-def duration_s(text: str) -> float:
-    """`45s 5m 2h 7d`, combinations such as `1h30m`, or plain seconds. Raises ArgumentTypeError."""
-    total, number, last_unit = 0.0, "", DURATION_S_MAX
-    for char in text:
-        if char.isascii() and (char.isdigit() or char == "."):
-            number += char
-            continue
-        unit = _UNITS_S.get(char)
-        if unit is None or not _is_number(number) or unit >= last_unit:
-            raise _bad_duration(text)
-        total, number, last_unit = total + float(number) * unit, "", unit
-    if number:
-        if total or not _is_number(number):
-            raise _bad_duration(text)
-        total = float(number)
-    elif last_unit == DURATION_S_MAX:
-        raise _bad_duration(text)
-    if total > DURATION_S_MAX:
-        raise argparse.ArgumentTypeError(f"`{text}` is longer than a year")
-    return total
-
-
-def _is_number(text: str) -> bool:
-    return text.count(".") <= 1 and any(c.isdigit() for c in text)
-
-
-def _bad_duration(text: str) -> argparse.ArgumentTypeError:
-    return argparse.ArgumentTypeError(
-        f"`{text}` is not a time; write it as 45s, 5m, 2h, 7d or a number of seconds"
-    )
-
-
-class Indexes:
-    """A set of task indexes as ranges, so that `0-99999` costs nothing."""
-
-    __slots__ = ("ranges",)
-
-    def __init__(self, ranges: tuple[tuple[int, int], ...]) -> None:
-        self.ranges = ranges
-
-    def __contains__(self, index: int) -> bool:
-        return any(low <= index <= high for low, high in self.ranges)
-
-
-def indexes(text: str) -> Indexes:
-    """`3,7-9`. Raises ArgumentTypeError."""
-    ranges = []
-    for part in text.split(","):
-        low, dash, high = part.strip().partition("-")
-        if not _is_index(low) or (dash and not _is_index(high)):
-            raise argparse.ArgumentTypeError(
-                f"`{text}` is not a list of indexes; write it as 3,7-9"
-            )
-        first, last = int(low), int(high if dash else low)
-        if last < first:
-            raise argparse.ArgumentTypeError(
-                f"`{part.strip()}` runs backwards; write {last}-{first}"
-            )
-        ranges.append((first, last))
-    return Indexes(tuple(ranges))
-
-
-def _is_index(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= INDEX_MAX
-
-
-def count(text: str) -> int:
-    """A whole number from 0. Raises ArgumentTypeError."""
-    if not _is_index(text):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0")
-    return int(text)
-
-
-def money(text: str) -> float:
-    """`25`, `25.50` or `25USD`, in USD. Raises ArgumentTypeError."""
-    number = text.removesuffix("USD").removeprefix("$").strip()
-    whole, _, part = number.partition(".")
-    if not (whole + part).isdigit() or not (whole + part).isascii() or len(number) > 12:
-        raise argparse.ArgumentTypeError(f"`{text}` is no amount; write it as 25 or 25USD")
-    return float(number)
-
-
-class Term(NamedTuple):
-    """One part of a label selector."""
-
-    key: str
-    op: str  # "in", "notin", "exists" or "absent"; `=` and `!=` are sets of one
-    values: tuple[str, ...] = ()
-
-
-def selector(text: str) -> tuple[Term, ...]:
-    """`team=rlm,stage!=test,gpu,!old,tier in (a,b)`: all must hold. Raises ArgumentTypeError."""
-    terms = tuple(_term(part.strip()) for part in _COMMA.split(text))
-    if not all(is_label(word) for term in terms for word in (term.key, *term.values)):
-        raise argparse.ArgumentTypeError(
-            f"`{text}` is not a label selector; write it as team=rlm,stage!=test,tier in (a,b)"
-        )
-    return terms
-
-
-def is_label(text: str) -> bool:
-    """Whether a label can be called so."""
-    return bool(text) and all(char.isalnum() or char in "-_./" for char in text)
-
-
-def label_keys(text: str) -> list[str]:
-    """`team,stage`, names of labels. Raises ArgumentTypeError."""
-    keys = [part.strip() for part in text.split(",")]
-    if not all(map(is_label, keys)):
-        raise argparse.ArgumentTypeError(f"`{text}` does not name labels; write them as team,stage")
-    return keys
-
-
-def _term(part: str) -> Term:
-    if found := _SET.fullmatch(part):
-        values = tuple(value.strip() for value in found["values"].split(","))
-        return Term(found["key"], found["op"], values)
-    for written, op in (("!=", "notin"), ("==", "in"), ("=", "in")):
-        key, found_one, value = part.partition(written)
-        if found_one:
-            return Term(key.strip(), op, (value.strip(),))
-    return Term(part[1:].strip(), "absent") if part.startswith("!") else Term(part, "exists")
-
-
 def add_picking(parser: Parser) -> None:
     """`--field-selector` and `--sort-by`, which every list takes."""
     parser.add_argument(
@@ -302,20 +153,6 @@ def add_picking(parser: Parser) -> None:
         metavar="PATH",
         help="least first, such as .status.cost.actual",
     )
-
-
-def namespace(text: str) -> str:
-    """The name of one. Raises ArgumentTypeError."""
-    if not is_namespace(text):
-        raise argparse.ArgumentTypeError(
-            f"`{text}` cannot name a namespace; write at most 63 lower case letters, digits and `-`"
-        )
-    return text
-
-
-def is_namespace(text: str) -> bool:
-    plain = all(char.islower() or char.isdigit() or char == "-" for char in text)
-    return 0 < len(text) <= 63 and text.isascii() and plain and text.strip("-") == text
 
 
 def said_namespace(args: argparse.Namespace) -> dict[str, object]:
@@ -346,26 +183,6 @@ def own_namespace() -> str:
     return found
 
 
-def one_of(*words: str) -> Callable[[str], str]:
-    """An argparse type that takes one of `words` and says which is nearest."""
-
-    def check(text: str) -> str:
-        if text in words:
-            return text
-        near = did_you_mean(text, words)
-        raise argparse.ArgumentTypeError(
-            f"`{text}` is not one of {', '.join(words)}" + (f"; {near}" if near else "")
-        )
-
-    return check
-
-
-def rollout(text: str) -> str:
-    """Also as peers write it: `finish-running`. Raises ArgumentTypeError."""
-    known = {"replace": "Replace", "finishrunning": "FinishRunning"}
-    return known.get(text.lower().replace("-", "")) or one_of(*known.values())(text)
-
-
 def add_output(parser: Parser, *formats: str) -> None:
     """A format that ends in `=` takes a text of its own, as in `jsonpath={.metadata.name}`."""
     parser.add_argument(
@@ -384,20 +201,6 @@ def add_allow_missing(parser: Parser) -> None:
         "--allow-missing", action="store_true",
         help="only warn of what may come later: credentials, secrets, functions, GPUs here",
     )  # fmt: skip
-
-
-def _format(*formats: str) -> Callable[[str], str]:
-    whole = one_of(*formats)
-
-    def check(text: str) -> str:
-        word, equals, rest = text.partition("=")
-        if equals and f"{word}=" in formats and rest:
-            return text
-        if f"{word}=" in formats:
-            raise argparse.ArgumentTypeError(f"`{word}=` needs what to write; {_SUCH_AS[word]}")
-        return whole(text)
-
-    return check
 
 
 def add_recursive(parser: Parser) -> None:

@@ -11,10 +11,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import StoreError
+from fleetctl.common.errors import StoreError
 
 if TYPE_CHECKING:
-    from fleetctl.engine.loop import Engine
+    from fleetctl.engine.engine import Engine
 
 log = logging.getLogger("fleetctl.engine")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetctl.engine.loop import Engine
-    from fleetctl.engine.track import Track
+    from fleetctl.engine.engine import Engine
+    from fleetctl.tracking.track import Track
 
 
 class Sleepers:

@@ -4,7 +4,7 @@
     live runs
 
 Recovery is no second path: at the start every live row is driven as in any other turn. Nothing is
-done directly in reaction to an event: an event only says which key to look at. With guard.py the
+done directly in reaction to an event: an event only says which key to look at. With boundary.py the
 only place that catches Exception.
 """
 
@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from fleetctl.engine.facts import AssetReplied, Fact
-from fleetctl.engine.track import Track, track_of
-from fleetctl.errors import StoreError
+from fleetctl.common.errors import StoreError
+from fleetctl.engine.messages import AssetReplied, Fact
 from fleetctl.stores.base import FROM_NOW, DiskFull
+from fleetctl.tracking.track import Track, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.loop import Engine
+    from fleetctl.engine.engine import Engine
 
 log = logging.getLogger("fleetctl.engine")
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.errors import Refused, UsageError
+from fleetctl.common.errors import Refused, UsageError
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.interpreter.modal import refuse_language_model
 from fleetctl.interpreter.options import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fleetctl.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError
 
 START_ANEW = "the code is never run again by itself; the next execute() starts a new sandbox"
 _CREDENTIALS = (

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.interpreter import leaving, loop, uploading
 from fleetctl.interpreter.options import ExecutionProfile, Options
 from fleetctl.interpreter.result import FinalOutput

@@ -12,15 +12,22 @@ import os
 import threading
 import weakref
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from fleetctl.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError
 from fleetctl.interpreter import loop
 
-if TYPE_CHECKING:
-    from fleetctl.interpreter.runtime import Runtime
-
 log = logging.getLogger(__name__)
+
+
+class Runtime(Protocol):
+    """What may hold a sandbox; see runtime.py."""
+
+    @property
+    def holds(self) -> bool: ...
+    async def shutdown(self, *, at_once: bool = False) -> None: ...
+    def leave_to_parent(self) -> object: ...
+
 
 _alive: weakref.WeakSet[Runtime] = weakref.WeakSet()
 _ending: set[Future[None]] = set()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.interpreter.options import (
     ExecutionProfile,

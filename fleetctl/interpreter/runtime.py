@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fleetctl.errors import FleetctlError, Unavailable
-from fleetctl.home import home
+from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.home import home
 from fleetctl.interpreter import leaving, loop
 from fleetctl.interpreter.conversation import Conversation, Problem, Tool
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError, redact

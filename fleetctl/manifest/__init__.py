@@ -10,15 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetctl.manifest.documents import Document, read_documents
+    from fleetctl.manifest.files.documents import Document, read_documents
     from fleetctl.manifest.loader import Manifest, load
     from fleetctl.manifest.problems import ManifestErrors, Problem
 
 __all__ = ["Document", "Manifest", "ManifestErrors", "Problem", "load", "read_documents"]
 
 _HOMES = {
-    "Document": "documents",
-    "read_documents": "documents",
+    "Document": "files.documents",
+    "read_documents": "files.documents",
     "Manifest": "loader",
     "load": "loader",
     "ManifestErrors": "problems",

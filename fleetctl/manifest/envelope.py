@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fleetctl.manifest.hints.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
 from fleetctl.manifest.messages import Finding, suggestion
 from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, escaped, value_text
-from fleetctl.manifest.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
-from specs.kinds import API_VERSION, KINDS
+from fleetctl.specs.kinds import API_VERSION, KINDS
 
 ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
 

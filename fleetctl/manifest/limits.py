@@ -1,6 +1,6 @@
 """Blocks that are too long to be meant, found before a model lists every entry that is wrong.
 
-Called by loader.py. Mappings are limited as they are read, by strict_yaml.py.
+Called by manifest/loader.py. Mappings are limited as they are read, by reader.py.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.manifest.checks import doubtful_in, wrong_in
-from fleetctl.manifest.documents import Document
 from fleetctl.manifest.envelope import envelope, no_manifest
-from fleetctl.manifest.includes import Included, include
+from fleetctl.manifest.files.documents import Document
+from fleetctl.manifest.files.includes import Included, include
+from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.limits import overlong
-from fleetctl.manifest.lists import read_manifests
 from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.namespaces import Chosen, misplaced, settled, too_long
 from fleetctl.manifest.positions import located
@@ -27,12 +27,12 @@ from fleetctl.manifest.problems import (
     joined,
     path_text,
 )
-from fleetctl.manifest.strict_yaml import DOCUMENTS_MAX, Root
 from fleetctl.manifest.unsupported import not_yet, not_yet_of_a_sweep
-from specs.common import Metadata
-from specs.kinds import KINDS
-from specs.namespaces import object_key
-from specs.scalars import Spec
+from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.values.namespaces import object_key
+from fleetctl.specs.values.scalars import Spec
 
 M = TypeVar("M", bound=BaseModel)
 

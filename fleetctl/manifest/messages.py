@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fleetctl.manifest import hints
+from fleetctl.manifest.hints import hints
+from fleetctl.manifest.hints.words import HINTS, MAPPING_HINTS, NOT_YET_FIELDS, listed, meant
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, shortened, value_text
-from fleetctl.manifest.words import HINTS, MAPPING_HINTS, NOT_YET_FIELDS, listed, meant
 
 FINDINGS_MAX = 1000  # of one block; more than these nobody reads, and each takes half a KiB
 

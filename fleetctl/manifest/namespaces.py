@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fleetctl.manifest.messages import Finding
-from specs.common import Metadata
-from specs.function import FunctionSpec
-from specs.kinds import Kind
-from specs.namespaces import ASSET_CHARS_MAX, DEFAULT_NAMESPACE, asset_name
-from specs.scalars import Spec
-from specs.volume import VolumeSpec
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds import Kind
+from fleetctl.specs.values.namespaces import ASSET_CHARS_MAX, DEFAULT_NAMESPACE, asset_name
+from fleetctl.specs.values.scalars import Spec
+from fleetctl.specs.volume import VolumeSpec
 
 _AT = ("metadata", "namespace")
 

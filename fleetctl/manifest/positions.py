@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fleetctl.manifest.documents import Document
+from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, Problem, path_text
-from fleetctl.manifest.strict_yaml import Root, read
-from fleetctl.manifest.yaml_errors import Position
+from fleetctl.manifest.yaml.errors import Position
+from fleetctl.manifest.yaml.reader import Root, read
 
 
 def _places(found: Iterable[Finding]) -> frozenset[Path]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.manifest.plain import resolve
 
 # A file with one wrong habit can hold thousands of problems; nobody reads further than this.

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-import specs
-from specs.common import Metadata
-from specs.kinds import API_VERSION, KINDS
-from specs.scalars import Spec
-from specs.sweep import SearchFile
+import fleetctl.specs
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import API_VERSION, KINDS
+from fleetctl.specs.sweep import SearchFile
+from fleetctl.specs.values.scalars import Spec
 
-DIRECTORY = Path(specs.__path__[0]) / "schemas"
+DIRECTORY = Path(fleetctl.specs.__path__[0]) / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 # Models that a plain text stands for as well.

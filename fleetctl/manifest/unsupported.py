@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from controllers.command import MACROS, unknown_macros
-from controllers.search import size
-from controllers.sweep import GRID_POINTS_MAX
+from fleetctl.controllers.sweep import GRID_POINTS_MAX
+from fleetctl.controllers.trials.command import MACROS, unknown_macros
+from fleetctl.controllers.trials.points import size
+from fleetctl.manifest.hints.words import listed
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.manifest.words import listed
-from specs.builtin import BUILT_IN
-from specs.common import Metadata
-from specs.provider import ProviderSpec
-from specs.scalars import Spec
-from specs.sweep import SweepSpec
-from specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.builtin import BUILT_IN
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.values.scalars import Spec
 
 _NOT_YET = " is not carried out yet"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetctl.errors import Refused
-from fleetctl.providers.rundir.places import provider_dir
+from fleetctl.common.errors import Refused
+from fleetctl.providers.paths import provider_dir
 
 Lookup = Callable[[str], str | None]  # of a variable
 

@@ -21,9 +21,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from controllers.model import Observation
+from fleetctl.controllers.model import Observation
 from fleetctl.providers.account import Account
-from specs.template import Template
+from fleetctl.specs.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
 # Other work has begun under the name of this run, in a time that the store does not know: it was

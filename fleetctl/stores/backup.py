@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl import home as places
-from fleetctl.errors import NotFound, Refused, StoreError
+from fleetctl.common import home as places
+from fleetctl.common.errors import NotFound, Refused, StoreError
+from fleetctl.common.version import VERSION
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
 from fleetctl.stores.damage import damaged, gone, is_missed
-from fleetctl.stores.reader import connect_readonly
-from fleetctl.stores.sqlite_errors import READ_FAILURES, explain, is_full
-from fleetctl.version import VERSION
+from fleetctl.stores.errors import READ_FAILURES, explain, is_full
+from fleetctl.stores.read.reader import connect_readonly
 
 FORMAT = 1
 MANIFEST = "backup.json"
@@ -292,18 +292,18 @@ def restore(home: Path, file: Path, *, now_s: float, replace: bool = False) -> R
 
     Killed half-way it leaves a home whose store is missed, or one of the two; again is right.
     """
-    from fleetctl.stores import statedir
+    from fleetctl.stores import state_dir
 
     about = read(file)
-    marker = statedir.read_marker(home)
+    marker = state_dir.read_marker(home)
     if marker is not None and marker.store_id != about.store_id and not replace:
         raise Refused(
             f"`{home}` is the home of store `{marker.store_id}`, and `{file}` is a backup of store "
             f"`{about.store_id}`",
             hint="set FLEETCTL_HOME to a new directory; --replace puts it here all the same",
         )
-    store = statedir.prepare(home)
-    lock = statedir.lock(home)
+    store = state_dir.prepare(home)
+    lock = state_dir.lock(home)
     fresh = store / "restore.new"
     try:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -315,7 +315,7 @@ def restore(home: Path, file: Path, *, now_s: float, replace: bool = False) -> R
         _sync(store)
         same = marker is not None and marker.store_id == about.store_id
         known = marker.epoch if marker is not None and same else 0
-        statedir.write_marker(home, statedir.Marker(about.store_id, max(known, about.epoch)))
+        state_dir.write_marker(home, state_dir.Marker(about.store_id, max(known, about.epoch)))
         return Restored(about, aside)
     except OSError as error:
         raise StoreError(
@@ -344,7 +344,7 @@ def _set_aside(home: Path, store: Path, now_s: float) -> Path | None:
 
 
 def _note_restored(home: Path, about: About, now_s: float) -> None:
-    """For the next controller: what began after the copy is not in it. See engine/recovering.py."""
+    """For the next controller: what began after the copy is not in it. See adoption/recover.py."""
     path = home / places.RESTORED
     fresh = path.with_name(path.name + ".new")
     with fresh.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What a store is, for the one process that writes it. The CLI reads through `stores/reader.py`.
+"""What a store is, for the one process that writes it. The CLI reads through `read/reader.py`.
 
 Called by the engine and by `cli`'s controller process. A store never calls a provider and decides
 nothing. tests/contracts/test_store.py is the suite that every store passes.
@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
-from fleetctl.errors import StoreError
-from specs.namespaces import DEFAULT_NAMESPACE
+from fleetctl.common.errors import StoreError
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
 FROM_NOW = 1 << 62  # for `watch`: beyond every change that there is
 EVENTS_PER_OBJECT_MAX = 1000

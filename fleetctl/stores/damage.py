@@ -9,8 +9,8 @@ import os
 import time
 from pathlib import Path
 
-from fleetctl import home as places
-from fleetctl.errors import StoreError
+from fleetctl.common import home as places
+from fleetctl.common.errors import StoreError
 
 BACKUP_AGAIN = "`fleetctl restore FILE` puts back what `fleetctl backup FILE` wrote"
 

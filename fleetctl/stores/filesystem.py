@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from fleetctl.errors import StoreError
+from fleetctl.common.errors import StoreError
 
 MOUNTINFO = Path("/proc/self/mountinfo")
 OVERRIDE = "FLEETCTL_UNSAFE_FS"

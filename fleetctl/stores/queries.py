@@ -12,7 +12,7 @@ _NAME = "-- name: "
 
 def script(file: str) -> str:
     """The whole text of a schema file."""
-    return Path(__file__).with_name(file).read_text(encoding="utf-8")
+    return (Path(__file__).parent / "sql" / file).read_text(encoding="utf-8")
 
 
 @cache

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.clock import SystemClock
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.base import EventRow, Store
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.sqlite.store import open_store
 
 EVENTS_EACH = 2
 TEMPLATE_HASH = "5883771e21747238"

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from fleetctl.providers.local import places
+from fleetctl.providers.local import locks
 from tests.bench.harness import Figure, Home, home, job, median
 
 FEW, MANY = 200, 2000
@@ -87,7 +87,7 @@ class _Watch:
         keepers = Path(self._at.env["FLEETCTL_HOME"]) / "local" / "keepers"
         while not self._over.wait(LOOK_S):
             serving = [one.parent for one in keepers.glob("*/sock")]
-            living = sum(not places.lock_is_free(one) for one in serving)
+            living = sum(not locks.lock_is_free(one) for one in serving)
             self.keepers_max = max(self.keepers_max, living)
 
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.clock import SystemClock
-from fleetctl.stores.reader import Reader
-from fleetctl.stores.sqlite import SqliteStore, open_memory_store, open_store
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store, open_store
 
 GROUPS = (1, 8, 100)
 T = TypeVar("T")

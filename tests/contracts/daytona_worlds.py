@@ -14,7 +14,7 @@ from typing import Any
 
 from fleetctl.providers.base import Backend, RunRef
 from fleetctl.providers.daytona.provider import DaytonaProvider
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.emulators.daytona.running import DaytonaEmulator
 

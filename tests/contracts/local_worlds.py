@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetctl.providers.base import Backend, RunRef
-from fleetctl.providers.local import places
+from fleetctl.providers.local import locks
 from fleetctl.providers.local.keeper import procs
 from fleetctl.providers.local.provider import LocalProvider
 from tests.contracts.provider_worlds import World
@@ -31,7 +31,7 @@ class LocalWorld(World):
 
 def stop_keepers(home: Path) -> None:
     for directory in (home / "local" / "keepers").glob("*"):
-        while not places.lock_is_free(directory):
+        while not locks.lock_is_free(directory):
             try:
                 os.kill(_pid_of(directory), signal.SIGTERM)
                 break
@@ -45,7 +45,7 @@ def keeper_pid(home: Path, ref: RunRef) -> int:
 
 def _pid_of(directory: Path) -> int:
     """Who listens on the keeper's socket, in our own process numbers."""
-    with socket.socket(socket.AF_UNIX) as probe, places.short_path(directory / "sock") as path:
+    with socket.socket(socket.AF_UNIX) as probe, locks.short_path(directory / "sock") as path:
         probe.connect(path)
         about = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return int(struct.unpack("3i", about)[0])

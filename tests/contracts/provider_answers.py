@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Alive, Gone
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.base import Reachable, Resolving, RunRef
 from tests.contracts.provider_worlds import World, eventually, python, story
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Alive, Ended, Gone
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive, Ended, Gone
 from fleetctl.providers.base import SANDBOX_CLOSED, RunRef
 from tests.contracts.provider_worlds import World, python, script, story
 

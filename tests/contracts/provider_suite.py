@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Alive, Gone
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.base import RunRef
-from specs.template import Template
+from fleetctl.specs.template import Template
 from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from controllers.model import Alive, Ended, Gone, Observation
+from fleetctl.controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.providers.base import Backend, RunOrder, RunRef
-from specs.template import Template
+from fleetctl.specs.template import Template
 
 WAIT_S = 120.0
 PAUSE_S = 0.02

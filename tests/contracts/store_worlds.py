@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_store, open_store
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store, open_store
 
 
 class FixedClock:

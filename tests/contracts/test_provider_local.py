@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.base import BEGUN_AS_ANOTHER
-from specs.template import Template
+from fleetctl.specs.template import Template
 from tests.contracts.local_worlds import LocalWorld, stop_keepers
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, python, story

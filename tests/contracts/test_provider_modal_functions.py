@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Alive
+from fleetctl.controllers.model import Alive
 from fleetctl.providers.base import RunRef
-from specs.template import Template
+from fleetctl.specs.template import Template
 from tests.contracts.modal_worlds import FunctionWorld, emulated
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, python, story

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from store_worlds import WORLDS, FixedClock, World, begin, job, put, run
 
-from controllers.model import Metric, RunState
-from fleetctl.errors import Conflict, NotFound, StoreError
+from fleetctl.common.errors import Conflict, NotFound, StoreError
+from fleetctl.controllers.model import Metric, RunState
 from fleetctl.stores.base import EventRow, Remembered
-from fleetctl.stores.sqlite import SqliteStore, open_memory_store
-from fleetctl.stores.sqlite_cache import SqliteCache
+from fleetctl.stores.sqlite.cache import SqliteCache
+from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 
 
 @pytest.fixture(params=sorted(WORLDS))

@@ -7,14 +7,14 @@ import re
 
 import yaml
 
-from controllers.retry import Limits
-from fleetctl.cli import kinds as cli_kinds
-from fleetctl.cli.main import EXIT_CODES
-from fleetctl.cli.starting import IDLE_EXIT_S
+from fleetctl.cli.verbs import EXIT_CODES
+from fleetctl.controllers.history.retry import Limits
+from fleetctl.daemon.spawn import IDLE_EXIT_S
 from fleetctl.guest.task import RESULT_BYTES_MAX, Sandbox
-from specs.common import Execution
-from specs.kinds import KINDS
-from specs.template import Template
+from fleetctl.specs.common import Execution
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.template import Template
+from fleetctl.views import kinds as cli_kinds
 from tests.docs.fleet import EXAMPLES, ROOT, Fleet
 from tests.docs.readme import README, blocks, comparable, screen_of, shown
 

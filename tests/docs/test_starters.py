@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.init import KINDS
-from fleetctl.cli.kinds import kind_of
+from fleetctl.cli.learn.init import KINDS
+from fleetctl.views.kinds import kind_of
 from tests.docs.fleet import Fleet
 
 NAMES = {"batchjob": "first-job", "sweep": "first-sweep", "trainingrun": "first-run"}

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import FleetctlError
-from fleetctl.providers.daytona.errors import KEY_HINT, asking, is_conflict, is_not_found
+from fleetctl.common.errors import FleetctlError
+from fleetctl.providers.daytona.assets.snapshots import PREFIX
+from fleetctl.providers.daytona.connection.errors import KEY_HINT, asking, is_conflict, is_not_found
 from fleetctl.providers.daytona.provider import CONTRACT
-from fleetctl.providers.daytona.snapshots import PREFIX
 from tests.live.limits import Limits
 
 if TYPE_CHECKING:

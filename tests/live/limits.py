@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.prices.table import load
-from specs.template import Resources
+from fleetctl.providers.prices.table import load
+from fleetctl.specs.template import Resources
 from tests.guards import BEYOND
 
 ROOT = Path(__file__).parents[2]

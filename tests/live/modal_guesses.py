@@ -14,8 +14,8 @@ from typing import Any
 import modal
 from modal_proto import api_pb2
 
-from fleetctl.prices.devices import possible
-from specs.template import Gpu
+from fleetctl.providers.prices.devices import possible
+from fleetctl.specs.template import Gpu
 
 APP = "guesses"
 LISTED = Gpu.model_validate(["T4", "H100:8", "L4"])

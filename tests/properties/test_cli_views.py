@@ -7,14 +7,14 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.columns import columns
-from fleetctl.cli.goals import WORDS, Goal, answer, tally
-from fleetctl.cli.live import said
-from fleetctl.cli.summary import best_line, took
-from fleetctl.cli.text import safe
-from fleetctl.cli.view import document, fix, stands_still, view, why
-from fleetctl.stores.reader import ResourceRow
-from specs.kinds import KINDS
+from fleetctl.cli.output.live import said
+from fleetctl.cli.show.get_columns import columns
+from fleetctl.cli.show.summary import best_line, took
+from fleetctl.common.text import safe
+from fleetctl.specs.kinds import KINDS
+from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.views.goals import WORDS, Goal, answer, tally
+from fleetctl.views.objects import document, fix, stands_still, view, why
 
 KEYS = (
     "phase", "reason", "message", "observedGeneration", "total", "active", "succeeded", "failed",

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.impact import impact
-from controllers.model import RunState
-from controllers.plan import Start, Stop
+from fleetctl.controllers.impact import impact
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.plan import Start, Stop
 from tests.properties.test_controllers_lives import TEMPLATES, events, fields, items, live_through
 from tests.unit.controllers.play import LOCAL, Play
 

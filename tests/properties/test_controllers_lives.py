@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.history import History
-from controllers.model import RunState
-from controllers.plan import Phase, Start
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.plan import Phase, Start
 from tests.unit.controllers.play import Play, job
 
 TEMPLATES = [{"python": f"SUBMIT(version={version})"} for version in range(3)]

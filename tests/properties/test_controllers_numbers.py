@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.batchjob import BatchJob
-from controllers.history import History
-from controllers.intervals import IntervalSet
-from controllers.kind import Unit
-from controllers.kinds import CONTROLLERS
-from controllers.model import Run, RunState
-from controllers.reconcile import reconcile
-from controllers.retry import Limits, due_at_s
+from fleetctl.controllers.batchjob import BatchJob
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.intervals import IntervalSet
+from fleetctl.controllers.history.retry import Limits, due_at_s
+from fleetctl.controllers.kind import Unit
+from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.reconcile import reconcile
 from tests.unit.controllers.play import Play, job
 
 indexes = st.integers(0, 30)

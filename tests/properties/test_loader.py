@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
-from fleetctl.manifest.emit import to_yaml
 from fleetctl.manifest.plain import resolve
-from fleetctl.manifest.strict_yaml import read
-from specs.kinds import API_VERSION, KINDS, dump_spec
+from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.manifest.yaml.reader import read
+from fleetctl.specs.kinds import API_VERSION, KINDS, dump_spec
 
 HEAD = f"apiVersion: {API_VERSION}\nkind: BatchJob\nmetadata: {{name: x}}\nspec:\n"
 

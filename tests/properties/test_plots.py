@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.plotting.charts import KINDS, Chart, Nothing, Parallel, Plane, charts_of
-from fleetctl.cli.plotting.curves import Curve, metric_chart
-from fleetctl.cli.plotting.page import html_page
-from fleetctl.cli.plotting.svg import svg_file
-from fleetctl.cli.plotting.terminal import draw, look
-from fleetctl.cli.plotting.trials import Study, trial
-from fleetctl.cli.text import safe, width
+from fleetctl.cli.report.plotting.charts import KINDS, Chart, Nothing, Parallel, Plane, charts_of
+from fleetctl.cli.report.plotting.curves import Curve, metric_chart
+from fleetctl.cli.report.plotting.page import html_page
+from fleetctl.cli.report.plotting.svg import svg_file
+from fleetctl.cli.report.plotting.terminal import draw, look
+from fleetctl.cli.report.plotting.trials import Study, trial
+from fleetctl.common.text import safe, width
 
 names = st.sampled_from(["lr", "batch", "net", "a b"]) | st.text(max_size=6)
 numbers = st.integers() | st.floats() | st.sampled_from([0.0, 1e-300, 1e308, -1e308, 10**400])

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.search import grid_point, point, points, random_point, size
-from specs.distributions import DISTRIBUTIONS
-from specs.parameters import problems
+from fleetctl.controllers.trials.points import grid_point, point, points, random_point, size
+from fleetctl.specs.search.distributions import DISTRIBUTIONS
+from fleetctl.specs.search.parameters import problems
 
 
 @dataclass(frozen=True)

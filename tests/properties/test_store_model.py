@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
-from fleetctl.errors import Conflict, NotFound
-from fleetctl.stores.sqlite import MemoryDatabase, open_memory_store
+from fleetctl.common.errors import Conflict, NotFound
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.stores.sqlite.store import MemoryDatabase, open_memory_store
 
 UIDS = st.sampled_from(["u1", "u2", "u3"])
 NAMES = st.sampled_from(["a", "b"])

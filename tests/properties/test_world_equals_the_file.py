@@ -16,13 +16,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.engine import wishes
-from fleetctl.engine.orders import Order
-from fleetctl.engine.sources import Sources
+from fleetctl.apply import commit
+from fleetctl.apply.options import Order
 from fleetctl.manifest import Manifest
 from fleetctl.providers.base import RunOrder
-from specs.common import Metadata
-from specs.kinds import KINDS
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import KINDS
+from fleetctl.tracking.sources import Sources
 from tests.unit.engine.fake_world import Fleet
 
 Content = tuple[object, ...]
@@ -119,7 +119,7 @@ class World:
         looked = await self._sources.look([manifest])
         looked = self._sources.keep([manifest], looked)
         order = Order(looked=looked, sources=self._sources)
-        wishes.apply(fleet.store, [manifest], fleet.clock.now_s(), order)
+        commit.apply(fleet.store, [manifest], fleet.clock.now_s(), order)
         # Runs get what the apply has seen, whatever is edited from now on.
         self._code.write_text("edited after the apply")
         await fleet.settle()

@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetctl.providers.base import Backend
 from fleetctl.providers.daytona.provider import DaytonaProvider
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.remote.runs.follower import Pace
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers import fleets
 from tests.servers.fleets import Play, telling

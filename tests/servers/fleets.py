@@ -17,14 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from controllers.model import Run
-from fleetctl.clock import SystemClock
-from fleetctl.engine import wishes
-from fleetctl.engine.loop import Engine
+from fleetctl.apply import commit
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Run
+from fleetctl.engine.engine import Engine
 from fleetctl.engine.settings import Settings
 from fleetctl.manifest import Document, load
 from fleetctl.providers.base import Backend
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.wiring import open_store
 from tests.contracts.provider_worlds import eventually
 
@@ -138,14 +138,14 @@ class Fleet:
             "spec": dict(spec),
         }
         manifests = load([Document("test.yaml", json.dumps(manifest), "/")])
-        for outcome in wishes.apply(self.store, manifests, self.engine.clock.now_s()):
+        for outcome in commit.apply(self.store, manifests, self.engine.clock.now_s()):
             self.engine.poke(outcome.uid)
 
     def delete(self, name: str = "job") -> None:
         self.delete_kind("BatchJob", name)
 
     def delete_kind(self, kind: str, name: str) -> None:
-        self.engine.poke(wishes.delete(self.store, kind, name, self.engine.clock.now_s()))
+        self.engine.poke(commit.delete(self.store, kind, name, self.engine.clock.now_s()))
 
     # -- what is recorded --------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from typing import Any
 import modal
 import pytest
 
-from fleetctl.providers.modal.images import Images
-from fleetctl.providers.rundir.places import jobs_dir
-from specs.template import Template
+from fleetctl.providers.modal.assets.images import Images
+from fleetctl.providers.paths import jobs_dir
+from fleetctl.specs.template import Template
 from tests.emulators.modal.running import ModalEmulator
 
 Story = Callable[["Assets"], Awaitable[None]]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.providers.modal.client import Connection
-from fleetctl.providers.modal.deployments import fleet
-from fleetctl.providers.modal.latches import Latches
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.functions.deployments import fleet
+from fleetctl.providers.modal.functions.latches import Latches
 from tests.contracts.provider_worlds import eventually
 from tests.servers.modal_fleet import Fleet
 

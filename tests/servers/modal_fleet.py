@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetctl.providers.base import Backend
 from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.remote.runs.follower import Pace
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers import fleets
 from tests.servers.fleets import Play, Tally, begins, telling

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.cli.client import ping
-from fleetctl.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError
+from fleetctl.daemon.client import ping
 from tests.servers.modal_driving import PATIENCE_S, eventually
 from tests.soak.killing import Life
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli import proposing
+from fleetctl.cli.apply import propose
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.engine.loop import Engine
-from fleetctl.engine.secrets import SecretValues
-from fleetctl.engine.sweeper import sweep
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.engine.engine import Engine
+from fleetctl.engine.execute.orphan_sweep import sweep
+from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.providers.base import RunOrder
+from fleetctl.specs.template import Template
 from fleetctl.wiring import Accounts, open_store
-from specs.template import Template
 from tests.contracts.local_worlds import stop_keepers
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -354,7 +354,7 @@ def test_a_plan_goes_by_what_each_account_charges(
 ) -> None:
     """Of Modal, that is: Daytona's accounts do not tell their prices."""
     # A person waits three seconds for them; on a busy machine they come later.
-    monkeypatch.setattr(proposing, "PRICES_S", 120.0)
+    monkeypatch.setattr(propose, "PRICES_S", 120.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.declare("a")

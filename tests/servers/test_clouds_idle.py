@@ -17,10 +17,10 @@ from tests.contracts.provider_worlds import World, python
 NEXT_CONTROLLER = """
 import asyncio, sys
 from pathlib import Path
-from fleetctl.wiring import build_providers
+from fleetctl.wiring import Accounts
 
 async def sweep():
-    made = build_providers(Path(sys.argv[1]), store_id=sys.argv[3], notify=print)
+    made = Accounts(Path(sys.argv[1]), store_id=sys.argv[3], notify=print).backends
     found = await made[sys.argv[2]].owned()
     for provider in made.values():
         await provider.close()

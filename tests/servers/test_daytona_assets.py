@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.errors import NotFound, Refused, Unavailable
+from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.providers.account import built_in
-from fleetctl.providers.daytona import snapshots
-from fleetctl.providers.daytona.files import DaytonaFiles
-from fleetctl.providers.remote import patience
+from fleetctl.providers.daytona.assets import snapshots
+from fleetctl.providers.daytona.assets.volume_files import DaytonaFiles
+from fleetctl.providers.remote.assets import build_waits
 from fleetctl.providers.rundir.builds import logs_of
-from fleetctl.providers.volumefiles import Copy
+from fleetctl.providers.volume_files import Copy
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import command, eventually, python, script
 
@@ -74,7 +74,7 @@ def test_a_build_that_fails_is_refused_with_the_end_of_its_log_and_may_be_mended
 def test_a_build_that_takes_long_makes_room_and_is_told(
     daytona_alone: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(build_waits, "PATIENCE_S", 0.2)
 
     async def tale(world: DaytonaWorld) -> None:
         order = world.order(command("true", image={"run": ["sleep 2; echo slowly"]}))

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.daytona.client import Connection
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.daytona.connection.client import Connection
+from fleetctl.providers.daytona.connection.settings import Settings, from_environment
 from fleetctl.providers.daytona.provider import DaytonaProvider
-from fleetctl.providers.daytona.settings import Settings, from_environment
 from tests.contracts.daytona_worlds import emulated
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.daytona.settings import API_KEY_WITHOUT_ACCESS
@@ -137,9 +137,9 @@ def test_the_sdk_is_not_imported_before_something_is_asked_of_daytona(tmp_path: 
 import asyncio, sys
 from pathlib import Path
 from fleetctl.providers.account import built_in
-from fleetctl.wiring import build_providers, volume_files
+from fleetctl.wiring import Accounts, volume_files
 async def play():
-    made = build_providers(Path({str(tmp_path)!r}), store_id="s", notify=print)
+    made = Accounts(Path({str(tmp_path)!r}), store_id="s", notify=print).backends
     volume_files(built_in("daytona"), Path({str(tmp_path)!r}))
     assert await made["daytona"].owned() == []
     for provider in made.values():

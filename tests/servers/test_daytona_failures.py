@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.engine.sweeper import sweep
-from fleetctl.providers.daytona import creating
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.engine.execute.orphan_sweep import sweep
+from fleetctl.providers.daytona.runs import creates
+from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_driving import wait_until
@@ -33,16 +33,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Our own deadlines, in tenths of seconds, until it is called: on a busy machine what is not
     stuck takes longer than that, too.
     """
-    usual = {name: getattr(creating, name) for name in ("SLACK_S", "OTHERS_S", "STATES_S")}
-    monkeypatch.setattr(creating, "LOOK_S", 0.1)
-    monkeypatch.setattr(creating, "SLACK_S", 0.1)
-    monkeypatch.setattr(creating, "OTHERS_S", 0.3)
-    monkeypatch.setattr(creating, "STATES_S", dict.fromkeys(creating.STATES_S, 0.3))
-    monkeypatch.setattr(creating, "FAILED_AFTER_S", 0.1)
+    usual = {name: getattr(creates, name) for name in ("SLACK_S", "OTHERS_S", "STATES_S")}
+    monkeypatch.setattr(creates, "LOOK_S", 0.1)
+    monkeypatch.setattr(creates, "SLACK_S", 0.1)
+    monkeypatch.setattr(creates, "OTHERS_S", 0.3)
+    monkeypatch.setattr(creates, "STATES_S", dict.fromkeys(creates.STATES_S, 0.3))
+    monkeypatch.setattr(creates, "FAILED_AFTER_S", 0.1)
 
     def patient_again() -> None:
         for name, value in usual.items():
-            monkeypatch.setattr(creating, name, value)
+            monkeypatch.setattr(creates, name, value)
 
     return patient_again
 
@@ -86,7 +86,7 @@ def test_2_a_create_whose_answer_is_lost_makes_one_sandbox_and_begins_once(
 def test_3_a_create_that_is_not_answered_is_found_by_its_name(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "LOOK_S", 0.1)
+    monkeypatch.setattr(creates, "LOOK_S", 0.1)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fault(operation="createSandbox", when="after", delay_s=NEVER_S, count=1)
@@ -252,7 +252,7 @@ def test_6_what_sticks_in_its_deletion_says_so_until_it_is_over(
 def test_7_why_a_sandbox_failed_to_start_is_told_and_it_is_deleted(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "FAILED_AFTER_S", 1.0)
+    monkeypatch.setattr(creates, "FAILED_AFTER_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.fate(during="starting", outcome="error", reason="no space left", count=1)

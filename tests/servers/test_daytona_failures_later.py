@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Alive, Ended, Observation
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive, Ended, Observation
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.daytona import creating, errors, volumes
+from fleetctl.providers.daytona.assets import volumes
+from fleetctl.providers.daytona.connection import errors
+from fleetctl.providers.daytona.runs import creates
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_fleet import Fleet, Play
@@ -321,7 +323,7 @@ def test_16_a_spot_eviction_is_no_failure_and_the_next_attempt_goes_on(
 def test_16_a_queue_that_times_out_is_waited_in_again(
     on_daytona: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(creates, "PATIENCE_S", 0.1)
     monkeypatch.setenv("FLEETCTL_DAYTONA_QUEUE_S", "60")
 
     async def tale(fleet: Fleet) -> None:
@@ -382,8 +384,8 @@ def test_17_what_waits_for_sandboxes_needs_neither_a_signal_nor_the_main_thread(
 ) -> None:
     """The SDK without asyncio ends its waits so. Ours is the other one, and has deadlines."""
     for name in ("LOOK_S", "SLACK_S", "FAILED_AFTER_S"):
-        monkeypatch.setattr(creating, name, 0.1)
-    monkeypatch.setattr(creating, "STATES_S", {"starting": 0.3})
+        monkeypatch.setattr(creates, name, 0.1)
+    monkeypatch.setattr(creates, "STATES_S", {"starting": 0.3})
     heard: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
 

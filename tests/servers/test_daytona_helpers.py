@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.providers.daytona.files import LIFE_MINUTES
+from fleetctl.controllers.model import Resource
+from fleetctl.providers.daytona.assets.volume_files import LIFE_MINUTES
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.daytona_fleet import DURATIONS_S
 from tests.servers.verb_worlds import SLEEPS, VerbWorld, play, service

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fleetctl import DaytonaInterpreter
-from fleetctl.errors import Unavailable
-from fleetctl.providers.daytona import session
-from fleetctl.providers.daytona.session_sandbox import CALL_S, START_SLACK_S
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.daytona.interpreter import session
+from fleetctl.providers.daytona.interpreter.sandbox import CALL_S, START_SLACK_S
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.servers.modal_driving import eventually
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Alive, Ended, Gone
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Alive, Ended, Gone
 from fleetctl.providers.base import RunRef
 from tests.contracts.daytona_worlds import DaytonaWorld, Play, emulated, played
 from tests.contracts.provider_worlds import command, eventually, python, script

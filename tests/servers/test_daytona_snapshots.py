@@ -6,13 +6,13 @@ import asyncio
 import time
 from pathlib import Path
 
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
 from fleetctl.providers.account import built_in
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.daytona import snapshots
-from fleetctl.providers.daytona.snapshots import Scope
-from fleetctl.providers.daytona.strays import DaytonaStrays
-from fleetctl.providers.remote import names
+from fleetctl.providers.daytona.assets import snapshots
+from fleetctl.providers.daytona.assets.snapshots import Scope
+from fleetctl.providers.daytona.orphans import DaytonaStrays
+from fleetctl.providers.remote.sandboxes import names
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import eventually, script
 

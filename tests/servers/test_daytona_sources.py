@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.base import RunRef
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import eventually, python, script

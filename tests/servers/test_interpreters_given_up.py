@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fleetctl import Interpreter
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator

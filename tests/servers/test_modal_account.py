@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from controllers.model import RunState
+from fleetctl.controllers.model import RunState
 from fleetctl.engine.observe import reach
-from fleetctl.providers.modal import errors, gpu_queue
+from fleetctl.providers.modal.connection import errors
+from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.provider_worlds import eventually
 from tests.servers.gates import gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import FleetctlError, Unavailable
-from fleetctl.providers.modal.client import Connection
+from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.provider import ModalProvider
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
@@ -134,8 +134,8 @@ def test_without_the_package_the_refusal_says_how_to_install_it(tmp_path: Path) 
     code = """
 import asyncio, sys
 sys.modules["modal"] = None
-from fleetctl.errors import Unavailable
-from fleetctl.providers.modal.client import Connection
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.modal.connection.client import Connection
 try:
     asyncio.run(Connection("store").client())
 except Unavailable as error:
@@ -153,9 +153,9 @@ def test_a_provider_that_nothing_was_asked_of_never_imports_the_sdk(tmp_path: Pa
 import asyncio, sys
 from pathlib import Path
 from fleetctl.providers.base import RunRef
-from fleetctl.wiring import build_providers
+from fleetctl.wiring import Accounts
 async def play():
-    provider = build_providers(Path({str(tmp_path)!r}), store_id="s", notify=print)["modal"]
+    provider = Accounts(Path({str(tmp_path)!r}), store_id="s", notify=print).backends["modal"]
     assert await provider.owned() == []
     await provider.remove_scratch("uid-1", keep_logs=False)
     await provider.close()

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import RunState
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import RunState
+from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.settings import Settings
-from fleetctl.engine.sweeper import sweep
-from fleetctl.errors import Unavailable
-from fleetctl.providers.modal import creating, errors, gpu_queue, provider
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.modal import provider
+from fleetctl.providers.modal.connection import errors
+from fleetctl.providers.modal.runs import creates, gpu_queue
+from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
@@ -213,7 +215,7 @@ def test_3_who_has_waited_for_a_gpu_too_long_leaves_the_queue_and_stands_in_it_a
     on_modal: Play, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(creating, "QUEUED_S", 1.0)
+    monkeypatch.setattr(creates, "QUEUED_S", 1.0)
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
@@ -236,7 +238,7 @@ def test_3_who_is_in_line_for_the_queue_is_told_when_a_place_gets_free(
 ) -> None:
     monkeypatch.setenv("FLEETCTL_MODAL_QUEUED_MAX", "2")
     monkeypatch.setattr(gpu_queue, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(creating, "QUEUED_AGAIN_S", 3600.0)  # nobody asks again by itself
+    monkeypatch.setattr(creates, "QUEUED_AGAIN_S", 3600.0)  # nobody asks again by itself
 
     async def tale(fleet: Fleet) -> None:
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})

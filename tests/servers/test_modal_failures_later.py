@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from controllers.model import RunState
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.controllers.model import RunState
+from fleetctl.providers.remote.runs.follower import Pace
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 from tests.servers.modal_volumes import committed
 

@@ -10,8 +10,8 @@ import asyncio
 
 import pytest
 
-from controllers.model import RunState
-from fleetctl.providers.modal import plain
+from fleetctl.controllers.model import RunState
+from fleetctl.providers.modal.functions import plain
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import Truth, called, dropped, until
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
@@ -314,8 +314,8 @@ def _cancel(emulator: ModalEmulator, call_id: str) -> None:
 
 def _log(fleet: Fleet, uid: str, run: str) -> bytes:
     """What is on the disk, as `fleetctl logs` reads it."""
+    from fleetctl.providers.paths import runs_dir
     from fleetctl.providers.rundir.logs import LogReader
-    from fleetctl.providers.rundir.places import runs_dir
 
     reader = LogReader(runs_dir(fleet.provider._home, "modal", uid), run)
     found, offset = [], 0

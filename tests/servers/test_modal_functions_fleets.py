@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specs.template import Template
+from fleetctl.specs.template import Template
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import Truth, called, dropped, until
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
@@ -302,9 +302,9 @@ def test_price_and_state_are_those_of_functions(calls_on_modal: Play) -> None:
 
 
 def remove(fleet: Fleet, name: str) -> None:
-    from fleetctl.engine import wishes
+    from fleetctl.apply import commit
 
-    uid = wishes.delete(fleet.store, "Function", name, fleet.engine.clock.now_s())
+    uid = commit.delete(fleet.store, "Function", name, fleet.engine.clock.now_s())
     fleet.engine.poke(uid)
 
 

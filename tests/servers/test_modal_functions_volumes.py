@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controllers.model import RunState
+from fleetctl.controllers.model import RunState
 from tests.servers.modal_calling import Truth, until
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 from tests.servers.modal_volumes import committed, made, put

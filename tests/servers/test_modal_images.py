@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.assemble import posix_source, remote_source
-from fleetctl.providers.modal.images import GUEST_PATH, POSIX_GUEST_PATH, Images
-from fleetctl.providers.remote import patience
+from fleetctl.providers.modal.assets.images import GUEST_PATH, POSIX_GUEST_PATH, Images
+from fleetctl.providers.remote.assets import build_waits
 from fleetctl.providers.rundir.builds import is_building, logs_of
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_assets import Assets, Door, eventually, told
@@ -142,12 +142,12 @@ async def test_the_log_of_a_build_can_be_read_while_it_goes_on(assets: Assets) -
 async def test_a_long_build_makes_room_for_other_starts_and_goes_on(assets: Assets) -> None:
     door = Door()
     image = {"run": [door.command, "echo long > /opt/long"]}
-    patience_s, patience.PATIENCE_S = patience.PATIENCE_S, 0.2
+    patience_s, build_waits.PATIENCE_S = build_waits.PATIENCE_S, 0.2
     try:
         with pytest.raises(Unavailable) as caught:
             await assets.ready(image=image)
     finally:
-        patience.PATIENCE_S = patience_s
+        build_waits.PATIENCE_S = patience_s
     assert caught.value.reason == "Building"
     assert "logs --build" in caught.value.hint
     await door.knocked()
@@ -250,7 +250,7 @@ async def test_all_runs_of_a_template_see_the_same_directory(assets: Assets) -> 
 async def test_after_the_scratch_space_was_freed_the_directory_is_taken_anew(
     assets: Assets,
 ) -> None:
-    from fleetctl.providers.remote import scratch
+    from fleetctl.providers.remote.runs import scratch
 
     top = project(assets)
     await assets.ready(source={"path": str(top)})

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Alive, Ended, Gone
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Alive, Ended, Gone
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.modal import gpu_queue
+from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.modal_worlds import ModalWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.modal.running import ModalEmulator

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from tests.contracts.modal_worlds import ModalWorld, emulated
 from tests.contracts.provider_worlds import World, python, script, story
 from tests.emulators.modal.running import ModalEmulator

@@ -14,18 +14,18 @@ from pathlib import Path
 import modal
 import pytest
 
-from controllers.model import Resource
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.errors import NotFound, Refused, Unavailable
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.errors import NotFound, Refused, Unavailable
+from fleetctl.controllers.model import Resource
 from fleetctl.providers.account import built_in
-from fleetctl.providers.modal import files as modal_files
-from fleetctl.providers.modal.files import ModalFiles
-from fleetctl.providers.modal.secrets import Secrets
-from fleetctl.providers.modal.volumes import Volumes
-from fleetctl.providers.volumefiles import Copy
-from fleetctl.stores.sqlite import open_store
-from specs.template import Template
+from fleetctl.providers.modal.assets import volume_files as modal_files
+from fleetctl.providers.modal.assets.secrets import Secrets
+from fleetctl.providers.modal.assets.volume_files import ModalFiles
+from fleetctl.providers.modal.assets.volumes import Volumes
+from fleetctl.providers.volume_files import Copy
+from fleetctl.specs.template import Template
+from fleetctl.stores.sqlite.store import open_store
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_assets import Assets, told
 

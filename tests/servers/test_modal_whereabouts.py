@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.account import built_in
-from fleetctl.providers.entering import Place, Streams
-from fleetctl.providers.modal import check, whereabouts
-from fleetctl.providers.modal.entering import ModalEntering
-from fleetctl.providers.modal.files import ModalFiles
+from fleetctl.providers.exec import Place, Streams
+from fleetctl.providers.modal import check
+from fleetctl.providers.modal.assets.volume_files import ModalFiles
+from fleetctl.providers.modal.connection import whereabouts
+from fleetctl.providers.modal.connection.whereabouts import FILE, Memory, Where
+from fleetctl.providers.modal.orphans import ModalStrays
 from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.providers.modal.strays import ModalStrays
-from fleetctl.providers.modal.whereabouts import FILE, Memory, Where
-from specs.template import Template
+from fleetctl.providers.modal.runs.exec import ModalEntering
+from fleetctl.specs.template import Template
 from tests.contracts.modal_worlds import ModalWorld
 from tests.emulators.modal.running import ModalEmulator
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fleetctl import wiring
-from specs.builtin import BUILT_IN
+from fleetctl.specs.builtin import BUILT_IN
 from tests.servers.verb_worlds import PROVIDERS, SLEEPS, VerbWorld, play, service
 
 
@@ -29,8 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_provider_that_is_wired_is_asked() -> None:
-    assert set(BUILT_IN) == set(wiring.STRAYS) == set(wiring.PROVIDERS)
-    assert set(wiring.ENTERING) == set(wiring.PROVIDERS)
+    assert set(BUILT_IN) == set(wiring.PLUGINS)
 
 
 async def listed(world: VerbWorld, *words: str) -> list[dict[str, Any]]:

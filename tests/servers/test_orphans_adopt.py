@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.providers.base import RunOrder
-from specs.kinds import KINDS
+from fleetctl.specs.kinds import KINDS
 from tests.contracts.provider_worlds import eventually
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
+from fleetctl.controllers.model import Resource
 from fleetctl.providers.base import FunctionAsset, FunctionOrder
-from specs.template import Template
+from fleetctl.specs.template import Template
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 
 

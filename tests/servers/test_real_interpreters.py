@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Ended
+from fleetctl.controllers.model import Ended
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.provider_worlds import World, python
 from tests.emulators.boxes.nursery import COLD_VARIABLE

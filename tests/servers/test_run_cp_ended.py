@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Ended, Resource, RunState
+from fleetctl.controllers.model import Ended, Resource, RunState
 from fleetctl.providers.base import RunRef
 from tests.contracts.provider_worlds import script
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service

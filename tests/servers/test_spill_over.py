@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.clock import SystemClock
-from fleetctl.engine.loop import Engine
+from fleetctl.common.clock import SystemClock
+from fleetctl.engine.engine import Engine
 from fleetctl.providers.base import Backend
 from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.providers.remote.follower import Pace
+from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.wiring import open_store
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.local_worlds import processes_of, stop_keepers

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
 from fleetctl import DaytonaInterpreter, ModalInterpreter
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.errors import Unavailable
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.wiring import open_store
 
 # What the SDKs would take by themselves: half a minute for a call, a minute for a list.

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.cli.accounts import account_named
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.accounts import account_named
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.base import Backend, RunRef
-from fleetctl.wiring import build_providers, open_store, strays_of
-from specs.template import Template
+from fleetctl.specs.template import Template
+from fleetctl.wiring import Accounts, open_store, strays_of
 from tests.contracts.local_worlds import stop_keepers
 from tests.contracts.provider_worlds import World
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -66,7 +66,7 @@ class VerbWorld(World):
         super().__init__(home)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
-        return build_providers(self.home, store_id=store_id, notify=notify)[self.name]
+        return Accounts(self.home, store_id=store_id, notify=notify).backends[self.name]
 
     def record(
         self,

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.engine.loop import Engine
-from fleetctl.errors import StoreError
+from fleetctl.common.errors import StoreError
+from fleetctl.engine.engine import Engine
+from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.stores.base import Store
-from specs.namespaces import asset_name
 from tests.simulation import liveness
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, Expect

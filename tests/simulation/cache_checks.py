@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controllers.model import CACHED, Run, RunState
+from fleetctl.controllers.model import CACHED, Run, RunState
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import parsed, spec
 

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pydantic
 
-from fleetctl.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError
 
 # What the world does to the engine. Any other exception in its log is a bug of ours that it
 # survived.

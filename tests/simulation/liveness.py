@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from controllers.model import LIVE_STATES, Resource, RunState
+from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
+from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.stores.base import Store
-from specs.namespaces import asset_name
 from tests.simulation.objects import Expect
 from tests.simulation.observing import metric_value
 from tests.simulation.scene import Scene

@@ -61,7 +61,7 @@ class Timeline:
 
 
 class SimClock:
-    """The `fleetctl.clock.Clock` of a simulated controller."""
+    """The `fleetctl.common.clock.Clock` of a simulated controller."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline

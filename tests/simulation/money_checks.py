@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from controllers.budget import period_of, selects
+from fleetctl.controllers.money.budget import period_of, selects
 from tests.simulation import gpus
 from tests.simulation.payers import Known
 from tests.simulation.scene import Scene

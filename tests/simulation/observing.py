@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from zlib import crc32
 
-from controllers.model import Alive, Ended, Gone, Metric, Observation
+from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Observation
 from fleetctl.providers.base import RunRef
-from specs.hashing import canonical_json
+from fleetctl.specs.values.hashing import canonical_json
 from tests.simulation import gpus
 from tests.simulation.models import Model
 from tests.simulation.world import Work, World

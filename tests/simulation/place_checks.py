@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from controllers.model import LIVE_STATES, Resource
+from fleetctl.controllers.model import LIVE_STATES, Resource
 from tests.simulation.models import MODELS
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec, status

@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
-from controllers.model import Observation
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Observation
 from fleetctl.providers.base import FunctionAsset, LogChunk, Notify, Owned, RunOrder, RunRef
-from specs.template import Template
+from fleetctl.specs.template import Template
 from tests.simulation import gpus
 from tests.simulation.faults import Life
 from tests.simulation.loop import SimClock

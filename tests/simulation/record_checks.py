@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from controllers.model import CACHED, LIVE_STATES, Run, RunState
+from fleetctl.controllers.model import CACHED, LIVE_STATES, Run, RunState
 from tests.simulation.observing import journal_bytes, result_of
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec

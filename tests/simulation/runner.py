@@ -11,10 +11,10 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 
-from fleetctl.engine.loop import Engine
+from fleetctl.engine.engine import Engine
 from fleetctl.engine.settings import Settings
 from fleetctl.stores.base import DiskFull
-from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_store
+from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
 from tests.simulation import acts
 from tests.simulation.faults import Crash, CrashAt, Life, draw_crashes
 from tests.simulation.hygiene import Complaints, seeded_ids

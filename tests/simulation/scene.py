@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from controllers.model import Run
+from fleetctl.controllers.model import Run
 from fleetctl.providers.base import RunRef
 from tests.simulation.payers import Known
 from tests.simulation.politeness import Politeness

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from controllers.model import LIVE_STATES, Resource, Run
+from fleetctl.controllers.model import LIVE_STATES, Resource, Run
+from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.stores.base import Store
-from fleetctl.stores.sqlite import SqliteStore
-from specs.namespaces import asset_name
+from fleetctl.stores.sqlite.store import SqliteStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
 from fleetctl.providers.base import RunOrder, RunRef
-from specs.template import Template
+from fleetctl.specs.template import Template
 from tests.simulation.faults import Crash, CrashAt, Life
 from tests.simulation.loop import HotLoop, Timeline, VirtualLoop
 from tests.simulation.models import HIDES, LOSES, RATED, STRICT, Model

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from controllers.model import CACHED, LIVE_STATES, Resource, RunState
-from controllers.plan import TERMINAL_PHASES
-from specs.batchjob import BatchJobSpec
-from specs.content import template_hash
-from specs.hashing import params_hash
-from specs.kinds import parse_spec
-from specs.namespaces import asset_name
+from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, RunState
+from fleetctl.controllers.plan import TERMINAL_PHASES
+from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.content import template_hash
+from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.values.hashing import params_hash
+from fleetctl.specs.values.namespaces import asset_name
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec, status
 

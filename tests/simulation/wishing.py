@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 
-from controllers.model import Resource
-from fleetctl.engine import wishes
-from fleetctl.engine.retrying import Choice, retry
-from fleetctl.errors import NotFound
+from fleetctl.apply import commit
+from fleetctl.apply.retry import Choice, retry
+from fleetctl.common.errors import NotFound
+from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, own_name
 from fleetctl.stores.base import Store
-from specs.common import Metadata
-from specs.kinds import KINDS
-from specs.namespaces import DEFAULT_NAMESPACE, own_name
 from tests.simulation.scenario import Wish
 
 # What a newer or broken program may have left behind: it mentions a template, so it is not an
@@ -28,19 +28,19 @@ def carry_out(store: Store, wish: Wish, *, now_s: float) -> str:
     name, within = own_name(wish.name), namespace_of(wish)
     match wish.verb:
         case "apply":
-            return wishes.apply(store, [manifest_of(wish)], now_s)[-1].outcome
+            return commit.apply(store, [manifest_of(wish)], now_s)[-1].outcome
         case "poison":
             _poison(store, wish, now_s)
         case "delete":
             # Gone already: the first time got no answer, but was heard.
             with contextlib.suppress(NotFound):
-                wishes.delete(store, wish.kind, name, now_s, namespace=within)
+                commit.delete(store, wish.kind, name, now_s, namespace=within)
         case "retry":
             choice = Choice("all", request=f"retry {wish.name} {wish.at_s}")
             retry(store, wish.kind, name, choice, now_s, namespace=within)
         case _:
             wanted = wish.verb == "suspend"
-            wishes.suspend(store, wish.kind, name, now_s, wanted=wanted, namespace=within)
+            commit.suspend(store, wish.kind, name, now_s, wanted=wanted, namespace=within)
     return "said"
 
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
 from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
 from tests.simulation import gpus
 from tests.simulation.loop import Timeline

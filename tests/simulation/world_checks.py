@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from controllers.model import LIVE_STATES, RunState
-from specs.namespaces import asset_name
+from fleetctl.controllers.model import LIVE_STATES, RunState
+from fleetctl.specs.values.namespaces import asset_name
 from tests.simulation.models import MODELS
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec

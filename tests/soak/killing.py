@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from controllers.model import RunState
+from fleetctl.controllers.model import RunState
 from fleetctl.stores.codes import STATES
 
 BIN = Path(sys.executable).with_name("fleetctl")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fleetctl.clock import SystemClock
+from fleetctl.common.clock import SystemClock
 
 
 @pytest.mark.parametrize("jump_s", [-7200.0, 7200.0])

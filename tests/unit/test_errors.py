@@ -19,16 +19,10 @@ from pkgutil import walk_packages
 import pytest
 
 import fleetctl
-from controllers.model import Resource
-from fleetctl.cli import starting
-from fleetctl.cli.client import Refusal, ask, raise_refusal
-from fleetctl.cli.files import documents_of
-from fleetctl.cli.kinds import kind_of
-from fleetctl.cli.system.patience import Hung, Unanswered, hung
-from fleetctl.engine.changes import PRUNED, Change
-from fleetctl.engine.consent import NeedsConsent, check
-from fleetctl.engine.secrets import SecretValues
-from fleetctl.errors import (
+from fleetctl.apply.change import PRUNED, Change
+from fleetctl.apply.consent import NeedsConsent, check
+from fleetctl.cli.targets.files import documents_of
+from fleetctl.common.errors import (
     Conflict,
     FleetctlError,
     NotFound,
@@ -37,12 +31,18 @@ from fleetctl.errors import (
     Unavailable,
     UsageError,
 )
+from fleetctl.controllers.model import Resource
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import Refusal, ask, raise_refusal
+from fleetctl.daemon.patience import Hung, Unanswered, hung
+from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.interpreter.conversation import Conversation, Problem
 from fleetctl.interpreter.errors import InterpreterError
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.providers.account import Account
 from fleetctl.stores.base import DiskFull, disk_full
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.sqlite.store import open_store
+from fleetctl.views.kinds import kind_of
 from tests.cli_controller import controller
 
 ROOT = Path(fleetctl.__file__).parent
@@ -89,7 +89,7 @@ def _hangs(_place: Path) -> None:
 
 def _no_place_for_a_home(place: Path) -> None:
     (place / "file").write_text("in the way")
-    starting.start(place / "file" / "home")
+    spawn.start(place / "file" / "home")
 
 
 def _a_bad_manifest(place: Path) -> None:

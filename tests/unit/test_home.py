@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.home import home
+from fleetctl.common.home import home
 
 
 def test_fleetctl_home_is_taken_as_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

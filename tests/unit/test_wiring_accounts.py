@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.account import Account, account_of, built_in
-from fleetctl.providers.modal import credentials
-from fleetctl.providers.rundir.places import jobs_dir, providers_in
-from fleetctl.wiring import PROVIDERS, Accounts
-from specs.builtin import BUILT_IN
+from fleetctl.providers.modal.connection import credentials
+from fleetctl.providers.paths import jobs_dir, providers_in
+from fleetctl.specs.builtin import BUILT_IN
+from fleetctl.wiring import PLUGINS, Accounts
 
 
 def accounts(home: Path) -> Accounts:
@@ -20,7 +20,7 @@ def accounts(home: Path) -> Accounts:
 
 
 def test_the_names_that_are_built_in_are_those_that_are_wired() -> None:
-    assert set(BUILT_IN) == set(PROVIDERS)
+    assert set(BUILT_IN) == set(PLUGINS)
 
 
 def test_each_account_is_a_backend_of_its_own_and_stays_the_same_one(tmp_path: Path) -> None:

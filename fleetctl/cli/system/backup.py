@@ -7,11 +7,11 @@ from argparse import Namespace
 from pathlib import Path
 
 from fleetctl.cli.flags import Parser, add_output
-from fleetctl.cli.render import Screen
-from fleetctl.cli.text import byte_size, plural, timestamp
-from fleetctl.clock import SystemClock
-from fleetctl.errors import FleetctlError, Refused
-from fleetctl.home import LOCAL, home
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import FleetctlError, Refused
+from fleetctl.common.home import LOCAL, home
+from fleetctl.common.text import byte_size, plural, timestamp
 
 _HELP = {
     "backup": (
@@ -92,7 +92,7 @@ def _restore(file: Path, args: Namespace, screen: Screen) -> int:
     about = backup.read(file)
     loss = _loss(place, about.copied_at_s)
     if loss and not args.yes:
-        from fleetctl.cli.consent import accepts
+        from fleetctl.cli.apply.consent import accepts
 
         if not accepts([loss], screen):
             raise Refused(loss, hint="add --yes; what is there is set aside, not deleted")
@@ -112,7 +112,7 @@ def _restore(file: Path, args: Namespace, screen: Screen) -> int:
 
 def _loss(place: Path, copied_at_s: float) -> str:
     """A sentence when a sound store is there, whose newer state goes; empty where none is."""
-    from fleetctl.cli.reading import open_reading
+    from fleetctl.views.reading import open_reading
 
     try:
         with open_reading(place) as reading:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controllers.model import Run
-from fleetctl.engine.guard import NoAnswer, guarded
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Run
+from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.providers.base import RunRef
 
 if TYPE_CHECKING:
-    from fleetctl.engine.gate import Gate
+    from fleetctl.engine.execute.rate_limit import Gate
     from fleetctl.providers.base import Backend
 
 log = logging.getLogger("fleetctl.engine")

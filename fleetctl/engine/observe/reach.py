@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fleetctl.engine.guard import NoAnswer, guarded
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.observe.troubles import Troubles, uses
-from fleetctl.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.base import Backend, Reachable
 
 if TYPE_CHECKING:
-    from fleetctl.engine.track import Track
+    from fleetctl.tracking.track import Track
 
 log = logging.getLogger("fleetctl.engine")
 

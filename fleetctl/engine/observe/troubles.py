@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controllers.wish import Trouble
-from fleetctl.errors import FleetctlError, Unavailable
+from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.controllers.wish import Trouble
 
 if TYPE_CHECKING:
-    from fleetctl.clock import Clock
-    from fleetctl.engine.track import Track
+    from fleetctl.common.clock import Clock
+    from fleetctl.tracking.track import Track
 
 # A start that tells of the account is tried again within retry_max_s; when nobody asks any more,
 # what it told says nothing soon after.

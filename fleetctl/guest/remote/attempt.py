@@ -11,18 +11,35 @@ import time
 
 from fleetctl.guest.ending import outcome
 from fleetctl.guest.logfile import LogFile
-from fleetctl.guest.remote import place
 from fleetctl.guest.remote.child import environment, execute
 from fleetctl.guest.remote.leader import Leader, send
+from fleetctl.guest.remote.place import start_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NoReturn, Optional
+    from typing import Any, Callable, NoReturn, Optional, Protocol
 
     from fleetctl.guest.metriclines import MetricLines
     from fleetctl.guest.record import Journal
-    from fleetctl.guest.remote.supervise import Supervisor
+    from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.tree import Tree
+    from fleetctl.guest.remote.visitors import Visitors
+
+    class Box(Protocol):
+        """The sandbox, as one run of it sees it; see supervise.py."""
+
+        loop: Loop
+        visitors: Visitors
+        runs: int
+        base: dict[str, str]
+        marks: list[str]
+        worker: Optional[Leader]
+        closing: bool
+
+        def worker_ended(self) -> None: ...
+        def may_stay(self, order: dict[str, Any]) -> bool: ...
+        def finished(self, run: str, *, staying: bool) -> None: ...
+
 
 READ_BYTES_MAX = 1024 * 1024
 DRAIN_READS_MAX = 256  # last words that a process of an open sandbox keeps talking over
@@ -39,7 +56,7 @@ TIMERS = ("timeout", "tick", "sync", "kill", "settle")
 
 class Attempt:
     def __init__(
-        self, box: Supervisor, order: dict[str, Any], secrets: dict[str, str], journal: Journal
+        self, box: Box, order: dict[str, Any], secrets: dict[str, str], journal: Journal
     ) -> None:
         self.name: str = order["run"]
         self.order = order
@@ -202,7 +219,8 @@ class Attempt:
         self._loop.after("tick", TICK_S, self._tick)
         from fleetctl.guest.remote.files import read_metrics
 
-        if read_metrics(self):
+        self.metrics, news = read_metrics(self.metrics, self.journal, self.say)
+        if news:
             self._box.visitors.tell()
         most = self.order["memory"]
         used = self._tree.memory_bytes() if most and self._leader is not None else 0
@@ -214,7 +232,7 @@ class Attempt:
         self._loop.after("sync", self.order["sync_s"], self._sync_now)
         from fleetctl.guest.remote.sync import sync
 
-        sync(self._box, self.order["sync"], lambda _: None)
+        sync(self._loop, self._box.base, self.order["sync"], lambda _: None)
 
     def say(self, text: str) -> None:
         """A word of ours to the person who reads the log."""
@@ -317,12 +335,12 @@ class Attempt:
         self._stop_listening()
         from fleetctl.guest.remote.files import read_metrics
 
-        read_metrics(self)
+        self.metrics, _ = read_metrics(self.metrics, self.journal, self.say)
         self._log.close()
         if self._began and self.order["sync"]:
             from fleetctl.guest.remote.sync import sync
 
-            sync(self._box, self.order["sync"], self._conclude)
+            sync(self._loop, self._box.base, self.order["sync"], self._conclude)
         else:
             self._conclude("")
 
@@ -335,7 +353,7 @@ class Attempt:
         ended = outcome(self._ending, self._error, self._exit_code, status, limits)
         if self._message:
             ended["message"] = self._message
-        line = judge_result(self, ended) if ended["ok"] else ""
+        line = judge_result(self.result, ended, self.remarks) if ended["ok"] else ""
         if unsynced and ended["ok"]:
             line = ""
             ended.update(ok=False, infra=True, reason="SyncFailed", message=unsynced)
@@ -362,12 +380,6 @@ class Attempt:
             self._loop.after("settle", RETRY_S, lambda: self._write_end(line, ended))
             return
         self._box.finished(self.name, staying=staying)
-
-
-def start_directory(order: dict[str, Any]) -> str:
-    source = order["source"]
-    start = source["dir"] if source else os.path.abspath(place.WORK)
-    return os.path.join(start, order["workdir"]) if order["workdir"] else str(start)
 
 
 def _deaf(_: dict[str, Any]) -> None:

@@ -11,29 +11,37 @@ from fleetctl.guest.remote import place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, Optional
 
-    from fleetctl.guest.remote.attempt import Attempt
+    from fleetctl.guest.metriclines import MetricLines
+    from fleetctl.guest.record import Journal
 
 
-def read_metrics(attempt: Attempt) -> bool:
-    """Take in what was appended to $FLEETCTL_METRICS; whether there was anything."""
+def read_metrics(
+    known: Optional[MetricLines], journal: Journal, say: Callable[[str], None]
+) -> tuple[Optional[MetricLines], bool]:
+    """Take in what was appended to $FLEETCTL_METRICS; whether there was anything.
+
+    known: what was read before; say: tells a person what is wrong with a line.
+    """
     if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
-        return False
+        return known, False
     from fleetctl.guest.metriclines import MetricLines
     from fleetctl.guest.results import METRICS_READ_BYTES_MAX
 
-    lines = attempt.metrics = attempt.metrics or MetricLines()
+    lines = known or MetricLines()
     data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
     found, wrong = lines.take(data or b"")
     for problem in wrong:
-        attempt.say(problem)
-    return sum(attempt.journal.metric(step, values, None) for step, values in found) > 0
+        say(problem)
+    return lines, sum(journal.metric(step, values, None) for step, values in found) > 0
 
 
-def judge_result(attempt: Attempt, ended: dict[str, Any]) -> str:
-    """The journal's line for the result, or "". Makes the end a failure when it cannot be kept."""
-    value = attempt.result
+def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:
+    """The journal's line for the result, or "". Makes the end a failure when it cannot be kept.
+
+    value: as the task handed it in, if it did; remarks: gains what its user should know.
+    """
     problem = ""
     if value is None and os.path.lexists(f"{place.FILES}/result.json"):
         from fleetctl.guest.results import RESULT_BYTES_MAX, parse_result
@@ -47,7 +55,7 @@ def judge_result(attempt: Attempt, ended: dict[str, Any]) -> str:
         from fleetctl.guest.results import judge, result_line
 
         text, problem, changed = judge(value[0])
-        attempt.remarks += [changed] if changed else []
+        remarks += [changed] if changed else []
     if problem:
         ended.update(ok=False, reason="ResultInvalid", message=problem)
         return ""

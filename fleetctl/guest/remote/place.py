@@ -21,7 +21,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
 
 LOCK, SOCKET, RUNS, FILES, WORK = "supervisor", "sock", "runs", "files", "work"
 REACH_S, REACH_EVERY_S = 5.0, 0.01  # who has locked it listens at once, and at its end no more
@@ -103,3 +103,10 @@ def connect() -> Optional[_socket.socket]:
         line.close()
         return None
     return line
+
+
+def start_directory(order: dict[str, Any]) -> str:
+    """Where the program of an order begins: in its source, or in the work directory."""
+    source = order["source"]
+    start = source["dir"] if source else os.path.abspath(WORK)
+    return os.path.join(start, order["workdir"]) if order["workdir"] else str(start)

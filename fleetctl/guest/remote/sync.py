@@ -14,22 +14,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, NoReturn
 
-    from fleetctl.guest.remote.supervise import Supervisor
+    from fleetctl.guest.remote.loop import Loop
 
 
-def sync(box: Supervisor, mounts: list[str], then: Callable[[str], None]) -> None:
-    """One mount after the other, then `then` with what went wrong, or ""."""
+def sync(loop: Loop, base: dict[str, str], mounts: list[str], then: Callable[[str], None]) -> None:
+    """One mount after the other, then `then` with what went wrong, or ""; base: variables."""
     if not mounts:
         then("")
         return
     mount = mounts[0]
 
     def work() -> NoReturn:
-        execute(["sync", mount], box.base, "/")
+        execute(["sync", mount], base, "/")
 
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        leader = Leader(box.loop, work, null)
+        leader = Leader(loop, work, null)
     except OSError as error:
         then(f"`sync {mount}` could not be started: {error}")
         return
@@ -41,6 +41,6 @@ def sync(box: Supervisor, mounts: list[str], then: Callable[[str], None]) -> Non
         if leader.status:
             then(f"`sync {mount}` failed, so what the task wrote there may be lost")
         else:
-            sync(box, mounts[1:], then)
+            sync(loop, base, mounts[1:], then)
 
     leader.ended = ended

@@ -10,8 +10,8 @@ import os
 import sys
 
 from fleetctl.guest.program import enter
-from fleetctl.guest.remote.attempt import start_directory
 from fleetctl.guest.remote.child import CHANNEL, tell
+from fleetctl.guest.remote.place import start_directory
 from fleetctl.guest.text import compact, parse
 
 TYPE_CHECKING = False

@@ -19,7 +19,7 @@ from fleetctl.manifest.checks import (
 )
 from fleetctl.manifest.checks import variables as environments
 from fleetctl.manifest.messages import Finding
-from specs.scalars import Spec
+from fleetctl.specs.values.scalars import Spec
 
 _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     programs.wrong,

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from controllers.command import MACROS
+from fleetctl.controllers.trials.command import MACROS
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.checks.variables import variable
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
-from specs.scalars import Spec
-from specs.sweep import SweepSpec
+from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.values.scalars import Spec
 
 # Programs that read a program of their own: from their first argument, or behind a flag for it.
 _FILTERS = frozenset({"awk", "gawk", "mawk", "sed", "jq", "envsubst", "expr", "find", "yq"})

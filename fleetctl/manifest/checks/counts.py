@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controllers.search import size
+from fleetctl.controllers.trials.points import size
 from fleetctl.manifest.messages import Finding
-from specs.batchjob import BatchJobSpec
-from specs.common import Execution
-from specs.quantities import parse_indexes
-from specs.scalars import Spec
-from specs.sweep import SweepSpec
-from specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.common import Execution
+from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.values.quantities import parse_indexes
+from fleetctl.specs.values.scalars import Spec
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:

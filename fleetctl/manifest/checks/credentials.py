@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import CREDENTIAL_NAME
-from specs.scalars import Spec
+from fleetctl.specs.values.scalars import Spec
 
 # Shorter ones are names and switches, such as KEY=name; real credentials are long.
 CREDENTIAL_LENGTH_MIN = 16

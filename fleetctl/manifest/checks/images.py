@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
-from specs.scalars import Spec
+from fleetctl.specs.values.scalars import Spec
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _ONE_EQUALS = re.compile(rf"({_NAME}(?:\[[^\]]*\])?)\s*=\s*([^=\s].*)")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from specs.scalars import Spec
-from specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.values.scalars import Spec
 
 # A mount there hides the programs, libraries or settings that the sandbox itself runs by.
 SYSTEM = frozenset(

@@ -12,7 +12,7 @@ from fleetctl.manifest.checks import works
 from fleetctl.manifest.checks.programs import parsed
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
-from specs.scalars import Spec
+from fleetctl.specs.values.scalars import Spec
 
 SUBMIT = "SUBMIT"
 ALL = "params"  # the mapping of all parameters

@@ -15,8 +15,8 @@ from itertools import pairwise
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
-from specs.scalars import Spec
-from specs.template import Image
+from fleetctl.specs.template import Image
+from fleetctl.specs.values.scalars import Spec
 
 _OUTSIDE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 _FILE = re.compile(r"[\w./-]+\.py(?:\s.*)?")

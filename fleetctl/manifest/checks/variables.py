@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from specs.common import Execution
-from specs.function import FunctionSpec
-from specs.placement import DEFAULT_PROVIDER
-from specs.scalars import Spec
-from specs.secret import SecretSpec
+from fleetctl.specs.common import Execution
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.placement import DEFAULT_PROVIDER
+from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.values.scalars import Spec
 
 # As the guests set them; each is said in `fleetctl explain` and in the README.
 _OURS = re.compile(r"FLEETCTL_(?:PARAMS|RESULT|METRICS|RUN|ATTEMPT|VOLUME(?:_.*)?)")

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetctl.manifest.problems import Path
-from specs.batchjob import BatchJobSpec
-from specs.function import FunctionSpec
-from specs.scalars import Spec
-from specs.sweep import SweepSpec
-from specs.template import Image, Source, Template, VolumeMount
-from specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.template import Image, Source, Template, VolumeMount
+from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.values.scalars import Spec
 
 TEMPLATE: Path = ("spec", "template")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign.fitting import fitted
 from fleetctl.manifest.foreign.reading import Foreign
 from fleetctl.manifest.foreign.text import documents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign import amounts
 from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
 

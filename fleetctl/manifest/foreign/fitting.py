@@ -8,12 +8,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from fleetctl.errors import UsageError
-from fleetctl.manifest.documents import Document
-from fleetctl.manifest.emit import to_yaml
+from fleetctl.common.errors import UsageError
+from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import faults
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, path_text
+from fleetctl.manifest.yaml.emit import to_yaml
 
 FIXES_MAX = 50
 TRIALS = 20  # of a search that would have no end

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
 
 BACKOFF_LIMIT = 6  # what Kubernetes takes when a Job says nothing

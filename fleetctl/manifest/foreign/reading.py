@@ -106,7 +106,7 @@ def named(text: str | None, otherwise: str) -> str:
 
 def manifest(kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
     """A manifest without what is None or empty at the top of its spec and template."""
-    from specs.kinds import API_VERSION
+    from fleetctl.specs.kinds import API_VERSION
 
     filled = {"name": name, **{key: value for key, value in metadata.items() if value}}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": filled, "spec": given(spec)}

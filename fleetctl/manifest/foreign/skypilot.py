@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign import amounts
 from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.manifest.plain import resolve
 
 VALUES_MAX = 200_000  # with what anchors repeat, so that no file is a bomb

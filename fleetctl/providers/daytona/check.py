@@ -7,12 +7,12 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
-from fleetctl.providers.daytona import credentials
-from fleetctl.providers.daytona.client import Connection, import_sdk
-from fleetctl.providers.daytona.credentials import url
-from fleetctl.providers.findings import Finding, unreachable
+from fleetctl.providers.daytona.connection import credentials
+from fleetctl.providers.daytona.connection.client import Connection, import_sdk
+from fleetctl.providers.daytona.connection.credentials import url
+from fleetctl.providers.diagnostics import Finding, unreachable
 
 INSTALL = "pip install 'fleetctl[daytona]'"
 EXPORT = "set -a; . ./.env; set +a"

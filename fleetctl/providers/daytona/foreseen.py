@@ -6,12 +6,12 @@ import importlib.util
 import os
 from pathlib import Path
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.account import Account
 from fleetctl.providers.base import Foreseen
-from fleetctl.providers.daytona import machines
-from fleetctl.providers.daytona.errors import KEY_HINT
-from specs.template import Template
+from fleetctl.providers.daytona.connection.errors import KEY_HINT
+from fleetctl.providers.daytona.runs import machines
+from fleetctl.specs.template import Template
 
 INSTALL = "pip install 'fleetctl[daytona]'"
 VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")

@@ -12,10 +12,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controllers.model import Observation
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Observation
 from fleetctl.guest.assemble import posix_source, remote_source
-from fleetctl.prices import table as prices
 from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     Backend,
@@ -28,23 +27,28 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.daytona import foreseen, machines, settings, sources
-from fleetctl.providers.daytona.client import Connection
-from fleetctl.providers.daytona.creating import Creating, Parts
-from fleetctl.providers.daytona.errors import asking
-from fleetctl.providers.daytona.images import Images
-from fleetctl.providers.daytona.sandboxes import DaytonaSandboxes
-from fleetctl.providers.daytona.streams import Guest
-from fleetctl.providers.daytona.volumes import Volumes
-from fleetctl.providers.remote import scratch, volumesused
-from fleetctl.providers.remote.follower import Pace
-from fleetctl.providers.remote.orders import Place, guest_order
-from fleetctl.providers.remote.runs import RemoteRuns
-from fleetctl.providers.remote.sandboxes import Work
-from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, provider_dir
+from fleetctl.providers.daytona import foreseen
+from fleetctl.providers.daytona.assets import sources
+from fleetctl.providers.daytona.assets.images import Images
+from fleetctl.providers.daytona.assets.volumes import Volumes
+from fleetctl.providers.daytona.connection import settings
+from fleetctl.providers.daytona.connection.client import Connection
+from fleetctl.providers.daytona.connection.errors import asking
+from fleetctl.providers.daytona.runs import machines
+from fleetctl.providers.daytona.runs.creates import Creating, Parts
+from fleetctl.providers.daytona.runs.sandboxes import DaytonaSandboxes
+from fleetctl.providers.daytona.runs.streams import Guest
+from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
+from fleetctl.providers.prices import table as prices
+from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.runs import scratch
+from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.orders import Place, guest_order
+from fleetctl.providers.remote.runs.runs import RemoteRuns
+from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.providers.sources.taken import revision_in
-from specs.template import Resources, Template
+from fleetctl.specs.template import Resources, Template
 
 if TYPE_CHECKING:
     import daytona
@@ -136,11 +140,11 @@ class DaytonaProvider:
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client(), name)
-        volumesused.note(provider_dir(self._home, self._name), name)
+        volumes_used.note(provider_dir(self._home, self._name), name)
 
     async def remove_volume(self, name: str) -> None:
         await self._volumes.remove(await self._connection.client(), name)
-        volumesused.forget(provider_dir(self._home, self._name), name)
+        volumes_used.forget(provider_dir(self._home, self._name), name)
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
         raise Refused(

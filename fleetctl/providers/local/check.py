@@ -7,16 +7,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from controllers.model import Ended
-from fleetctl.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError
+from fleetctl.controllers.model import Ended
 from fleetctl.providers.account import Account
 from fleetctl.providers.base import RunOrder, RunRef
-from fleetctl.providers.findings import Finding
-from fleetctl.providers.local import pythons
-from fleetctl.providers.local.gpus import devices
+from fleetctl.providers.diagnostics import Finding
+from fleetctl.providers.local.assets import pythons
 from fleetctl.providers.local.provider import LocalProvider
+from fleetctl.providers.local.runs.gpus import devices
 from fleetctl.providers.programs import Answer, ask
-from specs.template import Template
+from fleetctl.specs.template import Template
 
 INSTALL_GIT = "sudo apt-get install git"
 TASK_S = 30.0  # for a task that does nothing

@@ -4,10 +4,11 @@ cannot have, and GPUs that it lacks. Called by provider.py; asks this machine al
 
 from __future__ import annotations
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.base import Foreseen
-from fleetctl.providers.local import gpus, pythons, system
-from specs.template import Gpu, Image, Template
+from fleetctl.providers.local.assets import pythons, system
+from fleetctl.providers.local.runs import gpus
+from fleetctl.specs.template import Gpu, Image, Template
 
 
 async def first(template: Template) -> Foreseen | None:

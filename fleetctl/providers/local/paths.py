@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fleetctl.providers.rundir.places import checked, jobs_dir, journal_path
+from fleetctl.providers.paths import checked, jobs_dir, journal_path
 
 
 class Layout:

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from controllers.model import Ended, Gone, Observation
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Ended, Gone, Observation
 from fleetctl.providers.account import Account
 from fleetctl.providers.base import (
     BEGUN_AS_ANOTHER,
@@ -28,16 +28,18 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.local import foreseen, gpus, preparing, sources, volumes
-from fleetctl.providers.local.gpus import Gpus
-from fleetctl.providers.local.keepers import Keepers
-from fleetctl.providers.local.link import KeeperGone
-from fleetctl.providers.local.orders import mark_of, start_message
+from fleetctl.providers.local import foreseen
+from fleetctl.providers.local.assets import sources, volumes
 from fleetctl.providers.local.paths import Layout, keeper_name, uid_of
+from fleetctl.providers.local.runs import gpus, preparing
+from fleetctl.providers.local.runs.gpus import Gpus
+from fleetctl.providers.local.runs.keepers import Keepers
+from fleetctl.providers.local.runs.link import KeeperGone
+from fleetctl.providers.local.runs.orders import mark_of, start_message
+from fleetctl.providers.paths import make_private
 from fleetctl.providers.rundir.logs import POLL_S, LogReader
-from fleetctl.providers.rundir.places import make_private
 from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
-from specs.template import Template
+from fleetctl.specs.template import Template
 
 TIERS = ("auto", "namespaces", "process")
 START_TRIES = 3  # a keeper may leave just as an order arrives

@@ -7,18 +7,18 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.account import Account
-from fleetctl.providers.findings import Finding, unreachable
-from fleetctl.providers.modal import credentials
-from fleetctl.providers.modal.client import (
+from fleetctl.providers.diagnostics import Finding, unreachable
+from fleetctl.providers.modal.connection import credentials
+from fleetctl.providers.modal.connection.client import (
     VERSIONS,
     Connection,
     import_sdk,
     is_too_new,
     is_too_old,
 )
-from fleetctl.providers.modal.whereabouts import Memory
+from fleetctl.providers.modal.connection.whereabouts import Memory
 
 
 async def check(home: Path, account: Account) -> list[Finding]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.account import Account
 from fleetctl.providers.base import Foreseen
-from fleetctl.providers.modal import credentials, machines
-from fleetctl.providers.modal.errors import TOKEN_HINT
-from specs.template import Template
+from fleetctl.providers.modal.connection import credentials
+from fleetctl.providers.modal.connection.errors import TOKEN_HINT
+from fleetctl.providers.modal.runs import machines
+from fleetctl.specs.template import Template
 
 INSTALL = "pip install 'fleetctl[modal]'"
 

@@ -14,8 +14,8 @@ from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 
-from controllers.model import Gone, Observation
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Gone, Observation
 from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     SANDBOX_CLOSED,
@@ -30,36 +30,32 @@ from fleetctl.providers.base import (
     RunOrder,
     RunRef,
 )
-from fleetctl.providers.modal import (
-    credentials,
-    foreseen,
-    machines,
-    rates,
-    settings,
-    sources,
-    whereabouts,
-)
-from fleetctl.providers.modal.client import Connection
-from fleetctl.providers.modal.creating import Creating, Parts
-from fleetctl.providers.modal.deployments import Parts as FunctionParts
-from fleetctl.providers.modal.deployments import Wanted
-from fleetctl.providers.modal.errors import asking
-from fleetctl.providers.modal.functions import Functions
-from fleetctl.providers.modal.images import Images
-from fleetctl.providers.modal.rates import Rates
-from fleetctl.providers.modal.sandboxes import ModalSandboxes
-from fleetctl.providers.modal.secrets import Secrets
-from fleetctl.providers.modal.volumes import Volumes
-from fleetctl.providers.modal.whereabouts import Memory
-from fleetctl.providers.remote import scratch, volumesused
-from fleetctl.providers.remote.follower import Pace
-from fleetctl.providers.remote.orders import Place, guest_order
-from fleetctl.providers.remote.runs import RemoteRuns
-from fleetctl.providers.remote.sandboxes import Work
-from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, provider_dir
+from fleetctl.providers.modal import foreseen
+from fleetctl.providers.modal.assets import sources
+from fleetctl.providers.modal.assets.images import Images
+from fleetctl.providers.modal.assets.secrets import Secrets
+from fleetctl.providers.modal.assets.volumes import Volumes
+from fleetctl.providers.modal.connection import credentials, rates, settings, whereabouts
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.errors import asking
+from fleetctl.providers.modal.connection.rates import Rates
+from fleetctl.providers.modal.connection.whereabouts import Memory
+from fleetctl.providers.modal.functions.deployments import Parts as FunctionParts
+from fleetctl.providers.modal.functions.deployments import Wanted
+from fleetctl.providers.modal.functions.runs import Functions
+from fleetctl.providers.modal.runs import machines
+from fleetctl.providers.modal.runs.creates import Creating, Parts
+from fleetctl.providers.modal.runs.sandboxes import ModalSandboxes
+from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
+from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.runs import scratch
+from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.orders import Place, guest_order
+from fleetctl.providers.remote.runs.runs import RemoteRuns
+from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.providers.sources.taken import revision_in
-from specs.template import Template
+from fleetctl.specs.template import Template
 
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.
@@ -170,11 +166,11 @@ class ModalProvider:
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client_to_make(), name)
-        volumesused.note(provider_dir(self._home, self._name), name)
+        volumes_used.note(provider_dir(self._home, self._name), name)
 
     async def remove_volume(self, name: str) -> None:
         await self._volumes.remove(await self._connection.client(), name)
-        volumesused.forget(provider_dir(self._home, self._name), name)
+        volumes_used.forget(provider_dir(self._home, self._name), name)
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
         await self._functions.ensure(asset)

@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from fleetctl.providers.rundir.places import checked, jobs_dir, make_private, providers_in
+from fleetctl.providers.paths import checked, jobs_dir, make_private, providers_in
 
 LINKS = "builds"  # the directory of links in a resource's own
 TAIL_BYTES = 2000

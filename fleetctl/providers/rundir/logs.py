@@ -11,7 +11,7 @@ import re
 import stat
 from pathlib import Path
 
-from fleetctl.providers.rundir.places import checked
+from fleetctl.providers.paths import checked
 
 _TIME = re.compile(rb"[0-9]{1,11}\.[0-9]{3}")
 CHUNK_BYTES_MAX = 256 * 1024

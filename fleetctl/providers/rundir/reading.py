@@ -8,12 +8,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from controllers.model import Alive, Ended, Observation
+from fleetctl.controllers.model import Alive, Ended, Observation
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.journal import Ending, Journal, parse
+from fleetctl.providers.paths import RUNS, checked, jobs_dir, journal_path
+from fleetctl.providers.rundir.journal import Ending, Journal, parse
 from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.missing import with_module_hint
-from fleetctl.providers.rundir.places import RUNS, checked, jobs_dir, journal_path
 
 DIRECTORIES_KEPT_MAX = 1000
 TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter

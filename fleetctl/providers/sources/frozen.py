@@ -12,11 +12,11 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl.errors import Refused
-from fleetctl.providers.rundir.places import make_private
+from fleetctl.common.errors import Refused
+from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources.revision import of_copy
 from fleetctl.providers.sources.tree import Rules, take
-from specs.template import Source
+from fleetctl.specs.template import Source
 
 
 def frozen(source: Source, job: Path) -> Path:

@@ -10,9 +10,9 @@ import os
 import re
 from pathlib import Path
 
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.programs import ask
-from specs.template import GitSource
+from fleetctl.specs.template import GitSource
 
 FETCH_S = 600.0
 SCHEMES = ("https", "http", "ssh", "git", "file")

@@ -11,10 +11,10 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl.errors import Refused, Unavailable
-from fleetctl.providers.rundir.places import make_private
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources import git
-from specs.template import GitSource, Template
+from fleetctl.specs.template import GitSource, Template
 
 ASK_S = 20.0  # for a remote to tell its commits; later the branch itself is cloned
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl.providers.rundir.places import make_private
+from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources.revision import Tree, of_copy, of_project
 from fleetctl.providers.sources.stats import Stats
 from fleetctl.providers.sources.tree import Rules, take

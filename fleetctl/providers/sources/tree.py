@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.sources.excludes import DEFAULTS, DockerExcludes, Excludes
 
 FILES_MAX = 200_000

@@ -6,10 +6,10 @@ import json
 import os
 from pathlib import Path
 
-from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.providers.rundir.builds import link
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 NOW_S = 1_800_000_000.0
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0

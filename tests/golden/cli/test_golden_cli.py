@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
 from tests.cli_controller import controller
 from tests.golden.cli.cli_world import NOW_S, build
 
@@ -101,7 +101,7 @@ def test_screens_are_as_recorded(
 
 
 def test_every_verb_has_a_recorded_screen() -> None:
-    from fleetctl.cli.main import VERBS
+    from fleetctl.cli.verbs import VERBS
 
     recorded = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("*.txt"))
     for verb in VERBS:

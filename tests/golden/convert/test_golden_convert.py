@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.convert import FORMATS
+from fleetctl.cli.learn.convert import FORMATS
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.manifest.documents import Document
+from fleetctl.cli.output.render import Screen
+from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import load
 
 HERE = Path(__file__).parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from random import Random
 
-from fleetctl.cli.plotting.curves import Curve
-from fleetctl.cli.plotting.trials import Study, Trial, trial
+from fleetctl.cli.report.plotting.curves import Curve
+from fleetctl.cli.report.plotting.trials import Study, Trial, trial
 
 SEED = 3
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.plotting.charts import KINDS, charts_of
-from fleetctl.cli.plotting.curves import metric_chart
-from fleetctl.cli.plotting.terminal import draw, look
-from fleetctl.cli.text import width
+from fleetctl.cli.report.plotting.charts import KINDS, charts_of
+from fleetctl.cli.report.plotting.curves import metric_chart
+from fleetctl.cli.report.plotting.terminal import draw, look
+from fleetctl.common.text import width
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 HERE = Path(__file__).parent

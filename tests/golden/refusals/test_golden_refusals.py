@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.apply.commit import apply
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.engine.wishes import apply
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
 from fleetctl.manifest import Document, load
 from fleetctl.wiring import open_store
 from tests.golden.manifest.test_manifest_messages import completed

@@ -8,17 +8,18 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controllers.model import Gone, Observation, Run
-from fleetctl.engine import loop, sweeper
-from fleetctl.engine.answers import Answers
-from fleetctl.engine.effects import Effects
-from fleetctl.engine.facts import Observed, StartReplied
-from fleetctl.engine.gate import Gate
-from fleetctl.engine.loop import Engine
-from fleetctl.engine.passes import Passes
-from fleetctl.engine.watching import Watcher
+from fleetctl.controllers.model import Gone, Observation, Run
+from fleetctl.engine import engine as loop
+from fleetctl.engine.decide.passes import Passes
+from fleetctl.engine.engine import Engine
+from fleetctl.engine.execute import orphan_sweep
+from fleetctl.engine.execute.executor import Effects
+from fleetctl.engine.execute.rate_limit import Gate
+from fleetctl.engine.messages import Observed, StartReplied
+from fleetctl.engine.observe.replies import Answers
+from fleetctl.engine.observe.watcher import Watcher
 from fleetctl.providers.base import Contract, RunOrder, RunRef
-from fleetctl.stores.sqlite_runs import SqliteRuns
+from fleetctl.stores.sqlite.runs import SqliteRuns
 from tests.simulation.planted.plant import Plant, around, swapped
 from tests.simulation.provider import SimProvider
 
@@ -164,7 +165,7 @@ def bucket_ignored() -> Context:
 
 def sweep_knows_nobody() -> Context:
     """The sweep takes every sandbox for a stray."""
-    return swapped(sweeper, "_known", lambda engine, box: False)
+    return swapped(orphan_sweep, "_known", lambda engine, box: False)
 
 
 def sweep_never() -> Context:

@@ -8,24 +8,19 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from controllers import (
-    advancing,
-    batchjob,
-    clearing,
-    outcome,
-    reconcile,
-    replaying,
-    settling,
-    wish,
-)
-from controllers.history import History
-from controllers.kind import Keep, outdated, superseded
-from controllers.model import RunState
-from controllers.plan import Drop, FreeScratch, Phase, Plan
-from controllers.retry import Limits
-from fleetctl.engine import assetpasses, passes, track
+from fleetctl.controllers import batchjob, reconcile, wish
+from fleetctl.controllers.history import attempts, outcome
+from fleetctl.controllers.history import replay as replaying
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.kind import Keep, outdated, superseded
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.plan import Drop, FreeScratch, Phase, Plan
+from fleetctl.controllers.schedule import advance, stops
+from fleetctl.engine.decide import assets, passes
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.turn import Turns
+from fleetctl.tracking import track
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -84,12 +79,12 @@ def backoff_limit_off_by_one() -> Context:
             replace(limits, backoff_limit_per_index=limits.backoff_limit_per_index + 1), **counts
         )
 
-    return around(settling, "spent", make)
+    return around(attempts, "spent", make)
 
 
 def backoff_ignored() -> Context:
     """A failed unit runs again at once."""
-    return swapped(settling, "due_at_s", lambda limits, run, **counts: 0.0)
+    return swapped(attempts, "due_at_s", lambda limits, run, **counts: 0.0)
 
 
 def lost_costs_like_failed() -> Context:
@@ -101,7 +96,7 @@ def lost_costs_like_failed() -> Context:
 
         return patched
 
-    return around(settling, "_count_failure", make)
+    return around(attempts, "_count_failure", make)
 
 
 def older_failures_count() -> Context:
@@ -150,12 +145,12 @@ def deadline_ignored() -> Context:
 
 def suspend_only_in_status() -> Context:
     """A suspended object says so, and its runs go on."""
-    return swapped(clearing, "stop_all", lambda known, reason, policy: [])
+    return swapped(stops, "stop_all", lambda known, reason, policy: [])
 
 
 def old_template_goes_on() -> Context:
     """A run that the spec does not want any more is left alone."""
-    return swapped(advancing, "keep", lambda controller, run: Keep())
+    return swapped(advance, "keep", lambda controller, run: Keep())
 
 
 def reuse_without_limit() -> Context:
@@ -197,7 +192,7 @@ def poison_stops_the_loop() -> Context:
 
 def volume_goes_before_its_users() -> Context:
     """The data of a deleted volume is removed while tasks still use it."""
-    return swapped(assetpasses, "_users", lambda engine, used: [])
+    return swapped(assets, "_users", lambda engine, used: [])
 
 
 def retain_ignored() -> Context:
@@ -206,7 +201,7 @@ def retain_ignored() -> Context:
     def make(wish: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *facts: replace(wish(*facts), delete_data=True)
 
-    return around(assetpasses, "_asset_wish", make)
+    return around(assets, "_asset_wish", make)
 
 
 def program_is_no_content() -> Context:
@@ -230,7 +225,7 @@ def infra_retries_never_spent() -> Context:
     def patched(limits: Limits, *, app_failures: int, **_: object) -> bool:
         return app_failures > limits.backoff_limit_per_index
 
-    return swapped(settling, "spent", patched)
+    return swapped(attempts, "spent", patched)
 
 
 def replay_cuts_at_the_first() -> Context:

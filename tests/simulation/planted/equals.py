@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from controllers import cache
-from controllers.cache import Content, Facts, Key
-from controllers.model import Run, RunState
-from fleetctl.engine import caching, intents
-from fleetctl.engine.records import Records
+from fleetctl.controllers import cache
+from fleetctl.controllers.cache import Content, Facts, Key
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.engine.decide import intents
+from fleetctl.engine.decide.records import Records
 from fleetctl.stores.base import Remembered
-from fleetctl.stores.sqlite_cache import SqliteCache
+from fleetctl.stores.sqlite.cache import SqliteCache
+from fleetctl.tracking import result_cache
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -33,7 +34,7 @@ def key_without_params() -> Context:
 
     # `found` uses the name in its own module, and a success is remembered under the same.
     both = ExitStack()
-    for module in (cache, caching):
+    for module in (cache, result_cache):
         both.enter_context(around(module, "key_of", make))
     return both
 
@@ -92,7 +93,7 @@ def never_is_not_heard() -> Context:
 
         return patched
 
-    return around(caching, "content", make)
+    return around(result_cache, "content", make)
 
 
 def cache_apart_from_the_records() -> Context:

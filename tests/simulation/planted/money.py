@@ -7,13 +7,16 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controllers import budget
-from controllers.budget import Held, Purse, Tariff
-from controllers.history import History
-from controllers.model import Run, RunState
-from fleetctl.engine import granted, intents, market, reserving
-from fleetctl.engine.budgets import Budgets
-from fleetctl.stores.sqlite_ledger import SqliteLedger
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.money import budget
+from fleetctl.controllers.money.budget import Held, Purse, Tariff
+from fleetctl.engine.capacity import prices
+from fleetctl.engine.decide import intents
+from fleetctl.engine.money import reservations
+from fleetctl.engine.money.budgets import Budgets
+from fleetctl.engine.observe import gpu_price
+from fleetctl.stores.sqlite.ledger import SqliteLedger
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -61,7 +64,7 @@ def unknown_price_is_free() -> Context:
 
         return patched
 
-    return around(reserving, "tariff_of", make)
+    return around(reservations, "tariff_of", make)
 
 
 def released_when_stopped_and_not_when_gone() -> Context:
@@ -72,7 +75,7 @@ def released_when_stopped_and_not_when_gone() -> Context:
             run for run in live(engine, track) if run.state is RunState.RUNNING
         )
 
-    return around(reserving, "_live", make)
+    return around(reservations, "_live", make)
 
 
 def a_period_counts_the_one_before_again() -> Context:
@@ -161,7 +164,7 @@ def a_list_is_priced_at_its_first() -> Context:
 
         return patched
 
-    return around(market, "charged", make)
+    return around(prices, "charged", make)
 
 
 def what_is_not_told_is_the_cheapest() -> Context:
@@ -174,7 +177,7 @@ def what_is_not_told_is_the_cheapest() -> Context:
 
         return patched
 
-    return around(granted, "possible", make)
+    return around(gpu_price, "possible", make)
 
 
 def _all(*contexts: Context) -> Context:

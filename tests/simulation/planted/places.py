@@ -7,15 +7,16 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controllers.model import Run, RunState
-from controllers.plan import SPILLED_OVER
-from controllers.seats import Seats
-from fleetctl.engine import admission, intents
-from fleetctl.engine.admission import Admission
-from fleetctl.engine.gate import Gate
-from fleetctl.engine.market import Market
-from fleetctl.engine.records import Records
-from fleetctl.stores.sqlite_creates import SqliteCreates
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.plan import SPILLED_OVER
+from fleetctl.controllers.schedule.capacity import Seats
+from fleetctl.engine.capacity import admission
+from fleetctl.engine.capacity.admission import Admission
+from fleetctl.engine.capacity.prices import Market
+from fleetctl.engine.decide import intents
+from fleetctl.engine.decide.records import Records
+from fleetctl.engine.execute.rate_limit import Gate
+from fleetctl.stores.sqlite.creates import SqliteCreates
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]

@@ -7,13 +7,16 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controllers.model import Run, RunState
-from fleetctl.engine import drafting, intents, passes, sightings, track
-from fleetctl.engine.reading import Reading
-from fleetctl.engine.records import Records
-from fleetctl.engine.sightings import Sightings
-from fleetctl.stores.sqlite_resources import SqliteResources
-from fleetctl.stores.sqlite_runs import SqliteRuns
+from fleetctl.apply import draft
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.engine.decide import intents, passes
+from fleetctl.engine.decide.load import Reading
+from fleetctl.engine.decide.records import Records
+from fleetctl.engine.observe import observations
+from fleetctl.engine.observe.observations import Sightings
+from fleetctl.stores.sqlite.resources import SqliteResources
+from fleetctl.stores.sqlite.runs import SqliteRuns
+from fleetctl.tracking import track
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -42,7 +45,7 @@ def offset_not_kept() -> Context:
 
         return patched
 
-    return around(sightings, "outcome", make)
+    return around(observations, "outcome", make)
 
 
 def metrics_dropped() -> Context:
@@ -139,7 +142,7 @@ def unchanged_is_a_change() -> Context:
         calls = iter(range(1_000_000))
         return lambda spec: dump(spec.model_copy(update={"seed": next(calls)}))
 
-    return around(drafting, "dump_spec", make)
+    return around(draft, "dump_spec", make)
 
 
 def deleted_is_forgotten() -> Context:

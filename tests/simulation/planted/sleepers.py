@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fleetctl.engine.track import Track
-from fleetctl.stores.sqlite_sleep import SqliteSleep
+from fleetctl.stores.sqlite.sleep import SqliteSleep
+from fleetctl.tracking.track import Track
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]

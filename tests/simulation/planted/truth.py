@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from controllers.model import Ended, Run, RunState
-from fleetctl.engine import effects, sightings
-from fleetctl.engine.answers import Answers
-from fleetctl.engine.facts import StartUnknown, StartWaits
-from fleetctl.engine.sightings import Sightings
+from fleetctl.controllers.model import Ended, Run, RunState
+from fleetctl.engine.execute import executor
+from fleetctl.engine.messages import StartUnknown, StartWaits
+from fleetctl.engine.observe import observations
+from fleetctl.engine.observe.observations import Sightings
+from fleetctl.engine.observe.replies import Answers
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -25,7 +26,7 @@ def gone_believed_at_once() -> Context:
     def make(outcome: Callable[..., Run | None]) -> Callable[..., Run | None]:
         return lambda run, seen, **options: outcome(run, seen, settled=True)
 
-    return around(sightings, "outcome", make)
+    return around(observations, "outcome", make)
 
 
 def lost_recorded_as_failed() -> Context:
@@ -51,7 +52,7 @@ def _recorded(really: RunState, recorded: RunState) -> Context:
 
         return patched
 
-    return around(sightings, "outcome", make)
+    return around(observations, "outcome", make)
 
 
 def preemption_blamed_on_the_task() -> Context:
@@ -65,7 +66,7 @@ def preemption_blamed_on_the_task() -> Context:
 
         return patched
 
-    return around(sightings, "outcome", make)
+    return around(observations, "outcome", make)
 
 
 def waiting_costs_an_attempt() -> Context:
@@ -108,7 +109,7 @@ def refusal_is_waited_for() -> Context:
     def wait(run: str, message: str) -> StartWaits:
         return StartWaits(run, "Refused", message, FAR_AWAY_S)
 
-    return swapped(effects, "StartRefused", wait)
+    return swapped(executor, "StartRefused", wait)
 
 
 def stale_sandbox_end_believed() -> Context:

@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fleetctl.cli.client import NotRunning, ask
-from fleetctl.cli.starting import holder
-from fleetctl.cli.system.patience import Unanswered
+from fleetctl.daemon.client import NotRunning, ask
+from fleetctl.daemon.patience import Unanswered
+from fleetctl.daemon.spawn import holder
 from tests.contracts.local_worlds import stop_keepers
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.cli import buildlogs
-from fleetctl.cli.kinds import target
-from fleetctl.cli.reading import must_find, open_reading
-from fleetctl.cli.render import Screen
+from fleetctl.cli.follow import logs_build
+from fleetctl.cli.output.render import Screen
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.rundir.builds import BuildLog, link
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
+from fleetctl.views.kinds import target
+from fleetctl.views.reading import must_find, open_reading
 
 FOLLOW = Namespace(follow=True, failed=False, index=None, attempt=None, previous=False, tail=None)
 
@@ -63,7 +63,7 @@ class Spoken(io.StringIO):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteStore]:
     """One job that has begun its first run."""
-    monkeypatch.setattr(buildlogs, "Supervisor", Silent)
+    monkeypatch.setattr(logs_build, "Supervisor", Silent)
     made = open_store(tmp_path, FixedClock())
     with made.transaction():
         row = Resource("u", "BatchJob", "x", 1, 0, "{}", "{}", {}, {}, 5.0)
@@ -80,7 +80,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteSto
 def followed(home: Path, out: io.StringIO) -> int:
     with open_reading(home) as reading:
         seen = must_find(target("job/x"), reading)
-        return buildlogs.show(home, seen, FOLLOW, reading, Screen(out, io.StringIO()))
+        return logs_build.show(home, seen, FOLLOW, reading, Screen(out, io.StringIO()))
 
 
 def test_lines_are_shown_while_the_image_is_built(store: SqliteStore, tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.home import LOG
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.home import LOG
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 
 CANARIES = ("hunter2-env", "hunter2-stored", "hunter2-file", "ak-hunter2hunter2", "dtn_hunter2222")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.client import NotRunning, ask, ping, raise_refusal
-from fleetctl.errors import FleetctlError
-from fleetctl.home import SOCKET
+from fleetctl.common.errors import FleetctlError
+from fleetctl.common.home import SOCKET
+from fleetctl.daemon.client import NotRunning, ask, ping, raise_refusal
 from tests.cli_controller import controller
 
 

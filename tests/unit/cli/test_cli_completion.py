@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.cli.main import VERBS, guarded
-from fleetctl.cli.render import Screen
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.main import guarded
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.verbs import VERBS
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 from tests.unit.cli.terminals import Terminal
 
 

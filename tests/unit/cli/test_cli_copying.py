@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.output.render import Screen
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 
 
 class FixedClock:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from controllers.model import CACHED, Resource, Run, RunState
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.home import STATE_DB
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.home import STATE_DB
+from fleetctl.controllers.model import CACHED, Resource, Run, RunState
 from fleetctl.stores.base import Remembered
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.sqlite.store import open_store
 from tests.golden.cli.cli_world import NOW_S
 from tests.unit.stores.asking_world import build_costs
 

@@ -11,12 +11,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.cli import delete
+from fleetctl.cli.change import delete
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 
 OBJECTS = (

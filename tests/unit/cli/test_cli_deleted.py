@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.cli.retention import VARIABLE, engine_settings
-from fleetctl.clock import SystemClock
-from fleetctl.errors import Refused
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.daemon.retention import VARIABLE, engine_settings
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 from tests.golden.cli.cli_world import NOW_S, FixedClock
 from tests.unit.stores.asking_world import build_costs
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.home import LOCK
-from fleetctl.stores.sqlite import open_store
-from fleetctl.version import VERSION
+from fleetctl.common.home import LOCK
+from fleetctl.common.version import VERSION
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 
 WITHOUT_MODAL = (

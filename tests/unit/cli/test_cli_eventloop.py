@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli import starting
-from fleetctl.cli.client import ask
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import ask
 from tests.living import alive
 
 # What a controller does, and then Modal's SDK: a loop for itself, in a thread, by `asyncio.run`.
 PROGRAM = """
 import asyncio, sys, threading
-from fleetctl.cli.eventloop import loop_factory
-from fleetctl.errors import Refused
+from fleetctl.daemon.event_loop import loop_factory
+from fleetctl.common.errors import Refused
 
 def tell(who):
     async def told():
@@ -113,7 +113,7 @@ def _background(home: Path, env: Mapping[str, str]) -> Iterator[Mapping[str, obj
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
-        told = starting.start(home, idle_exit_s=60.0)
+        told = spawn.start(home, idle_exit_s=60.0)
     try:
         yield told
     finally:

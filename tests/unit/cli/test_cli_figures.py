@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleetctl.cli.figures import attempts_line, cost_line, eta_s, timing_line, where_line
-from fleetctl.cli.view import View, view
-from fleetctl.stores.reader import LivePrices, ResourceRow
+from fleetctl.cli.show.figures import attempts_line, cost_line, eta_s, timing_line, where_line
+from fleetctl.stores.read.reader import LivePrices, ResourceRow
+from fleetctl.views.objects import View, view
 
 NOTHING_LIVE = LivePrices(0, 0.0, 0.0, 0)
 

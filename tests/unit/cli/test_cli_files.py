@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 
 VOLUME = "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: NAME}\nspec: {}\n"
 LABEL = {"fleetctl.dev/applyset": "nightly"}

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.flags import Parser, count, did_you_mean, duration_s, indexes, joined, selector
-from fleetctl.cli.get import matches
-from fleetctl.cli.main import VERBS
-from fleetctl.errors import UsageError
+from fleetctl.cli.flags import Parser, joined
+from fleetctl.cli.values import count, duration_s, indexes
+from fleetctl.cli.verbs import VERBS
+from fleetctl.common.errors import UsageError
+from fleetctl.common.text import did_you_mean
+from fleetctl.views.selectors import matches, selector
 
 
 @pytest.mark.parametrize(
@@ -181,5 +183,5 @@ def test_every_verb_takes_a_kind_and_a_name_as_two_words(words: str) -> None:
 def test_a_command_begins_after_the_object_or_after_two_dashes(
     words: str, object_: str, command: list[str]
 ) -> None:
-    args = import_module("fleetctl.cli.exec").parser("exec").parse(shlex.split(words))
+    args = import_module("fleetctl.cli.access.exec").parser("exec").parse(shlex.split(words))
     assert (args.object, args.command) == (object_, command)

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli import starting
-from fleetctl.cli.follow import PlainProgress
-from fleetctl.cli.goals import Goal, Outcome, answer
-from fleetctl.cli.live import LiveProgress
-from fleetctl.cli.logfollow import Follower
-from fleetctl.cli.logpick import Pick
-from fleetctl.cli.render import Screen
-from fleetctl.cli.supervise import Supervisor
-from fleetctl.cli.tasks import Task, in_order, in_ranges, task
-from fleetctl.cli.tasks import attempt as one_attempt
-from fleetctl.cli.view import View, view
-from fleetctl.clock import SystemClock
-from fleetctl.home import LOCK
-from fleetctl.stores.reader import ResourceRow, RunRow, TaskRow
+from fleetctl.cli.follow.logs_follow import Follower
+from fleetctl.cli.follow.logs_select import Pick
+from fleetctl.cli.follow.progress import PlainProgress
+from fleetctl.cli.follow.supervise import Supervisor
+from fleetctl.cli.output.live import LiveProgress
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.home import LOCK
+from fleetctl.daemon import spawn
+from fleetctl.stores.read.reader import ResourceRow, RunRow, TaskRow
+from fleetctl.views.goals import Goal, Outcome, answer
+from fleetctl.views.objects import View, view
+from fleetctl.views.tasks import Task, in_order, in_ranges, task
+from fleetctl.views.tasks import attempt as one_attempt
 
 ALL = Pick(None, failed=False, attempt=None, tail=None, prefixed=True)
 
@@ -126,8 +126,8 @@ class Controllers:
         self.started = 0
         self.pid: int | None = None
         (home / LOCK).parent.mkdir(parents=True)
-        monkeypatch.setattr(starting, "holder", lambda _: self.pid)
-        monkeypatch.setattr(starting, "start", self._start)
+        monkeypatch.setattr(spawn, "holder", lambda _: self.pid)
+        monkeypatch.setattr(spawn, "start", self._start)
 
     def _start(self, _home: Path) -> None:
         self.started += 1

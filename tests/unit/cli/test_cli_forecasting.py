@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from controllers.model import RunState
-from fleetctl.cli.forecasting import forecast
-from fleetctl.engine.applying import propose
-from fleetctl.engine.forecasts import Forecast, may_cost, noted
-from fleetctl.engine.orders import Order, wished
+from fleetctl.apply.cost.forecast import forecast
+from fleetctl.apply.forecast import Forecast, may_cost, noted
+from fleetctl.apply.options import Order, wished
+from fleetctl.apply.propose import propose
+from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
-from fleetctl.stores.readonly import open_readonly
-from fleetctl.wiring import build_providers
+from fleetctl.stores.read.read_only import open_readonly
+from fleetctl.wiring import Accounts
 from tests.unit.engine.test_engine_wishes import manifest
 from tests.unit.planning.test_planning_report import job, stored
 
@@ -20,7 +20,7 @@ PRICED = manifest("Provider", "modal", {"prices": {"perHour": 3.6}, "limits": {"
 
 
 def told(home: Path, *manifests: Manifest) -> dict[str, Forecast]:
-    providers = build_providers(home, store_id="", notify=lambda run: None)
+    providers = Accounts(home, store_id="", notify=lambda run: None).backends
     return forecast(home, providers, manifests, Order())
 
 
@@ -87,7 +87,7 @@ def test_work_that_nothing_bounds_says_so(tmp_path: Path) -> None:
 def test_a_function_that_keeps_containers_warm_says_what_they_cost_an_hour(tmp_path: Path) -> None:
     wish = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
     function, team = manifest("Function", "warm", wish), manifest("Budget", "team", {"maxCost": 9})
-    providers = build_providers(tmp_path / "home", store_id="", notify=lambda run: None)
+    providers = Accounts(tmp_path / "home", store_id="", notify=lambda run: None).backends
     assert may_cost([function], providers, {})
     found = told(tmp_path / "home", team, function)["function/warm"]
     assert found.lines == (
@@ -98,6 +98,6 @@ def test_a_function_that_keeps_containers_warm_says_what_they_cost_an_hour(tmp_p
 
 
 def test_a_function_that_keeps_none_is_not_reckoned(tmp_path: Path) -> None:
-    providers = build_providers(tmp_path / "home", store_id="", notify=lambda run: None)
+    providers = Accounts(tmp_path / "home", store_id="", notify=lambda run: None).backends
     for wish in ({"provider": "modal"}, {"provider": "local", "minContainers": 2}):
         assert not may_cost([manifest("Function", "cold", wish)], providers, {})

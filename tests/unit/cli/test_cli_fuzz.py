@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.main import VERBS, guarded
-from fleetctl.cli.render import Screen
-from fleetctl.home import STATE_DB
+from fleetctl.cli.main import guarded
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.verbs import VERBS
+from fleetctl.common.home import STATE_DB
 from tests.cli_controller import controller
 from tests.golden.cli.cli_world import build
 from tests.unit.cli.test_cli_help import parser_of

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from fleetctl.cli.goals import Answer, Goal, Outcome, answer, goal
-from fleetctl.cli.view import View, view
-from fleetctl.errors import UsageError
-from fleetctl.stores.reader import ResourceRow
+from fleetctl.common.errors import UsageError
+from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.views.goals import Answer, Goal, Outcome, answer, goal
+from fleetctl.views.objects import View, view
 
 
 def seen(*, deleted: bool = False, generation: int = 1, **status: object) -> View:

@@ -12,8 +12,9 @@ from importlib import import_module
 import pytest
 
 from fleetctl.cli.flags import Parser
-from fleetctl.cli.main import VERBS, guarded
-from fleetctl.cli.render import Screen
+from fleetctl.cli.main import guarded
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.verbs import VERBS
 
 SUMMARY_CHARS_MAX = 80
 EXAMPLES_MIN = 3

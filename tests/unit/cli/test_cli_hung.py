@@ -14,15 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli import client, starting
-from fleetctl.cli.client import ask
-from fleetctl.cli.doctor import _controller
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.cli.system import patience
-from fleetctl.cli.system.holder import held_by, is_same, kernel_says, pulse
-from fleetctl.cli.system.patience import Hung
-from fleetctl.home import LOCK, SOCKET
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.system.doctor import _controller
+from fleetctl.common.home import LOCK, SOCKET
+from fleetctl.daemon import client, patience, spawn
+from fleetctl.daemon.client import ask
+from fleetctl.daemon.holder import held_by, is_same, kernel_says, pulse
+from fleetctl.daemon.patience import Hung
 from tests.unit.cli.ending import end
 
 JOB = """
@@ -37,7 +36,7 @@ spec: {completions: 1, suspend: true, template: {script: "true"}}
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     made = tmp_path / "home"
     monkeypatch.setenv("FLEETCTL_HOME", str(made))
-    starting.start(made)
+    spawn.start(made)
     yield made
     end(made)
 
@@ -54,7 +53,7 @@ def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
     monkeypatch.setattr(patience, "STOPPED_S", 0.2)
     (tmp_path / "job.yaml").write_text(JOB)
     assert run("apply", "-f", str(tmp_path / "job.yaml"))[0] == 0
-    pid = starting.holder(home)
+    pid = spawn.holder(home)
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -67,19 +66,19 @@ def test_a_controller_that_hangs_is_told_by_every_verb_and_ended_by_force(
         assert "down --force" in talk
         code, _, talk = run("wait", "job/never", "--timeout", "0.1s")
         assert code == 124 and "hangs: it is stopped by a signal, and nothing moves on" in talk
-        assert run("down")[0] == 1 and starting.holder(home) == pid
+        assert run("down")[0] == 1 and spawn.holder(home) == pid
         found = _controller(home)
         assert not found.ok and "hangs" in found.says and "--force" in found.fix
         with pytest.raises(Hung):
-            starting.start(home)
+            spawn.start(home)
         assert time.monotonic() - began_s < 60  # five verbs, each within its ten seconds
         code, out, _ = run("down", "--force")
         assert code == 0 and f"(pid {pid}) ended by force; running tasks go on" in out
-        assert held_by(home) is None and starting.ended_orderly(home)
+        assert held_by(home) is None and spawn.ended_orderly(home)
     finally:
-        if starting.holder(home) == pid:
+        if spawn.holder(home) == pid:
             os.kill(pid, signal.SIGCONT)
-    assert starting.start(home)["pid"] != pid
+    assert spawn.start(home)["pid"] != pid
 
 
 def test_one_that_sleeps_and_answers_nothing_hangs_too(
@@ -109,7 +108,7 @@ def test_one_that_sleeps_and_answers_nothing_hangs_too(
 def test_a_socket_that_is_lost_is_made_anew_and_force_is_gentle_where_it_can_be(
     home: Path, tmp_path: Path
 ) -> None:
-    pid = starting.holder(home)
+    pid = spawn.holder(home)
     (home / SOCKET).unlink()
     (tmp_path / "job.yaml").write_text(JOB)
     code, out, talk = run("apply", "-f", str(tmp_path / "job.yaml"))
@@ -117,7 +116,7 @@ def test_a_socket_that_is_lost_is_made_anew_and_force_is_gentle_where_it_can_be(
     assert ask(home, {"verb": "ping"})["pid"] == pid
     # One that answers is ended in order, with --force too.
     assert run("down", "--force")[1] == "controller stopped; running tasks go on\n"
-    assert starting.holder(home) is None and run("down", "--force")[0] == 0
+    assert spawn.holder(home) is None and run("down", "--force")[0] == 0
 
 
 @pytest.mark.parametrize("lie", ["pid", "begun", "boot"])

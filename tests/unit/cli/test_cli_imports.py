@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.stores.sqlite import open_store
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 
 HEAVY = {
     "pydantic", "yaml", "rich", "asyncio", "uvloop", "dataclasses", "inspect", "subprocess",
     "importlib.metadata",
     "fleetctl.engine", "fleetctl.providers.local.provider", "fleetctl.manifest.loader",
-    "fleetctl.stores.sqlite", "controllers.model", "specs.batchjob",
+    "fleetctl.stores.sqlite.store", "fleetctl.controllers.model", "fleetctl.specs.batchjob",
 }  # fmt: skip
 PROGRAM = """
 import sys

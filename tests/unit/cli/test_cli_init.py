@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.init import examples
+from fleetctl.cli.learn.init import examples
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
+from fleetctl.cli.output.render import Screen
 from fleetctl.manifest import load, read_documents
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.cli.jsonpath import find, parse_path, parse_template, render
-from fleetctl.errors import UsageError
+from fleetctl.cli.output.jsonpath import find, parse_path, parse_template, render
+from fleetctl.common.errors import UsageError
 
 # The document of kubernetes.io/docs/reference/kubectl/jsonpath/.
 DOCUMENT: dict[str, object] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.cli.kinds import kind_named, kind_of, target
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
+from fleetctl.views.kinds import kind_named, kind_of, target
 
 
 @pytest.mark.parametrize(

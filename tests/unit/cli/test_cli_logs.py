@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.cli.logstream import LINE_BYTES_MAX, UNDATED, Dating, LogStream
+from fleetctl.cli.follow.logs_stream import LINE_BYTES_MAX, UNDATED, Dating, LogStream
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.stores.reader import RunRow
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.read.reader import RunRow
+from fleetctl.stores.sqlite.store import open_store
 
 RUN = RunRow(
     index=3, attempt=2, state="Running", name="r", provider="local", sandbox="r", handle="h",

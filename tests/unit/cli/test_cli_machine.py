@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.cli import machine
-from fleetctl.cli.machine import fits, look
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.system import machine
+from fleetctl.cli.system.machine import fits, look
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 
 
 class ClockAhead:

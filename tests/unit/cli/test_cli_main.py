@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
 from fleetctl.cli import main as entry
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.cli.version import VERSION
-from fleetctl.errors import Conflict, FleetctlError, NotFound, Refused, UsageError
-from fleetctl.home import STATE_DB
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.system.version import VERSION
+from fleetctl.common.errors import Conflict, FleetctlError, NotFound, Refused, UsageError
+from fleetctl.common.home import STATE_DB
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
+from fleetctl.cli.output.render import Screen
+from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.sqlite.store import open_store
 
 OBJECTS = (
     ("BatchJob", "chunks", "default"),

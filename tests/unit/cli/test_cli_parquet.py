@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from fleetctl.cli.main import guarded
-from fleetctl.cli.parquet import uniform
-from fleetctl.cli.query import unique
-from fleetctl.cli.render import Screen
+from fleetctl.cli.output.parquet import uniform
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.report.query import unique
 
 
 @pytest.mark.parametrize(

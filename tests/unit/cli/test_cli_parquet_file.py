@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
+from fleetctl.cli.output.render import Screen
 from tests.golden.cli.cli_world import build
 
 

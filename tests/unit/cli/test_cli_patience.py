@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.patience import ACCOUNT_S, STUCK_S, Patience, sentence, way_out
-from fleetctl.cli.view import View, view
-from fleetctl.stores.reader import ResourceRow
+from fleetctl.cli.follow.patience import ACCOUNT_S, STUCK_S, Patience, sentence, way_out
+from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.views.objects import View, view
 
 
 class Clock:

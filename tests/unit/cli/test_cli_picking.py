@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli.picking import field_terms, holds, picked
-from fleetctl.errors import UsageError
+from fleetctl.cli.output.select import field_terms, holds, picked
+from fleetctl.common.errors import UsageError
 
 JOB: dict[str, Any] = {
     "metadata": {"name": "x", "labels": {"team": "rlm"}},

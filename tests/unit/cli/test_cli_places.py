@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.columns import columns, filled, task_row
-from fleetctl.cli.tasks import attempt
-from fleetctl.cli.view import View, view
-from fleetctl.stores.reader import ResourceRow, RunRow
-from specs.kinds import KINDS
+from fleetctl.cli.show.get_columns import columns, filled, task_row
+from fleetctl.specs.kinds import KINDS
+from fleetctl.stores.read.reader import ResourceRow, RunRow
+from fleetctl.views.objects import View, view
+from fleetctl.views.tasks import attempt
 
 NOW_S = 1_000.0
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from fleetctl.cli.plot import plain
-from fleetctl.cli.plotting.charts import (
+from fleetctl.cli.report.plot import plain
+from fleetctl.cli.report.plotting.charts import (
     Nothing,
     Parallel,
     Plane,
@@ -16,9 +16,9 @@ from fleetctl.cli.plotting.charts import (
     importance,
     parallel,
 )
-from fleetctl.cli.plotting.curves import POINTS_MAX, Curve, metric_chart, thinned
-from fleetctl.cli.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
-from fleetctl.cli.plotting.trials import Study, columns, constants, trial
+from fleetctl.cli.report.plotting.curves import POINTS_MAX, Curve, metric_chart, thinned
+from fleetctl.cli.report.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
+from fleetctl.cli.report.plotting.trials import Study, columns, constants, trial
 
 
 def study(*scores: float | None, goal: str = "minimize", **params: list[object]) -> Study:

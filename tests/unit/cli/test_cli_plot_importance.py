@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from fleetctl.cli.plotting.importance import TRIALS_MIN, importances, ranked
-from fleetctl.cli.plotting.trials import Study, trial
+from fleetctl.cli.report.plotting.importance import TRIALS_MIN, importances, ranked
+from fleetctl.cli.report.plotting.trials import Study, trial
 
 STUDIES = 200
 

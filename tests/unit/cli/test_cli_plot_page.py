@@ -6,11 +6,11 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-from fleetctl.cli.plotting.charts import KINDS, Nothing, charts_of
-from fleetctl.cli.plotting.curves import metric_chart
-from fleetctl.cli.plotting.page import html_page
-from fleetctl.cli.plotting.svg import svg_file
-from fleetctl.cli.plotting.trials import Study, trial
+from fleetctl.cli.report.plotting.charts import KINDS, Nothing, charts_of
+from fleetctl.cli.report.plotting.curves import metric_chart
+from fleetctl.cli.report.plotting.page import html_page
+from fleetctl.cli.report.plotting.svg import svg_file
+from fleetctl.cli.report.plotting.trials import Study, trial
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,10 +8,10 @@ import sys
 import pytest
 from matplotlib.image import imread
 
-from fleetctl.cli.plotting.charts import KINDS, charts_of
-from fleetctl.cli.plotting.curves import metric_chart
-from fleetctl.cli.plotting.png import DOTS_PER_INCH, INCHES_WIDE, png
-from fleetctl.errors import Refused
+from fleetctl.cli.report.plotting.charts import KINDS, charts_of
+from fleetctl.cli.report.plotting.curves import metric_chart
+from fleetctl.cli.report.plotting.png import DOTS_PER_INCH, INCHES_WIDE, png
+from fleetctl.common.errors import Refused
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 

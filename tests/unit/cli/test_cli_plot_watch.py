@@ -8,9 +8,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.clock import SystemClock
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 from tests.unit.cli.terminals import Terminal
 
 METRIC = {"name": "loss", "goal": "minimize"}
@@ -64,7 +64,7 @@ def test_without_a_terminal_it_is_refused(tmp_path: Path) -> None:
     import io
 
     from fleetctl.cli.main import guarded
-    from fleetctl.cli.render import Screen
+    from fleetctl.cli.output.render import Screen
 
     talk = io.StringIO()
     assert guarded(["plot", "sweep/x", "-w"], Screen(io.StringIO(), talk)) == 2

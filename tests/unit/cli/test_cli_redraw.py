@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
 from fleetctl.cli.main import guarded
-from fleetctl.cli.redraw import fitting
-from fleetctl.cli.render import Screen
-from fleetctl.clock import SystemClock
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.output.redraw import fitting
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource
+from fleetctl.stores.sqlite.store import open_store
 
 
 def test_a_table_that_fits_is_shown_whole() -> None:

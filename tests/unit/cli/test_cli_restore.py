@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.cli import starting
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.home import LAST_BACKUP, RESTORED
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.home import LAST_BACKUP, RESTORED
+from fleetctl.daemon import spawn
 from tests.unit.cli.ending import end
 
 DEADLINE_S = 90.0
@@ -71,14 +71,14 @@ def test_work_that_went_on_after_the_backup_is_not_begun_again(home: Path, tmp_p
     (tmp_path / "go-0").touch()
     until(lambda: len(begun(tmp_path)) == 3)  # the next one has begun: the copy does not know it
     assert "no backup" not in run("restore", str(tmp_path / "copy"), "--yes", code=1)
-    pid = starting.holder(home)
+    pid = spawn.holder(home)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(lambda: starting.holder(home) is None)
+    until(lambda: spawn.holder(home) is None)
     (tmp_path / "go-1").touch()  # it ends while nobody looks
     run("restore", str(tmp_path / "copy"), code=3)
     assert "is back: 1 object" in run("restore", str(tmp_path / "copy"), "--yes")
-    starting.start(home)
+    spawn.start(home)
     for number in (2, 3):
         (tmp_path / f"go-{number}").touch()
     run("wait", "job/job", "--for", "succeeded", "--timeout", f"{DEADLINE_S:.0f}s")

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.cli.live import said
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.cli.results import _fitted
-from fleetctl.cli.text import width
-from fleetctl.cli.view import view
-from fleetctl.clock import SystemClock
-from fleetctl.stores.reader import ResourceRow
-from fleetctl.stores.sqlite import open_store
+from fleetctl.cli.output.live import said
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.report.results import _fitted
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.text import width
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.stores.sqlite.store import open_store
+from fleetctl.views.objects import view
 
 LOSSES = {0: 0.5, 1: None, 2: 0.25, 3: 3.0, 5: 0.125}
 

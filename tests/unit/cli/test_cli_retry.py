@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli import retry
+from fleetctl.cli.change import retry
 from fleetctl.cli.main import guarded
-from fleetctl.cli.render import Screen
-from fleetctl.errors import UsageError
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.errors import UsageError
 from tests.cli_controller import controller
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.runcp import RunPlace, run_place
-from fleetctl.cli.runtar import Into, unpack, upload_place
-from fleetctl.errors import UsageError
+from fleetctl.cli.access.cp_run import RunPlace, run_place
+from fleetctl.cli.access.tar import Into, unpack, upload_place
+from fleetctl.common.errors import UsageError
 
 
 def archive(*entries: tuple[str, bytes | None], link: str = "") -> io.BytesIO:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli import client, starting
-from fleetctl.clock import SystemClock
-from fleetctl.errors import FleetctlError
-from fleetctl.home import LOCK, LOG
-from fleetctl.stores.sqlite import open_store
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import FleetctlError
+from fleetctl.common.home import LOCK, LOG
+from fleetctl.daemon import client, spawn
+from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 
 
@@ -20,7 +20,7 @@ def test_a_controller_that_cannot_start_is_told_with_the_end_of_its_log(tmp_path
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "state.db").write_bytes(b"not a database, and nobody's store" * 100)
     with pytest.raises(FleetctlError, match="did not become ready; its log ends with:") as caught:
-        starting.start(tmp_path)
+        spawn.start(tmp_path)
     assert str(caught.value).count("error: ") == 1  # it was tried twice, and said so each time
     assert (tmp_path / LOG).read_text().count("error: ") == 2
     assert str(tmp_path / LOG) in caught.value.hint
@@ -29,20 +29,20 @@ def test_a_controller_that_cannot_start_is_told_with_the_end_of_its_log(tmp_path
 def test_a_home_that_cannot_be_made_is_told_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(FleetctlError, match="cannot keep its state") as caught:
-        starting.start(tmp_path / "file" / "home")
+        spawn.start(tmp_path / "file" / "home")
     assert "FLEETCTL_HOME" in caught.value.hint
 
 
 def test_one_that_is_ready_is_not_started_again(tmp_path: Path) -> None:
     with controller(tmp_path, lambda _: b'{"ok":true,"pid":7,"ready":true}\n'):
-        assert starting.start(tmp_path)["pid"] == 7
+        assert spawn.start(tmp_path)["pid"] == 7
     assert not (tmp_path / LOG).exists()
 
 
 def test_one_that_is_on_its_way_is_waited_for(tmp_path: Path) -> None:
     answers = [b'{"ok":true,"pid":7,"ready":false}\n', b'{"ok":true,"pid":7,"ready":true}\n']
     with controller(tmp_path, lambda _: answers.pop(0)) as asked:
-        assert starting.start(tmp_path)["ready"]
+        assert spawn.start(tmp_path)["ready"]
     assert len(asked) == 2
     assert not (tmp_path / LOG).exists()
 
@@ -50,7 +50,7 @@ def test_one_that_is_on_its_way_is_waited_for(tmp_path: Path) -> None:
 def test_one_that_ends_while_it_is_asked_is_no_error(tmp_path: Path) -> None:
     answers = [b"", b"", b'{"ok":true,"pid":7,"ready":true}\n']
     with controller(tmp_path, lambda _: answers.pop(0)):
-        assert starting.start(tmp_path)["pid"] == 7
+        assert spawn.start(tmp_path)["pid"] == 7
     assert not (tmp_path / LOG).exists()
 
 
@@ -66,7 +66,7 @@ def test_one_that_is_too_busy_to_answer_is_waited_for(
 
     monkeypatch.setattr(client, "PING_WAIT_S", 0.1)
     with controller(tmp_path, respond) as asked:
-        assert starting.start(tmp_path)["pid"] == 7
+        assert spawn.start(tmp_path)["pid"] == 7
     assert len(asked) > 1
     assert not (tmp_path / LOG).exists()
 
@@ -74,23 +74,23 @@ def test_one_that_is_too_busy_to_answer_is_waited_for(
 def test_a_full_log_is_kept_once_and_a_new_one_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "LOG_BYTES_MAX", 10)
+    monkeypatch.setattr(spawn, "LOG_BYTES_MAX", 10)
     (tmp_path / LOG).write_text("longer than ten bytes")
-    monkeypatch.setattr(starting, "READY_WAIT_S", 0.0)
-    starting._open_log(tmp_path).close()
+    monkeypatch.setattr(spawn, "READY_WAIT_S", 0.0)
+    spawn._open_log(tmp_path).close()
     assert (tmp_path / LOG).read_text() == ""
     assert (tmp_path / f"{LOG}.1").read_text() == "longer than ten bytes"
     assert (tmp_path / LOG).stat().st_mode & 0o077 == 0
 
 
 def test_the_holder_of_the_lock_is_the_kernels_word_and_not_the_files(tmp_path: Path) -> None:
-    assert starting.holder(tmp_path) is None
+    assert spawn.holder(tmp_path) is None
     store = open_store(tmp_path, SystemClock())
-    assert starting.holder(tmp_path) == os.getpid()
-    assert not starting.ended_orderly(tmp_path)
+    assert spawn.holder(tmp_path) == os.getpid()
+    assert not spawn.ended_orderly(tmp_path)
     store.close()
-    assert starting.holder(tmp_path) is None
-    assert starting.ended_orderly(tmp_path)
+    assert spawn.holder(tmp_path) is None
+    assert spawn.ended_orderly(tmp_path)
     (tmp_path / LOCK).write_text(f"{os.getpid()} left by one that was killed\n")
-    assert starting.holder(tmp_path) is None
-    assert not starting.ended_orderly(tmp_path)
+    assert spawn.holder(tmp_path) is None
+    assert not spawn.ended_orderly(tmp_path)

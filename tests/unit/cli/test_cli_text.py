@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.text import (
+from fleetctl.common.text import (
     age,
     assignments,
     duration,

@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controllers.history import History
-from controllers.kind import Controller, outdated, scoring, superseded
-from controllers.kinds import CONTROLLERS
-from controllers.lint import lint
-from controllers.model import Run, RunState
-from controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Rollout, Start, Stop
-from controllers.reconcile import reconcile
-from controllers.replaying import Replayed, replay
-from controllers.status import prior_of, status_of
-from controllers.wish import Prior, Wait, Wish
-from specs.content import NO_PINS, Pins
-from specs.hashing import canonical_json
-from specs.kinds import KINDS
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.replay import Replayed, replay
+from fleetctl.controllers.kind import Controller, outdated, scoring, superseded
+from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.lint import lint
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Rollout, Start, Stop
+from fleetctl.controllers.reconcile import reconcile
+from fleetctl.controllers.status import prior_of, status_of
+from fleetctl.controllers.wish import Prior, Wait, Wish
+from fleetctl.specs.content import NO_PINS, Pins
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.values.hashing import canonical_json
 
 LOCAL = {"local": 4}
 START_S = 1_000.0
@@ -55,7 +55,7 @@ class Play:
         self.generation += 1
         self.controller, self.history = self.replayed()
         if self.controller.contents != before:
-            # What an apply notes, see engine/applying.py.
+            # What an apply notes, see apply/propose.py.
             spares = self.controller.policy.rollout is Rollout.FINISH_RUNNING
             self.pins = Pins(finishing_at_s=self.now_s if spares else None)
             self.controller, self.history = self.replayed()

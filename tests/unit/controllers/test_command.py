@@ -5,7 +5,12 @@ import subprocess
 
 import pytest
 
-from controllers.command import DEFAULT_COMMAND, MACROS, command_line, unknown_macros
+from fleetctl.controllers.trials.command import (
+    DEFAULT_COMMAND,
+    MACROS,
+    command_line,
+    unknown_macros,
+)
 
 PARAMS = {"lr": 0.001, "flag": True, "off": False, "none": None, "sizes": [32, 64], "s": "a b"}
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controllers.assets import AssetWish, reconcile_asset
-from controllers.plan import Drop, EnsureFunction, EnsureVolume, Phase, RemoveFunction, RemoveVolume
+from fleetctl.controllers.assets import AssetWish, reconcile_asset
+from fleetctl.controllers.plan import (
+    Drop,
+    EnsureFunction,
+    EnsureVolume,
+    Phase,
+    RemoveFunction,
+    RemoveVolume,
+)
 
 VOLUME = AssetWish(
     uid="u",

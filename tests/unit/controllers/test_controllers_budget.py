@@ -6,7 +6,8 @@ from math import inf
 
 import pytest
 
-from controllers.budget import (
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.money.budget import (
     Account,
     Cap,
     Denied,
@@ -22,9 +23,8 @@ from controllers.budget import (
     selects,
     worst_case_usd,
 )
-from controllers.model import Run, RunState
-from controllers.plan import Shortage
-from controllers.reconcile import reconcile
+from fleetctl.controllers.plan import Shortage
+from fleetctl.controllers.reconcile import reconcile
 from tests.unit.controllers.play import Play
 
 HOUR_S = 3600.0

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controllers.cache import Content, Facts, Key, content, found, key_of
-from controllers.history import History
-from controllers.kinds import CONTROLLERS
-from controllers.model import Run, RunState
-from specs.common import Execution
-from specs.kinds import KINDS
+from fleetctl.controllers.cache import Content, Facts, Key, content, found, key_of
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.specs.common import Execution
+from fleetctl.specs.kinds import KINDS
 
 COMMIT = "0123456789" * 4
 STATED = {"policy": "ReuseSucceeded"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controllers.model import RunState
-from controllers.plan import CloseSandbox, Phase, Start, Stop
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.plan import CloseSandbox, Phase, Start, Stop
 from tests.unit.controllers.play import Play, job
 
 OTHER = {"python": "SUBMIT(ok=False)"}

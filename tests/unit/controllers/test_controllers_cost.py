@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.history import History
-from controllers.model import Run, RunState
-from controllers.replaying import Replayed, replay
-from controllers.retry import Limits
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.replay import Replayed, replay
+from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.model import Run, RunState
 
 RUN = Run("r0", "u", 0, 1, RunState.RUNNING, "local", "r0", "t", "{}", "p", 10.0, started_at_s=20.0)
 

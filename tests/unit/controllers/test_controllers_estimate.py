@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.estimate import Estimate, estimate_of
+from fleetctl.controllers.money.estimate import Estimate, estimate_of
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from controllers.history import History
-from controllers.lint import lint
-from controllers.plan import Action, CloseSandbox, Drop, Phase, Plan, Start, Stop
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.lint import lint
+from fleetctl.controllers.plan import Action, CloseSandbox, Drop, Phase, Plan, Start, Stop
 from tests.unit.controllers.play import Play, job
 
 START = Start(

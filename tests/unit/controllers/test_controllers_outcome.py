@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.model import Alive, Ended, Gone, Run, RunState
-from controllers.outcome import FENCED, MESSAGE_BYTES_MAX, outcome
+from fleetctl.controllers.history.outcome import FENCED, MESSAGE_BYTES_MAX, outcome
+from fleetctl.controllers.model import Alive, Ended, Gone, Run, RunState
 
 STARTING = Run("r", "u", 0, 1, RunState.STARTING, "local", "r", "t", "{}", "p", 0.0)
 RUNNING = replace(STARTING, state=RunState.RUNNING, handle="h", started_at_s=1.0)

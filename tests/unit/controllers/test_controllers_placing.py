@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controllers.placing import HOUR_S, Candidate, Offer, Placement, Vacancy, judge
+from fleetctl.controllers.placement import HOUR_S, Candidate, Offer, Placement, Vacancy, judge
 
 ALL = (Candidate("daytona"), Candidate("modal"), Candidate("local"))
 ORDERED = Placement(ALL)

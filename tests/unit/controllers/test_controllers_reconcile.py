@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.model import RunState
-from controllers.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
-from controllers.starting import STARTS_PER_PASS_MAX
-from controllers.wish import Wait
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
+from fleetctl.controllers.schedule.starts import STARTS_PER_PASS_MAX
+from fleetctl.controllers.wish import Wait
 from tests.unit.controllers.play import START_S, Play, job
 
 

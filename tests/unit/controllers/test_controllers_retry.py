@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controllers.model import Run, RunState
-from controllers.retry import FailureAction, FailureRule, Limits, due_at_s, failure_action, spent
+from fleetctl.controllers.history.retry import (
+    FailureAction,
+    FailureRule,
+    Limits,
+    due_at_s,
+    failure_action,
+    spent,
+)
+from fleetctl.controllers.model import Run, RunState
 
 FAILED = Run(
     name="r",

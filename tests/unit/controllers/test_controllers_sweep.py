@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.plan import Phase, Start
-from controllers.sweep import Sweep
-from specs.kinds import KINDS
+from fleetctl.controllers.plan import Phase, Start
+from fleetctl.controllers.sweep import Sweep
+from fleetctl.specs.kinds import KINDS
 from tests.unit.controllers.play import Play
 
 METRIC = {"name": "loss", "goal": "minimize"}

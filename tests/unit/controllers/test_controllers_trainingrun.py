@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.plan import Phase, Start, Stop
-from controllers.trainingrun import TrainingRun
-from specs.kinds import KINDS
+from fleetctl.controllers.plan import Phase, Start, Stop
+from fleetctl.controllers.trainingrun import TrainingRun
+from fleetctl.specs.kinds import KINDS
 from tests.unit.controllers.play import Play
 
 

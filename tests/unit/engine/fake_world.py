@@ -13,18 +13,18 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controllers.model import Alive, Ended, Gone, Metric, Observation, Resource, Run
-from fleetctl.engine import wishes
-from fleetctl.engine.loop import Engine
-from fleetctl.engine.secrets import Found
+from fleetctl.apply import commit
+from fleetctl.common.errors import StoreError, Unavailable
+from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Observation, Resource, Run
+from fleetctl.engine.engine import Engine
+from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.settings import Settings
-from fleetctl.errors import StoreError, Unavailable
 from fleetctl.manifest import Manifest
 from fleetctl.providers.base import Contract, FunctionAsset, LogChunk, Owned, RunOrder, RunRef
-from fleetctl.stores.sqlite import MemoryDatabase, SqliteStore, open_memory_store
-from specs.common import Metadata
-from specs.kinds import KINDS
-from specs.template import Template
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.template import Template
+from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
 
 CONTRACT = Contract(
     visibility_bound_s=0.0,
@@ -302,11 +302,11 @@ class Fleet:
         checked = KINDS[kind].spec.model_validate(spec)
         about = Metadata.model_validate({"name": name, "labels": labels, "namespace": namespace})
         manifest = Manifest(kind, name, about, checked, "test.yaml", 1)
-        wishes.apply(self.store, [manifest], self.clock.now_s())
+        commit.apply(self.store, [manifest], self.clock.now_s())
         await self.settle()
 
     async def delete(self, kind: str, name: str, *, namespace: str = "default") -> None:
-        wishes.delete(self.store, kind, name, self.clock.now_s(), namespace=namespace)
+        commit.delete(self.store, kind, name, self.clock.now_s(), namespace=namespace)
         await self.settle()
 
     def spoil(self, name: str, spec: str) -> None:

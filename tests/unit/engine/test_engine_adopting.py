@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controllers.kinds import CONTROLLERS
-from fleetctl.engine.adopting import Adopted, Adopter
-from fleetctl.engine.requests import stray_of
-from fleetctl.engine.sweeper import sweep
-from fleetctl.errors import NotFound, Unavailable, UsageError
+from fleetctl.apply.requests import stray_of
+from fleetctl.common.errors import NotFound, Unavailable, UsageError
+from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.daemon.adoption.adopt import Adopted, Adopter
+from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.providers.base import RunOrder
-from fleetctl.providers.strays import SHARED, Stray, work_mark, work_of
-from specs.kinds import KINDS
-from specs.template import Template
+from fleetctl.providers.orphans import SHARED, Stray, work_mark, work_of
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.template import Template
 from tests.unit.engine.fake_world import Box, Fleet, tasks
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.engine.applying import propose
-from fleetctl.engine.orders import Order
-from fleetctl.engine.predictions.predicting import predicted, worth_a_look
-from fleetctl.engine.predictions.world import world_of
+from fleetctl.apply.options import Order
+from fleetctl.apply.predictions.predict import predicted, worth_a_look
+from fleetctl.apply.predictions.world import world_of
+from fleetctl.apply.propose import propose
 from fleetctl.manifest import Manifest
-from fleetctl.stores.sqlite import MemoryDatabase, open_memory_store
-from fleetctl.wiring import build_providers
+from fleetctl.stores.sqlite.store import MemoryDatabase, open_memory_store
+from fleetctl.wiring import Accounts
 from tests.unit.engine.fake_world import ManualClock
 from tests.unit.engine.test_engine_wishes import manifest
 
@@ -33,7 +33,7 @@ def volume(**spec: Any) -> Manifest:
 
 async def said(tmp_path: Path, *manifests: Manifest) -> list[str]:
     store = open_memory_store(ManualClock(), MemoryDatabase())
-    providers = build_providers(tmp_path, store_id="s", notify=lambda _: None)
+    providers = Accounts(tmp_path, store_id="s", notify=lambda _: None).backends
     changes = propose(store, manifests, Order(), 1000.0)
     world = world_of(store, changes, providers, {}, lambda _: "value", starts_here=False)
     found = await predicted(manifests, changes, world)

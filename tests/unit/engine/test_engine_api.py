@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from controllers.estimate import Estimate
-from controllers.model import Resource
-from fleetctl.engine.api import Api
-from fleetctl.engine.forecasts import Forecast, Forecaster
-from fleetctl.engine.notes import ORIGIN, REVISION
-from fleetctl.engine.secrets import SecretValues
-from fleetctl.engine.sources import Sources
+from fleetctl.apply.forecast import Forecast, Forecaster
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.money.estimate import Estimate
+from fleetctl.daemon.api import Api
+from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.sources import Sources
 from tests.unit.engine.fake_world import Fleet, tasks
 
 JOB = """

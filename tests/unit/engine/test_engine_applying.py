@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.engine.applying import commit, propose
-from fleetctl.engine.changes import CONFIGURED, PRUNED, Change
-from fleetctl.engine.consent import NeedsConsent, check
-from fleetctl.engine.orders import Order, expect, order_of, standing
-from fleetctl.engine.pruning import APPLYSET
-from fleetctl.errors import Conflict, Refused, UsageError
+from fleetctl.apply.change import CONFIGURED, PRUNED, Change
+from fleetctl.apply.consent import NeedsConsent, check
+from fleetctl.apply.options import Order, expect, order_of, standing
+from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.prune import APPLYSET
+from fleetctl.common.errors import Conflict, Refused, UsageError
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
+from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.common import Placement
+from fleetctl.specs.content import template_hash
+from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.base import StoreError
-from fleetctl.stores.sqlite import SqliteStore, open_memory_store
-from specs.batchjob import BatchJobSpec
-from specs.common import Placement
-from specs.content import template_hash
-from specs.hashing import params_hash
+from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import ManualClock, tasks
 from tests.unit.engine.test_engine_wishes import job, manifest
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetctl.common.errors import Refused
+from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.settings import Settings
-from fleetctl.engine.sweeper import sweep
-from fleetctl.errors import Refused
 from tests.unit.engine.fake_world import HANG, Box, Fleet, tasks
 
 DOOMED = {"deletionPolicy": "Delete"}

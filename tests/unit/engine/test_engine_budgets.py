@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controllers.model import LIVE_STATES
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import LIVE_STATES
 from tests.unit.engine.fake_world import Fleet, tasks
 
 DAY_S = 86_400.0

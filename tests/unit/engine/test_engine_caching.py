@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Metric
-from fleetctl.engine import wishes
-from fleetctl.engine.orders import Order
-from fleetctl.engine.sources import Looked
+from fleetctl.apply import commit
+from fleetctl.apply.options import Order
+from fleetctl.controllers.model import Metric
 from fleetctl.manifest import Manifest
 from fleetctl.providers.sources.revision import of_project
-from specs.common import Metadata
-from specs.kinds import KINDS
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import KINDS
+from fleetctl.tracking.sources import Looked
 from tests.unit.engine.fake_world import Fleet
 
 ITEMS = [{"x": 1}, {"x": 2}, {"x": 3}]
@@ -89,7 +89,7 @@ async def end_of_one_and_wish_for_its_equal(fleet: Fleet) -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     spec = KINDS["BatchJob"].spec.model_validate(job(ITEMS[0]))
-    wishes.apply(fleet.store, [manifest_of(spec, "two")], fleet.clock.now_s())
+    commit.apply(fleet.store, [manifest_of(spec, "two")], fleet.clock.now_s())
 
 
 async def test_a_success_may_be_taken_over_in_the_commit_that_records_it() -> None:
@@ -237,7 +237,7 @@ async def test_an_apply_tells_how_many_tasks_need_not_run() -> None:
         await finish_all(fleet)
         about = Metadata.model_validate({"name": "two"})
         manifest = Manifest("BatchJob", "two", about, spec, "test.yaml", 1)
-        [outcome] = wishes.apply(fleet.store, [manifest], fleet.clock.now_s())
+        [outcome] = commit.apply(fleet.store, [manifest], fleet.clock.now_s())
         assert outcome.message == "4 tasks: 3 cached, 1 to run"
 
 
@@ -254,7 +254,7 @@ async def test_a_directory_counts_as_what_was_in_it_when_it_was_taken(tmp_path: 
         about = Metadata.model_validate({"name": name})
         manifests = [Manifest("BatchJob", name, about, spec, "test.yaml", 1)]
         order = Order(looked={manifests[0].key: Looked(held(tmp_path), str(tmp_path))})
-        wishes.apply(fleet.store, manifests, fleet.clock.now_s(), order)
+        commit.apply(fleet.store, manifests, fleet.clock.now_s(), order)
         await fleet.settle()
 
     async with Fleet() as fleet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from tests.unit.engine.fake_world import Fleet, tasks
 
 WARM = {"env": {"A": "1", "B": "1"}, "resources": {"gpu": ["H100", "L4:2"]}, "maxContainers": 3}

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.engine.gate import Gate
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.engine.execute.rate_limit import Gate
 from fleetctl.providers.base import Contract
 from tests.simulation.loop import SimClock, Timeline, VirtualLoop
 from tests.unit.engine.fake_world import CONTRACT

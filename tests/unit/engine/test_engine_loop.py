@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controllers.model import Metric, RunState
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Metric, RunState
 from tests.unit.engine.fake_world import HANG, SECOND_LOOK_S, Fleet, tasks
 
 

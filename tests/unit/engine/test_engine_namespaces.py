@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fleetctl.engine import wishes
-from fleetctl.engine.orders import Order
-from fleetctl.engine.pruning import Pruning
-from fleetctl.engine.secrets import Found
-from fleetctl.errors import NotFound
+from fleetctl.apply import commit
+from fleetctl.apply.options import Order
+from fleetctl.apply.prune import Pruning
+from fleetctl.common.errors import NotFound
+from fleetctl.engine.execute.secrets import Found
 from fleetctl.manifest import Document, load
 from fleetctl.manifest.namespaces import Chosen
 from tests.unit.engine.fake_world import Fleet, tasks
@@ -34,7 +34,7 @@ def apply(fleet: Fleet, names: list[str], within: str, *, prune: bool = False) -
     manifests = load([Document("jobs.yaml", text, ".")], Chosen(within, binding=True))
     pruning = Pruning(most=9) if prune else None
     order = Order(applyset="nightly", pruning=pruning, namespace=within)
-    return [it.outcome for it in wishes.apply(fleet.store, manifests, 1.0, order)]
+    return [it.outcome for it in commit.apply(fleet.store, manifests, 1.0, order)]
 
 
 async def test_a_job_and_the_volume_that_it_names_are_the_namespaces_own() -> None:

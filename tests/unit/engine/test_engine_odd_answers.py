@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.model import Observation, RunState
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Observation, RunState
+from fleetctl.daemon.verbs import Verbs
+from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.observe.reach import watch_reach
-from fleetctl.engine.sweeper import sweep
-from fleetctl.engine.verbs import Verbs
-from fleetctl.errors import Refused, Unavailable
 from fleetctl.providers.base import RunOrder, RunRef
 from tests.unit.engine.fake_world import CONTRACT, SECOND_LOOK_S, Fleet, tasks
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from controllers.model import RunState
-from fleetctl.engine import wishes
-from fleetctl.engine.applying import commit, propose
-from fleetctl.engine.changes import Change
-from fleetctl.engine.consent import NeedsConsent, approvable, check
-from fleetctl.engine.notes import KEPT, RERUN, ROLLOUT
-from fleetctl.engine.orders import Order, order_of
-from fleetctl.engine.retrying import Choice, retry
-from fleetctl.engine.sources import Looked, Sources
-from fleetctl.errors import Unavailable, UsageError
+from fleetctl.apply import commit as wishes
+from fleetctl.apply.change import Change
+from fleetctl.apply.consent import NeedsConsent, approvable, check
+from fleetctl.apply.options import Order, order_of
+from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.retry import Choice, retry
+from fleetctl.common.errors import Unavailable, UsageError
+from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
-from specs.common import Metadata
-from specs.kinds import KINDS
-from specs.template import Template
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.template import Template
+from fleetctl.tracking.annotations import KEPT, RERUN, ROLLOUT
+from fleetctl.tracking.sources import Looked, Sources
 from tests.unit.engine.fake_world import Fleet
 
 ONE, TWO = {"python": "SUBMIT(y=x)"}, {"python": "SUBMIT(y=-x)"}

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from fleetctl.engine.facts import StartReplied
+from fleetctl.engine.messages import StartReplied
 from fleetctl.engine.settings import Settings
 from tests.unit.engine.fake_world import Fleet, tasks
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controllers.model import RunState
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import RunState
 from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
 NAMES = ("daytona", "modal", "local")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from controllers.model import RunState
-from fleetctl.engine.recovering import Recovery
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import RunState
+from fleetctl.daemon.adoption.recover import Recovery
 from fleetctl.providers.base import BEGUN_AS_ANOTHER
-from fleetctl.providers.strays import Stray, work_mark
+from fleetctl.providers.orphans import Stray, work_mark
+from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.codes import STATES
-from fleetctl.stores.sqlite import MemoryDatabase
-from specs.hashing import params_hash
+from fleetctl.stores.sqlite.store import MemoryDatabase
 from tests.unit.engine.fake_world import FakeProvider, Fleet, tasks
 
 

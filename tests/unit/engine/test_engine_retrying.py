@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers.model import RunState
-from fleetctl.engine.retrying import Choice, retry
-from fleetctl.errors import NotFound, Refused, UsageError
+from fleetctl.apply.retry import Choice, retry
+from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.controllers.model import RunState
 from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
 FAILED, ALL = Choice("failed"), Choice("all")

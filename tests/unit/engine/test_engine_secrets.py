@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.engine.secrets import SECRET_BYTES_MAX, Found, SecretValues
-from fleetctl.errors import Unavailable
-from fleetctl.stores.sqlite import SqliteStore, open_memory_store
-from specs.kinds import KINDS, dump_spec
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Resource
+from fleetctl.engine.execute.secrets import SECRET_BYTES_MAX, Found, SecretValues
+from fleetctl.specs.kinds import KINDS, dump_spec
+from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import Fleet, ManualClock, tasks
 
 VALUE = "hunter2-canary"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.engine.retrying import Choice, retry
+from fleetctl.apply.retry import Choice, retry
 from tests.unit.engine.fake_world import Fleet, tasks
 from tests.unit.engine.test_engine_effort import Calls
 

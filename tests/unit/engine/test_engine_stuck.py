@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.engine.secrets import Found
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.engine.execute.secrets import Found
 from tests.unit.engine.fake_world import Fleet, tasks
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controllers.model import RunState
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import RunState
 from tests.unit.engine.fake_world import CONTRACT, HANG, Fleet, tasks
 
 TWO_PHASE = replace(CONTRACT, two_phase=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.orders import order_argument
-from fleetctl.providers.journal import Journal, parse
+from fleetctl.providers.rundir.journal import Journal, parse
 
 FOR_EVER_S = 60.0  # far more than anything here takes; only a bug waits for it
 JOURNAL = ("started", "metric", "metrics", "result", "ended", "closed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import fleetctl
 from fleetctl import DaytonaInterpreter, Interpreter, ModalInterpreter, wiring
-from fleetctl.errors import Refused, UsageError
+from fleetctl.common.errors import Refused, UsageError
 from fleetctl.interpreter.errors import redact
 from fleetctl.interpreter.interpreter import BaseInterpreter
 
@@ -47,7 +48,8 @@ def test_a_missing_package_is_told_with_the_extra_to_install(
 ) -> None:
     (tmp_path / "needs_sdk.py").write_text("import a_package_that_nobody_has\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(wiring.SESSIONS, "cloud", "needs_sdk:open_session")
+    cloud = replace(wiring.PLUGINS["local"], session="needs_sdk:open_session")
+    monkeypatch.setitem(wiring.PLUGINS, "cloud", cloud)
     with pytest.raises(Refused, match="needs the package `a_package_that_nobody_has`") as told:
         Interpreter(provider="cloud").start()
     assert told.value.hint == "pip install 'fleetctl[cloud]'"

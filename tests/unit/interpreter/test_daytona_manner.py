@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl import DaytonaInterpreter
-from fleetctl.errors import Refused, UsageError
+from fleetctl.common.errors import Refused, UsageError
 from tests.interpreters import Place, make_repository
 from tests.unit.interpreter.conftest import Make
 

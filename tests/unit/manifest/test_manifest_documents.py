@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import Document, ManifestErrors, load, read_documents
-from fleetctl.manifest.documents import FILE_BYTES_MAX
+from fleetctl.manifest.files.documents import FILE_BYTES_MAX
 
 VOLUME = "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: NAME}\n"
 

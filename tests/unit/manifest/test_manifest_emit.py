@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fleetctl.manifest.emit import to_yaml
+from fleetctl.manifest.yaml.emit import to_yaml
 
 
 def test_texts_that_read_as_something_else_are_quoted() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import ManifestErrors, load, read_documents
-from fleetctl.manifest.documents import FILE_BYTES_MAX
-from fleetctl.manifest.fetching import Unfetched, fetch
+from fleetctl.manifest.files.documents import FILE_BYTES_MAX
+from fleetctl.manifest.files.fetching import Unfetched, fetch
 
 VOLUME = b"apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: data}\n"
 

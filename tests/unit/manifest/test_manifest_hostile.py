@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import Document, ManifestErrors, load
-from fleetctl.manifest.strict_yaml import NODES_MAX
+from fleetctl.manifest.yaml.reader import NODES_MAX
 
 MEMORY_MAX_BYTES = 200 * 1024 * 1024  # what the issue allows for refusing
 # Twenty times the second that a refusal may take on an idle machine: a net under loops without end.

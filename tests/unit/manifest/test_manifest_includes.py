@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
-from specs.batchjob import BatchJobSpec
-from specs.kinds import dump_spec
-from specs.secret import SecretSpec
-from specs.sweep import SweepSpec
+from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.kinds import dump_spec
+from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.sweep import SweepSpec
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n"
 SEARCH = "method: random\nprogram: t.py\nrun_cap: 3\nparameters:\n  lr: {min: 3e-5, max: 1e-2}\n"

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from fleetctl.errors import UsageError
+from fleetctl.common.errors import UsageError
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
 from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX
-from specs.batchjob import BatchJobSpec
-from specs.sweep import SweepSpec
+from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.sweep import SweepSpec
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.manifest.strict_yaml import DEPTH_MAX, DOCUMENTS_MAX, read
+from fleetctl.manifest.yaml.reader import DEPTH_MAX, DOCUMENTS_MAX, read
 
 
 def values(text: str) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.planning.caps import Cap
+from fleetctl.apply.cost.caps import Cap
 
 
 def cap(expected_usd: float | None, high_usd: float | None, then: str = "Suspend") -> Cap:

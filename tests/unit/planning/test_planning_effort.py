@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fleetctl.cli.proposing import reported
-from fleetctl.manifest.documents import Document
-from fleetctl.stores.readonly import open_readonly
+from fleetctl.cli.apply.propose import reported
+from fleetctl.manifest.files.documents import Document
+from fleetctl.stores.read.read_only import open_readonly
 from tests.bench import manyobjects
 from tests.unit.engine.test_engine_effort import Calls
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.planning.estimate import FREE, UNKNOWN, Cost, cost, lasting, shared_out, whole_s
+from fleetctl.apply.cost.estimate import FREE, UNKNOWN, Cost, cost, lasting, shared_out, whole_s
 
 
 def past(*seconds: float) -> object:

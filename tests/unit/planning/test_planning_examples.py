@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.plandocument import document
-from fleetctl.cli.planmarkdown import MARKER, comment
-from fleetctl.engine.applying import propose
-from fleetctl.engine.orders import Order
+from fleetctl.apply.cost.offers import market_of
+from fleetctl.apply.cost.plan import report
+from fleetctl.apply.cost.report import Verb
+from fleetctl.apply.options import Order
+from fleetctl.apply.propose import propose
+from fleetctl.cli.apply.plans.document import document
+from fleetctl.cli.apply.plans.markdown import MARKER, comment
 from fleetctl.manifest import load, read_documents
-from fleetctl.planning.market import market_of
-from fleetctl.planning.planning import report
-from fleetctl.planning.report import Verb
-from fleetctl.stores.readonly import open_readonly
-from fleetctl.wiring import build_providers
+from fleetctl.stores.read.read_only import open_readonly
+from fleetctl.wiring import Accounts
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "specs" / "examples").glob("*.yaml"))
 
@@ -29,7 +29,7 @@ def test_an_example_has_a_plan_with_a_cost_or_says_that_it_is_unknown(
     home = tmp_path / "home"
     with open_readonly(home) as stored:
         changes = propose(stored, manifests, Order(), 1.0)
-        providers = build_providers(home, store_id="", notify=lambda run: None)
+        providers = Accounts(home, store_id="", notify=lambda run: None).backends
         found = report(stored, changes, market_of(stored, changes, providers), 1.0)
     assert found.count(Verb.CREATE) == len(found.objects) >= len(manifests)
     for it in found.objects:

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.engine.applying import commit, propose
-from fleetctl.engine.orders import Order
+from fleetctl.apply.cost.offers import market_of
+from fleetctl.apply.cost.plan import report
+from fleetctl.apply.cost.report import Report, Verb
+from fleetctl.apply.options import Order
+from fleetctl.apply.propose import commit, propose
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
-from fleetctl.planning.market import market_of
-from fleetctl.planning.planning import report
-from fleetctl.planning.report import Report, Verb
-from fleetctl.stores.readonly import open_readonly
-from fleetctl.stores.sqlite import SqliteStore, open_store
-from fleetctl.wiring import build_providers
-from specs.batchjob import BatchJobSpec
-from specs.content import template_hash
-from specs.hashing import params_hash
+from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.content import template_hash
+from fleetctl.specs.values.hashing import params_hash
+from fleetctl.stores.read.read_only import open_readonly
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
+from fleetctl.wiring import Accounts
 from tests.unit.engine.fake_world import ManualClock
 from tests.unit.engine.test_engine_wishes import manifest
 
@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Path:
 def planned(home: Path, *manifests: Manifest, order: Order | None = None) -> Report:
     with open_readonly(home) as stored:
         changes = propose(stored, manifests, order or Order(), NOW_S)
-        providers = build_providers(home, store_id="", notify=lambda run: None)
+        providers = Accounts(home, store_id="", notify=lambda run: None).backends
         return report(stored, changes, market_of(stored, changes, providers), NOW_S)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.prices import own
-from fleetctl.prices.table import load
-from specs.provider import Prices
-from specs.template import Resources
+from fleetctl.providers.prices import own
+from fleetctl.providers.prices.table import load
+from fleetctl.specs.provider import Prices
+from fleetctl.specs.template import Resources
 
 
 def usd_per_h(provider: str, runtime: str = "sandbox", **resources: Any) -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.prices.devices import possible
-from specs.template import Gpu
+from fleetctl.providers.prices.devices import possible
+from fleetctl.specs.template import Gpu
 from tests.emulators.modal.driver import NAMES
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused
-from fleetctl.providers.modal import sources
+from fleetctl.common.errors import Refused
+from fleetctl.providers.modal.assets import sources
 from fleetctl.providers.sources import clone
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.providers.sources.taken import revision_in
-from specs.template import GitSource, Template
+from fleetctl.specs.template import GitSource, Template
 from tests.unit.providers.test_gitsource import HOSTILE, Repository
 
 

@@ -8,19 +8,22 @@ from pathlib import Path
 import pytest
 
 import fleetctl.providers.daytona as ours
-from fleetctl.providers.daytona import layers
+from fleetctl.providers.daytona.assets import layers
 
 HOME = Path(ours.__file__).parent
 # For type checkers alone; nothing at run time depends on them.
 TYPES_ALONE = {
-    ("volumes.py", "daytona.common.volume"),
-    ("terminals.py", "daytona.handle.async_pty_handle"),
+    ("assets/volumes.py", "daytona.common.volume"),
+    ("runs/terminals.py", "daytona.handle.async_pty_handle"),
 }
 GENERATED = ("daytona_api_client", "daytona_toolbox_api_client", "daytona_analytics_api_client")
 
 
 def trees() -> list[tuple[str, ast.Module]]:
-    return [(path.name, ast.parse(path.read_text())) for path in sorted(HOME.glob("*.py"))]
+    return [
+        (str(path.relative_to(HOME)), ast.parse(path.read_text()))
+        for path in sorted(HOME.rglob("*.py"))
+    ]
 
 
 def imported(tree: ast.Module) -> list[tuple[str, str]]:

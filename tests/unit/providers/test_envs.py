@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.base import Foreseen
-from fleetctl.providers.local import envs, foreseen, pythons, system
+from fleetctl.providers.local import foreseen, keeper
+from fleetctl.providers.local.assets import envs, pythons, system
 from fleetctl.providers.local.paths import Layout
-from specs.template import Image, Template
+from fleetctl.specs.template import Image, Template
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, command, python, story
 
@@ -281,7 +282,7 @@ def test_what_this_machine_cannot_give_is_refused_with_a_hint(
 
 
 def test_the_keeper_is_python_3_9() -> None:
-    parts = sorted((Path(envs.__file__).parent / "keeper").glob("*.py"))
+    parts = sorted((Path(keeper.__file__).parent).glob("*.py"))
     assert len(parts) > 10
     for part in parts:
         ast.parse(part.read_text(), feature_version=(3, 9))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.local import gitsource
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.local.assets import git as gitsource
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.sources import git
-from specs.template import GitSource
+from fleetctl.specs.template import GitSource
 
 HOSTILE = [
     "--upload-pack=touch /tmp/pwned",

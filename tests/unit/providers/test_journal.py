@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.providers.journal import Journal, parse
+from fleetctl.providers.rundir.journal import Journal, parse
 
 
 def line(**event: Any) -> bytes:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Alive
-from fleetctl.providers.local import orders
+from fleetctl.controllers.model import Alive
+from fleetctl.providers.local.runs import orders
 from tests.contracts.local_worlds import LocalWorld, keeper_pid, processes_of
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Alive, Gone
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.local import places
-from fleetctl.providers.local.orders import CPU_HEADROOM_S
+from fleetctl.providers.local import locks
+from fleetctl.providers.local.runs.orders import CPU_HEADROOM_S
 from tests.contracts.local_worlds import LocalWorld, stop_keepers
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
@@ -376,7 +376,7 @@ class TestGpus(InNamespaces):
 
 def _free(keeper: Path) -> Callable[[], Awaitable[bool]]:
     async def free() -> bool:
-        return places.lock_is_free(keeper)
+        return locks.lock_is_free(keeper)
 
     return free
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from fleetctl import Interpreter, InterpreterError
-from fleetctl.errors import Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.assemble import driver_source
-from fleetctl.providers.local import places
+from fleetctl.providers.local import locks
+from fleetctl.providers.local.interpreter.session import open_session
 from fleetctl.providers.local.keeper import procs
-from fleetctl.providers.local.session import open_session
 from fleetctl.providers.session import SessionOrder
 
 TIERS = ("namespaces", "process")
@@ -79,7 +79,7 @@ def wait_until_unlocked(home: Path) -> None:
     """Until the guards are gone too, which hold the locks of their rooms."""
     patience = threading.Event()
     for _ in range(int(WAIT_S / 0.05)):
-        if all(places.lock_is_free(room) for room in rooms(home)):
+        if all(locks.lock_is_free(room) for room in rooms(home)):
             return
         patience.wait(0.05)
     raise AssertionError("a guard stayed")

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from controllers.model import Alive, Ended, Gone
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive, Ended, Gone
 from fleetctl.providers.base import RunRef
-from fleetctl.providers.local import keepers, places, zygotes
-from fleetctl.providers.local.keepers import BIRTHS_AT_ONCE, IDLE_MAX
-from fleetctl.providers.local.link import Link
-from specs.template import Template
+from fleetctl.providers.local import locks
+from fleetctl.providers.local.runs import keepers, zygotes
+from fleetctl.providers.local.runs.keepers import BIRTHS_AT_ONCE, IDLE_MAX
+from fleetctl.providers.local.runs.link import Link
+from fleetctl.specs.template import Template
 from tests.contracts.local_worlds import LocalWorld, keeper_pid, stop_keepers
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
@@ -317,7 +318,7 @@ class TestDurableNames(InTier):
         keeper = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
 
         async def free() -> bool:
-            return places.lock_is_free(keeper)
+            return locks.lock_is_free(keeper)
 
         await eventually(free, "the keeper left")
         world.provider = world.again()
@@ -340,7 +341,7 @@ class TestDurableNames(InTier):
         assert isinstance(seen, Ended)
         keeper = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
         boot, run = (keeper / "begun").read_text().splitlines()
-        assert (boot, run) == (f"boot {places.boot_id()}", "run-0")
+        assert (boot, run) == (f"boot {locks.boot_id()}", "run-0")
 
 
 _VOLUME = [{"name": "shared", "mountPath": "/fleetctl-test-of-names"}]
@@ -378,7 +379,7 @@ def _zygotes() -> list[int]:
 
 def _living(world: World) -> list[Path]:
     keepers = world.directory / "home" / "local" / "keepers"
-    return [one for one in keepers.iterdir() if not places.lock_is_free(one)]
+    return [one for one in keepers.iterdir() if not locks.lock_is_free(one)]
 
 
 async def _started(world: World, template: Template, **fields: str) -> bool:
@@ -397,5 +398,5 @@ def _packages(world: World) -> list[Path]:
 
 async def _remove_soon(world: World, uid: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fleetctl.providers.local.volumes.LEAVE_S", 0.0)
+        patch.setattr("fleetctl.providers.local.assets.volumes.LEAVE_S", 0.0)
         await world.provider.remove_scratch(uid, keep_logs=False)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError
 from fleetctl.guest.logfile import LogFile, Marks
-from fleetctl.providers.remote.segments import Segments
+from fleetctl.providers.paths import runs_dir
+from fleetctl.providers.remote.runs.segments import Segments
 from fleetctl.providers.rundir.logs import LogReader
-from fleetctl.providers.rundir.places import runs_dir
 
 
 def test_what_was_never_there_is_empty(tmp_path: Path) -> None:

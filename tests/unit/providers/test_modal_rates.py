@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.errors import Refused, Unavailable
-from fleetctl.prices.table import load
-from fleetctl.providers.modal.rates import Rates, merged
-from specs.template import Template
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.modal.connection.rates import Rates, merged
+from fleetctl.providers.prices.table import load
+from fleetctl.specs.template import Template
 
 # As a real account was told them in September 2026, per hour.
 TOLD = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.guest import record, results
-from fleetctl.providers.journal import parse
 from fleetctl.providers.local.keeper.begun import Begun
+from fleetctl.providers.rundir.journal import parse
 
 ENDED = {"at": 2.0, "started_at": 1.0, "ok": True, "reason": "Completed", "message": "", "exit": 0}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.sources import tree
 from fleetctl.providers.sources.tree import Rules, take
 

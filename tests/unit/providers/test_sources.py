@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, python, script, story
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specs.changes import UNSET, FieldChange, field_changes, value_text
+from fleetctl.specs.values.changes import UNSET, FieldChange, field_changes, value_text
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controllers.kinds import CONTROLLERS
-from specs.content import (
+from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.specs.content import (
     CHECKPOINT,
     EXECUTION,
     KINDS,
@@ -26,10 +26,10 @@ from specs.content import (
     content_of,
     content_of_function,
 )
-from specs.function import FunctionSpec
-from specs.kinds import KINDS as OBJECTS
-from specs.template import Template
-from specs.trainingrun import Checkpoint, Stage
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds import KINDS as OBJECTS
+from fleetctl.specs.template import Template
+from fleetctl.specs.trainingrun import Checkpoint, Stage
 
 TRAIN: dict[str, Any] = {"template": {"script": "a"}, "stages": [{"name": "one"}]}
 PLAIN: dict[str, dict[str, Any]] = {

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from specs.common import Placement
-from specs.content import template_hash
-from specs.hashing import canonical_json, params_hash
-from specs.template import Image, Template
+from fleetctl.specs.common import Placement
+from fleetctl.specs.content import template_hash
+from fleetctl.specs.template import Image, Template
+from fleetctl.specs.values.hashing import canonical_json, params_hash
 
 HERE = Placement()
 

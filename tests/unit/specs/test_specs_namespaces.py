@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specs.namespaces import asset_name, object_key, own_name, split_key
+from fleetctl.specs.values.namespaces import asset_name, object_key, own_name, split_key
 
 
 @pytest.mark.parametrize(

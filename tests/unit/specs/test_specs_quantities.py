@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specs.quantities import parse_bytes, parse_cpu, parse_duration, parse_indexes
+from fleetctl.specs.values.quantities import parse_bytes, parse_cpu, parse_duration, parse_indexes
 
 
 @pytest.mark.parametrize(

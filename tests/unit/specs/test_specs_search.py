@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from specs.distributions import DISTRIBUTIONS, distribution_of
-from specs.search import Search
+from fleetctl.specs.search.config import Search
+from fleetctl.specs.search.distributions import DISTRIBUTIONS, distribution_of
 
 BASE: dict[str, Any] = {"method": "random", "parameters": {"a": {"value": 1}}}
 

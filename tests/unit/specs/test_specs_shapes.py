@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from specs.batchjob import BatchJobSpec, Tasks
-from specs.common import Candidate, Metadata, Placement
-from specs.kinds import KINDS, dump_spec, find_kind, parse_spec
-from specs.scalars import Spec
-from specs.secret import SecretSpec
-from specs.sweep import SweepSpec
-from specs.template import Gpu, Image, Template
-from specs.trainingrun import TrainingRunSpec
-from specs.volume import VolumeSpec
+from fleetctl.specs.batchjob import BatchJobSpec, Tasks
+from fleetctl.specs.common import Candidate, Metadata, Placement
+from fleetctl.specs.kinds import KINDS, dump_spec, find_kind, parse_spec
+from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.template import Gpu, Image, Template
+from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.values.scalars import Spec
+from fleetctl.specs.volume import VolumeSpec
 
 SCRIPT = Template(script="true")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controllers.model import Resource, Run, RunState
-from fleetctl.stores.sqlite import open_store
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.sqlite.store import open_store
 from tests.golden.cli.cli_world import NOW_S, FixedClock
 
 # index, attempt, state, USD a second, seconds it ran; None = still runs, or has no price.

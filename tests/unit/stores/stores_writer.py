@@ -13,13 +13,13 @@ import os
 import sys
 from pathlib import Path
 
-from controllers.model import Resource, Run, RunState
-from fleetctl import home as places
-from fleetctl.clock import SystemClock
-from fleetctl.errors import StoreError
+from fleetctl.common import home as places
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import StoreError
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.base import DiskFull, EventRow
-from fleetctl.stores.reader import Reader
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 
 def run(index: int) -> Run:

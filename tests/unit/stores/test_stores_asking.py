@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl.cli.asked import open_asking
-from fleetctl.cli.kinds import KINDS
-from fleetctl.cli.reading import open_reading
-from fleetctl.errors import StoreError, UsageError
-from fleetctl.home import STATE_DB
-from fleetctl.stores.asking import VIEWS, Asking
+from fleetctl.cli.report.query_views import open_asking
+from fleetctl.common.errors import StoreError, UsageError
+from fleetctl.common.home import STATE_DB
+from fleetctl.controllers.model import Resource
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.queries import named
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.read.query import VIEWS, Asking
+from fleetctl.stores.sqlite.store import open_store
+from fleetctl.views.kinds import KINDS
+from fleetctl.views.reading import open_reading
 from tests.golden.cli.cli_world import NOW_S, FixedClock, build
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl import home as places
-from fleetctl.errors import NotFound, Refused, StoreError
+from fleetctl.common import home as places
+from fleetctl.common.errors import NotFound, Refused, StoreError
+from fleetctl.controllers.model import Resource
 from fleetctl.stores import backup
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.reader import Reader
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.sqlite.store import open_store
 from tests.unit.stores.stores_disks import on_a_small_disk
 
 NOW_S = 1_000.0
@@ -163,7 +163,7 @@ def test_a_disk_without_room_for_a_backup_is_said_and_holds_none(
     program = (
         "import sys; from pathlib import Path\n"
         "from fleetctl.stores import backup\n"
-        "from fleetctl.errors import StoreError\n"
+        "from fleetctl.common.errors import StoreError\n"
         "home, disk = map(Path, sys.argv[1:])\n"
         "try: backup.write(home, disk / 'b', now_s=1.0)\n"
         "except StoreError as error: print(error, list(disk.iterdir()))\n"
@@ -180,9 +180,9 @@ WRITER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from controllers.model import Resource
+from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.sqlite.store import open_store
 class Clock:
     def now_s(self): return 1.0
 store = open_store(Path(sys.argv[1]), Clock())

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controllers.model import Resource
-from fleetctl import home as places
+from fleetctl.common import home as places
+from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import EVENT_MESSAGE_CHARS_MAX, EVENTS_PER_OBJECT_MAX, EventRow
-from fleetctl.stores.reader import EventLine, Reader
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.read.reader import EventLine, Reader
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 
 class FixedClock:

@@ -17,11 +17,11 @@ import pytest
 import stores_writer
 from stores_disks import on_a_small_disk
 
-from fleetctl import home as places
-from fleetctl.errors import StoreError
+from fleetctl.common import home as places
+from fleetctl.common.errors import StoreError
 from fleetctl.stores.base import DiskFull
-from fleetctl.stores.reader import Reader
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 KILLS = 40
 POLLERS = 20

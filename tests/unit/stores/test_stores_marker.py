@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl import home as places
-from fleetctl.stores import statedir
+from fleetctl.common import home as places
+from fleetctl.stores import state_dir
 
 
 def test_a_marker_reaches_the_disk_before_it_is_seen_and_then_its_directory_does(
@@ -30,6 +30,6 @@ def test_a_marker_reaches_the_disk_before_it_is_seen_and_then_its_directory_does
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", noted)
-    statedir.write_marker(tmp_path, statedir.Marker("store-1", 7))
+    state_dir.write_marker(tmp_path, state_dir.Marker("store-1", 7))
     assert synced[0].endswith("holding store-1 7\n")
     assert "the directory: store-1 7\n" in synced[1:]

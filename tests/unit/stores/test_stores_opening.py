@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from stores_disks import on_a_read_only_disk
 
-from controllers.model import Resource, Run, RunState
-from fleetctl import home as places
-from fleetctl.errors import StoreError
-from fleetctl.stores import filesystem, statedir
+from fleetctl.common import home as places
+from fleetctl.common.errors import StoreError
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores import filesystem, state_dir
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.codes import SCHEMA_VERSION
-from fleetctl.stores.reader import Reader
-from fleetctl.stores.sqlite import open_store
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.sqlite.store import open_store
 
 
 class FixedClock:
@@ -280,7 +280,7 @@ def test_someone_who_only_asks_for_the_holder_does_not_keep_a_writer_out(
 
     with open(home / places.LOCK, "rb") as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
-        monkeypatch.setattr(statedir.time, "sleep", sleep)
+        monkeypatch.setattr(state_dir.time, "sleep", sleep)
         open_store(home, FixedClock()).close()
     assert len(slept) == 500
 
@@ -327,9 +327,9 @@ def test_nobody_else_can_look_into_the_store(home: Path) -> None:
 def test_a_home_on_a_read_only_disk_is_refused_with_the_reason(home: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from fleetctl.clock import SystemClock\n"
-        "from fleetctl.errors import StoreError\n"
-        "from fleetctl.stores.sqlite import open_store\n"
+        "from fleetctl.common.clock import SystemClock\n"
+        "from fleetctl.common.errors import StoreError\n"
+        "from fleetctl.stores.sqlite.store import open_store\n"
         "try: open_store(Path(sys.argv[1]), SystemClock())\n"
         "except StoreError as error: print(error, error.hint, sep='\\n')\n"
     )

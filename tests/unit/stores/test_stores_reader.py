@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from stores_disks import on_a_read_only_disk
 
-from controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
-from fleetctl import home as places
-from fleetctl.clock import SystemClock
+from fleetctl.common import home as places
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.codes import LAST_LIVE_STATE, STATES
-from fleetctl.stores.reader import Reader
-from fleetctl.stores.sqlite import SqliteStore, open_store
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 
 @pytest.fixture
@@ -191,9 +191,9 @@ def test_reading_after_a_crash_leaves_log_and_database_as_they_are(home: Path) -
 def _crash_after_writing(home: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from controllers.model import Resource\n"
-        "from fleetctl.clock import SystemClock\n"
-        "from fleetctl.stores.sqlite import open_store\n"
+        "from fleetctl.controllers.model import Resource\n"
+        "from fleetctl.common.clock import SystemClock\n"
+        "from fleetctl.stores.sqlite.store import open_store\n"
         "store = open_store(Path(sys.argv[1]), SystemClock())\n"
         "with store.transaction():\n"
         "    job = Resource('u', 'BatchJob', 'chunks', 1, 0, '{}', '{}', {}, {}, 5.0)\n"
@@ -210,7 +210,7 @@ def test_a_spec_of_megabytes_costs_a_list_nothing(home: Path, store: SqliteStore
     store.close()
     program = (
         "import sys; from pathlib import Path\n"
-        "from fleetctl.stores.reader import Reader\n"
+        "from fleetctl.stores.read.reader import Reader\n"
         "assert len(Reader(Path(sys.argv[1])).resources()) == 5\n"
         "print(next(l for l in open('/proc/self/io') if l.startswith('rchar')).split()[1])\n"
     )
@@ -224,7 +224,7 @@ def test_a_spec_of_megabytes_costs_a_list_nothing(home: Path, store: SqliteStore
 def test_reading_imports_no_model_and_nothing_heavy() -> None:
     program = (
         "import json, sys; from pathlib import Path\n"
-        "from fleetctl.stores.reader import Reader\n"
+        "from fleetctl.stores.read.reader import Reader\n"
         "Reader(Path('/nonexistent')).resources()\n"
         "print(json.dumps(sorted(sys.modules)))\n"
     )
@@ -242,7 +242,7 @@ def test_reading_imports_no_model_and_nothing_heavy() -> None:
         "logging",
     }
     assert heavy.isdisjoint(json.loads(ran.stdout))
-    assert "controllers.model" not in json.loads(ran.stdout)
+    assert "fleetctl.controllers.model" not in json.loads(ran.stdout)
 
 
 def test_a_store_on_a_read_only_disk_can_be_read(home: Path, store: SqliteStore) -> None:
@@ -250,7 +250,7 @@ def test_a_store_on_a_read_only_disk_can_be_read(home: Path, store: SqliteStore)
     store.close()
     program = (
         "import sys; from pathlib import Path\n"
-        "from fleetctl.stores.reader import Reader\n"
+        "from fleetctl.stores.read.reader import Reader\n"
         "print([row.name for row in Reader(Path(sys.argv[1])).resources()])\n"
     )
     ran = on_a_read_only_disk(home, [sys.executable, "-c", program, str(home)])

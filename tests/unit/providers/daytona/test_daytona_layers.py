@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.errors import Refused
-from fleetctl.providers.daytona import layers
-from fleetctl.providers.remote.recipes import recipe
-from specs.template import Template
+from fleetctl.common.errors import Refused
+from fleetctl.providers.daytona.assets import layers
+from fleetctl.providers.remote.assets.recipes import recipe
+from fleetctl.specs.template import Template
 
 GUEST = "RUN mkdir -p /.fleetctl"
 

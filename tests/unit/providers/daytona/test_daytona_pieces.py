@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from fleetctl.providers.daytona.streams import Put, pieces
+from fleetctl.providers.daytona.runs.streams import Put, pieces
 
 
 def played(scene: Callable[[], Awaitable[None]]) -> None:

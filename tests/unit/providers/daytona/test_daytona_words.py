@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from daytona.common import errors as sdk
 
-from fleetctl.errors import Refused, Unavailable
-from fleetctl.prices import table as prices
-from fleetctl.providers.daytona.creating import patience_s
-from fleetctl.providers.daytona.endings import Facts, fate
-from fleetctl.providers.daytona.errors import RATE_AFTER_S, certain, retry_after_s, words
-from fleetctl.providers.daytona.machines import GPUS, Machine, billed, machine
-from fleetctl.providers.daytona.streams import Guest, begin_command, reached, stop_command
-from fleetctl.providers.remote.fates import Cause
-from fleetctl.providers.remote.sandboxes import At
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.daytona.connection.errors import RATE_AFTER_S, certain, retry_after_s, words
+from fleetctl.providers.daytona.runs.creates import patience_s
+from fleetctl.providers.daytona.runs.endings import Facts, fate
+from fleetctl.providers.daytona.runs.machines import GPUS, Machine, billed, machine
+from fleetctl.providers.daytona.runs.streams import Guest, begin_command, reached, stop_command
+from fleetctl.providers.prices import table as prices
+from fleetctl.providers.remote.sandboxes.base import At
+from fleetctl.providers.remote.sandboxes.fates import Cause
 from fleetctl.providers.sources.clone import credentials
-from specs.template import GitSource, Resources, Template
+from fleetctl.specs.template import GitSource, Resources, Template
 
 # -- errors ----------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ def load():
 thread = threading.Thread(target=load)
 thread.start()
 assert reached.wait(60)
-from fleetctl.providers.modal import plain
+from fleetctl.providers.modal.functions import plain
 thread.join()
 assert not failures, failures
 assert callable(plain.poll.aio) and sys.modules["modal"].Function
@@ -52,7 +52,7 @@ def test_whoever_imports_a_part_of_the_sdk_asks_for_the_package_first() -> None:
     assert provider.__file__ is not None
     found = [
         f"{path.name}:{line}"
-        for path in sorted(Path(provider.__file__).parent.glob("*.py"))
+        for path in sorted(Path(provider.__file__).parent.rglob("*.py"))
         for line in _unsafe(ast.parse(path.read_text()))
     ]
     assert found == []

@@ -15,8 +15,9 @@ import modal
 import pytest
 from modal import exception as sdk
 
-from fleetctl.providers.modal import check, client
-from fleetctl.providers.modal.errors import is_of_the_sdk
+from fleetctl.providers.modal import check
+from fleetctl.providers.modal.connection import client
+from fleetctl.providers.modal.connection.errors import is_of_the_sdk
 
 ROOT = Path(__file__).parents[4]
 
@@ -90,7 +91,7 @@ def test_a_throttled_reply_carries_its_details_where_they_are_read() -> None:
 def test_an_id_of_the_older_backend_has_the_shape_that_the_sdk_goes_by() -> None:
     from modal.sandbox import _common
 
-    from fleetctl.providers.modal import sandboxes
+    from fleetctl.providers.modal.runs import sandboxes
 
     older, newer = "sb-" + "a" * 22, "sb-01ARZ3NDEKTSV4RRFFQ69G5FAV"
     assert _common._is_v1_sandbox_id(older) and sandboxes._OLDER.fullmatch(older)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.errors import Refused
-from fleetctl.providers.modal.machines import GPUS, Machine, machine
-from fleetctl.providers.remote.recipes import Recipe, recipe
-from specs.template import Resources, Template
+from fleetctl.common.errors import Refused
+from fleetctl.providers.modal.runs.machines import GPUS, Machine, machine
+from fleetctl.providers.remote.assets.recipes import Recipe, recipe
+from fleetctl.specs.template import Resources, Template
 
 
 def made(image: Any = None, **fields: Any) -> Recipe:

@@ -11,12 +11,13 @@ import grpclib
 import pytest
 from modal import exception as sdk
 
-from fleetctl.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.modal import settings, streams
-from fleetctl.providers.modal.endings import Facts, fate
-from fleetctl.providers.modal.errors import asking, certain
-from fleetctl.providers.remote.fates import Cause
-from specs.template import Template
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.modal.connection import settings
+from fleetctl.providers.modal.connection.errors import asking, certain
+from fleetctl.providers.modal.runs import streams
+from fleetctl.providers.modal.runs.endings import Facts, fate
+from fleetctl.providers.remote.sandboxes.fates import Cause
+from fleetctl.specs.template import Template
 
 CREATION_RATE = "Sandbox creation rate limit (5/s) exceeded"
 NO_CAPACITY = "Insufficient capacity to create sandbox."

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from fleetctl.errors import Unavailable
-from fleetctl.providers.remote.fates import Cause, Fate
-from fleetctl.providers.remote.follower import Pace, SandboxOver
-from fleetctl.providers.remote.sandboxes import At, Work
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.remote.runs.follower import Pace, SandboxOver
+from fleetctl.providers.remote.sandboxes.base import At, Work
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from tests.unit.providers.remote import frames
 
 QUICK = Pace(silence_s=30.0, retry_initial_s=0.001, retry_max_s=0.01, crash_s=0.01)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.errors import Unavailable
-from fleetctl.providers.remote.follower import End, Follower, Pace, SandboxOver
-from fleetctl.providers.remote.mirror import Mirror
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.remote.runs.follower import End, Follower, Pace, SandboxOver
+from fleetctl.providers.remote.runs.mirror import Mirror
 from tests.unit.providers.remote import frames
 
 JOURNAL = frames.started() + frames.ended()

@@ -15,8 +15,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.providers.remote.listing import Listings
-from fleetctl.providers.remote.mirror import Mirror, mark
+from fleetctl.providers.remote.runs.listing import Listings
+from fleetctl.providers.remote.runs.mirror import Mirror, mark
 from tests.unit.providers.remote import frames
 
 RUNS = 3

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fleetctl.errors import Refused, Unavailable
-from fleetctl.providers.remote.makings import Makings
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.remote.sandboxes.creates import Makings
 
 
 class Scene:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.providers.remote.mirror import EOF, LOST, UNBEGUN, Fed, Garbled, Mirror
+from fleetctl.providers.remote.runs.mirror import EOF, LOST, UNBEGUN, Fed, Garbled, Mirror
 from fleetctl.providers.rundir.logs import LogReader
 from tests.unit.providers.remote import frames
 
@@ -149,7 +149,7 @@ def test_a_garbled_frame_is_refused_and_the_next_stream_mends_it(
 def test_a_frame_without_an_end_is_not_kept_in_memory_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.providers.remote.mirror.FRAME_BYTES_MAX", 1000)
+    monkeypatch.setattr("fleetctl.providers.remote.runs.mirror.FRAME_BYTES_MAX", 1000)
     mirror = Mirror(tmp_path, "run-0")
     with pytest.raises(Garbled, match="1000 bytes"):
         for _ in range(100):

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.model import Ended
-from fleetctl.errors import Refused
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Ended
 from fleetctl.providers.base import RunOrder
-from fleetctl.providers.remote import names, scratch
-from fleetctl.providers.remote.bucket import Bucket
-from fleetctl.providers.remote.lifetimes import MARK, told_apart
-from fleetctl.providers.remote.orders import Place, guest_order
-from specs.template import Template
+from fleetctl.providers.remote.connection.token_bucket import Bucket
+from fleetctl.providers.remote.runs import scratch
+from fleetctl.providers.remote.runs.lifetimes import MARK, told_apart
+from fleetctl.providers.remote.runs.orders import Place, guest_order
+from fleetctl.providers.remote.sandboxes import names
+from fleetctl.specs.template import Template
 from tests.unit.providers.remote import frames
 
 

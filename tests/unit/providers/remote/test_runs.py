@@ -10,14 +10,14 @@ from types import UnionType
 
 import pytest
 
-from controllers.model import Alive, Ended, Gone, Observation
-from fleetctl.errors import Unavailable
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
-from fleetctl.providers.remote.fates import Cause, Fate
-from fleetctl.providers.remote.follower import Pace
-from fleetctl.providers.remote.runs import RemoteRuns
-from fleetctl.providers.remote.sandboxes import Work
-from specs.template import Template
+from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.runs import RemoteRuns
+from fleetctl.providers.remote.sandboxes.base import Work
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.specs.template import Template
 from tests.unit.providers.remote import frames
 from tests.unit.providers.remote.scripted import QUICK, Script
 
@@ -356,7 +356,7 @@ def test_an_idle_sandbox_that_went_is_noticed_without_asking_all_the_time(
         for _ in range(20):
             await scene.see(ref)
         assert scene.script.calls.count("fate") <= 1
-        monkeypatch.setattr("fleetctl.providers.remote.runs.FATE_ASKED_EVERY_S", 0.0)
+        monkeypatch.setattr("fleetctl.providers.remote.runs.runs.FATE_ASKED_EVERY_S", 0.0)
         seen = await scene.see(ref)
         assert isinstance(seen, Ended)
         assert not seen.sandbox_open
@@ -513,7 +513,7 @@ def test_what_is_forgotten_is_followed_no_more(play: Callable[[Tale], None]) -> 
 def test_memory_of_ended_runs_is_bounded_and_they_are_told_all_the_same(
     play: Callable[[Tale], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.providers.remote.runs.TRACKED_MAX", 4)
+    monkeypatch.setattr("fleetctl.providers.remote.runs.runs.TRACKED_MAX", 4)
 
     async def tale(scene: Scene) -> None:
         refs = []

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fleetctl.errors import Unavailable
-from fleetctl.providers.remote.throttled import unless_throttled
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.remote.connection.throttled import unless_throttled
 
 
 class Service:

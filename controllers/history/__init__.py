@@ -1,0 +1,1 @@
+"""What has happened to the units of one object, kept incrementally."""

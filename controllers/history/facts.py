@@ -1,0 +1,108 @@
+"""What is known of the units of one resource, as data. Changed by history.py and attempts.py alone.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fleetctl.controllers.history.backoff_queue import Waiting
+from fleetctl.controllers.history.intervals import IntervalSet
+from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.history.sandboxes import Sandboxes
+from fleetctl.controllers.history.working_time import Working
+from fleetctl.controllers.model import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A success that no longer counts: its unit's content has changed. usd: None = not known."""
+
+    work_s: float
+    usd: float | None
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A unit that has had attempts and is neither finished nor given up."""
+
+    attempts: int = 0
+    app_failures: int = 0
+    infra_failures: int = 0
+    due_at_s: float = 0.0
+    last: Run | None = None  # the last ended attempt, for reasons
+    forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome
+
+
+class Facts:
+    """Facts about one resource under its present spec."""
+
+    __slots__ = (
+        "cached",
+        "charged_usd",
+        "failed",
+        "failed_job",
+        "failures",
+        "first_result_at_s",
+        "highest",
+        "infra_failures",
+        "kept_outdated",
+        "last_failure",
+        "limits",
+        "live",
+        "live_by_index",
+        "lowest",
+        "note",
+        "outdated",
+        "placed",
+        "providers",
+        "refused",
+        "sandboxes",
+        "scores",
+        "spent_usd",
+        "started",
+        "succeeded",
+        "taken",
+        "unfinished",
+        "unpriced",
+        "unpriced_s",
+        "unwanted",
+        "waiting",
+        "working",
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.succeeded = IntervalSet()
+        self.failed = IntervalSet()
+        self.taken = IntervalSet()  # every index that is not fresh
+        self.unwanted = IntervalSet()  # of attempts that the present spec has no unit for
+        self.live: dict[str, Run] = {}
+        self.live_by_index: dict[int, str] = {}
+        self.unfinished: dict[int, Unfinished] = {}
+        # Units to run again, and what their outdated successes had taken; and of the succeeded
+        # those whose success is outdated and counts all the same.
+        self.outdated: dict[int, Outdated] = {}
+        self.kept_outdated = IntervalSet()
+        self.waiting = Waiting()  # units for their next attempt
+        self.sandboxes = Sandboxes(self.live)
+        self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
+        self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
+        self.highest: tuple[float, int] | None = None  # (-score, index)
+        self.providers: set[str] = set()  # those that were ever asked to run something
+        self.placed: Counter[str] = Counter()  # provider -> attempts that it took
+        self.failures = 0  # application failures, over all units
+        self.infra_failures = 0
+        self.started = 0
+        self.cached = 0  # of the succeeded: with a result that an equal unit had before
+        self.spent_usd = 0.0  # by all ended runs, wanted or not
+        self.unpriced = 0  # ended runs that cost something unknown
+        self.unpriced_s = 0.0  # how long these lasted
+        self.working = Working()  # when any attempt ran, wanted or not
+        self.charged_usd = 0.0  # what all ended runs count for in budgets
+        self.first_result_at_s: float | None = None
+        self.failed_job: Run | None = None  # a failure whose rule says FailJob
+        self.refused: Run | None = None
+        self.last_failure: Run | None = None
+        self.note = ""

@@ -1,0 +1,89 @@
+"""A history from rows: what a restart, or another spec, makes of all that was written down.
+
+Called when a resource is read, in (index, attempt) order. What each row means for its unit is
+settled as it is when a run ends (attempts.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from fleetctl.controllers.history import attempts
+from fleetctl.controllers.history.facts import Unfinished
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.model import LIVE_STATES, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A row read back.
+
+    superseded: its params or template are no longer the wish, so its outcome says nothing.
+    outdated: it succeeded with another content than the wished one.
+    wanted: the present spec has its unit; else the row tells of a machine that may live, no more.
+    """
+
+    run: Run
+    score: float | None = None
+    superseded: bool = False
+    outdated: bool = False
+    wanted: bool = True
+
+
+def replay(history: History, rows: Iterable[Replayed]) -> None:
+    """Take in all rows, in (index, attempt) order. Only for an empty history."""
+    extra_uses: Counter[str] = Counter()
+    open_runs: list[Run] = []
+    for _, group in groupby(rows, key=lambda row: row.run.index):
+        unit_rows = list(group)
+        _replay_unit(history, unit_rows)
+        for row in unit_rows:
+            if row.run.provider:
+                history.providers.add(row.run.provider)
+                history.placed[row.run.provider] += attempts.begun(row.run)
+            if row.run.state not in LIVE_STATES:
+                attempts.spend(history, row.run)
+            if row.run.sandbox != row.run.name:
+                extra_uses[row.run.sandbox] += 1
+            if row.run.sandbox_open or row.run.state in LIVE_STATES:
+                open_runs.append(row.run)
+    for run in open_runs:
+        history.sandboxes.replay(run, used=1 + extra_uses[run.sandbox])
+
+
+def _replay_unit(history: History, rows: list[Replayed]) -> None:
+    last = rows[-1].run
+    index, live = last.index, last.state in LIVE_STATES
+    if not rows[-1].wanted:
+        history.unwanted.add(index)
+        if not live:
+            return
+        rows = rows[-1:]
+    history.taken.add(index)
+    history.started += len(rows)
+    unit = history.unfinished[index] = Unfinished(attempts=last.attempt)
+    # An attempt under an older wish cuts off all that came before it: the latest attempt counts.
+    cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
+    unit.forced = cut >= 0 and rows[cut].run.put_aside
+    if cut >= 0 and (old := _outdated(rows[: cut + 1])) is not None:
+        attempts.outdate(history, old)
+    for row in rows[cut + 1 : len(rows) - live]:
+        if not attempts.take(history, unit, row.run, row.score):
+            if row.outdated:
+                history.kept_outdated.add(index)
+            return
+    if live:
+        history.live[last.name] = last
+        history.live_by_index[index] = last.name
+    elif unit.last is None:
+        attempts.requeue(history, index, unit, 0.0)
+    else:
+        attempts.settle(history, unit, unit.last)
+
+
+def _outdated(rows: list[Replayed]) -> Run | None:
+    """The newest success of these that has another content than the wished one."""
+    return next((row.run for row in reversed(rows) if row.outdated), None)

@@ -1,0 +1,100 @@
+"""When a failed unit runs again, and when it never does. Pure; called as runs end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from fleetctl.controllers.model import Run, RunState
+
+# The reason of a run that ended because its sandbox reached the greatest age that the provider
+# allows.
+MAX_LIFETIME = "MaxLifetime"
+
+
+class FailureAction(StrEnum):
+    COUNT = "Count"
+    IGNORE = "Ignore"
+    FAIL_INDEX = "FailIndex"
+    FAIL_JOB = "FailJob"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRule:
+    """First match wins. exit_codes None matches any code; `negated` turns In into NotIn; reasons
+    empty matches any.
+    """
+
+    name: str
+    action: FailureAction
+    exit_codes: frozenset[int] | None = None
+    negated: bool = False
+    reasons: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How often a unit may fail, and how long it waits in between. Seconds; counts are per unit."""
+
+    backoff_limit_per_index: int = 0
+    max_infra_retries: int = 5
+    backoff_initial_s: float = 1.0
+    backoff_max_s: float = 300.0
+    backoff_factor: float = 2.0
+    rules: tuple[FailureRule, ...] = ()
+    seed: int = 0
+
+
+def failure_action(limits: Limits, run: Run) -> FailureAction:
+    """What the failure policy says of an ended run; an infrastructure failure is not the
+    application's.
+    """
+    for rule in limits.rules:
+        if _matches(rule, run):
+            return rule.action
+    return FailureAction.COUNT
+
+
+def _matches(rule: FailureRule, run: Run) -> bool:
+    if rule.exit_codes is not None:
+        if run.exit_code in (None, 0):
+            return False
+        if (run.exit_code in rule.exit_codes) == rule.negated:
+            return False
+    # `ExitCode:2` is matched by `ExitCode` as well as by its full form.
+    return (
+        not rule.reasons or run.reason in rule.reasons or run.reason.split(":")[0] in rule.reasons
+    )
+
+
+def rolls_over(run: Run) -> bool:
+    """The run ended at its sandbox's greatest age: another attempt goes on with the same work.
+
+    It is nobody's failure and counts as none, however long the work takes.
+    """
+    return run.state is RunState.LOST and run.reason == MAX_LIFETIME
+
+
+def spent(limits: Limits, *, app_failures: int, infra_failures: int) -> bool:
+    """True when no further attempt may be made."""
+    return (
+        app_failures > limits.backoff_limit_per_index or infra_failures > limits.max_infra_retries
+    )
+
+
+def due_at_s(limits: Limits, run: Run, *, app_failures: int) -> float:
+    """Earliest start of the next attempt, in seconds since the epoch, UTC.
+
+    Doubles per application failure up to backoff_max_s, as the Kubernetes Job controller does,
+    times a
+    jitter in [0.5, 1.0) drawn from (seed, index, failure), so that tasks which fail together do not
+    return
+    together. A lost run does not back off: the provider's fault must not cost the user time.
+    """
+    ended_at_s = run.ended_at_s if run.ended_at_s is not None else run.created_at_s
+    if run.state is not RunState.FAILED or app_failures == 0:
+        return ended_at_s
+    delay_s = limits.backoff_initial_s * limits.backoff_factor ** min(app_failures - 1, 64)
+    jitter = 0.5 + 0.5 * Random(f"{limits.seed}/{run.index}/{app_failures}").random()  # noqa: S311
+    return ended_at_s + min(delay_s, limits.backoff_max_s) * jitter

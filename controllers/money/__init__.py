@@ -1,0 +1,1 @@
+"""Money as admission: budgets and estimates."""

@@ -1,0 +1,1 @@
+"""What a pass starts, stops and waits for."""

@@ -1,0 +1,96 @@
+"""How an object that is under way goes on: stop what should not run, start what should, and say
+what is waited for. Pure; the last rule of controllers/reconcile.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import Controller, Keep, StopNow, keep
+from fleetctl.controllers.model import ADOPTED, Run, RunState
+from fleetctl.controllers.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
+from fleetctl.controllers.schedule.blocked import crowded_by, denied_by, payable_later
+from fleetctl.controllers.schedule.capacity import Seats, spilled
+from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
+from fleetctl.controllers.schedule.starts import Supply, sort_sandboxes, started
+from fleetctl.controllers.wish import Wish
+
+SCALED_DOWN = "ScaledDown"
+
+
+def advance(wish: Wish, history: History, now_s: float) -> Plan:
+    """Always decides."""
+    places = _places(wish)
+    if not places:
+        candidates = wish.controller.policy.placement.candidates
+        wanted = " or ".join(f"`{it.provider}`" for it in candidates)
+        text = f"there is no provider {wanted}; hint: `kind: Provider` with that name declares one"
+        return Plan((), Phase.PENDING, "NoProvider", text)
+    parallelism = wish.controller.policy.parallelism
+    if parallelism is None:
+        parallelism = sum(wish.providers[name] for name in places)
+    seats = Seats(wish, history, now_s)
+    stops, shortages = _stops(wish, history, seats, parallelism, now_s)
+    closes, idle = sort_sandboxes(wish.controller, history, seats)
+    # A stopping run and an idle sandbox still hold their machine, so they count against
+    # parallelism.
+    held = len(history.live) + len(closes) + len(idle)
+    supply = Supply(seats, idle, parallelism - len(history.live), parallelism - held)
+    found = started(wish, history, supply, now_s)
+    if not found.full and found.crowded is None:
+        # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
+        closes += tuple(
+            CloseSandbox(box.name, box.last.name, "no task to give it") for box in found.idle
+        )
+    wake_at_s = now_s if found.full else wakes_at_s(wish, history, now_s)
+    plan = under_way(wish, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
+    if shortages:
+        plan = replace(plan, shortages=shortages)
+    if found.unpaid is not None:
+        denied = denied_by(plan, wish, history, found.unpaid.denied)
+        return payable_later(denied, seats, found.unpaid.full, now_s)
+    if found.crowded is not None:
+        return crowded_by(plan, wish, seats, found.crowded, now_s)
+    return plan
+
+
+def _places(wish: Wish) -> list[str]:
+    """Candidates where something may start."""
+    candidates = wish.controller.policy.placement.candidates
+    return [it.provider for it in candidates if it.provider in wish.providers]
+
+
+def _stops(
+    wish: Wish, history: History, seats: Seats, parallelism: int, now_s: float
+) -> tuple[tuple[Stop, ...], dict[str, Shortage]]:
+    """Runs that must not go on here, and what that tells of their places."""
+    stops = tuple(unwanted(wish.controller, history, parallelism))
+    # What is stopped anyway needs no other place; the next pass looks at the rest.
+    return (stops, {}) if stops else spilled(seats, history, wish, now_s)
+
+
+def unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
+    """Runs that the spec does not want now, then those above parallelism, the youngest first; where
+    the rollout lets running work end, these go on, and none starts until enough have ended.
+
+    One that was adopted keeps others from starting, and is not stopped for having come last.
+    """
+    grace_s = controller.policy.grace_s
+    going_on: list[Run] = []
+    for run in history.live.values():
+        if run.state is RunState.STOPPING:
+            continue
+        answer = keep(controller, run)
+        match answer:
+            case StopNow(reason=reason):
+                yield Stop(run.name, reason, grace_s)
+            case Keep():
+                going_on.append(run)
+    above = len(going_on) - parallelism
+    if above > 0 and controller.policy.rollout is Rollout.REPLACE:
+        stoppable = [run for run in going_on if run.placed != ADOPTED]
+        stoppable.sort(key=lambda run: (-run.created_at_s, -run.index))
+        for run in stoppable[:above]:
+            yield Stop(run.name, SCALED_DOWN, grace_s)

@@ -1,0 +1,53 @@
+"""When the whole is over before all its units are: limits on failures, and enough successes.
+
+The fields behind it are shared by all running kinds, so what they mean is here, once. Called by
+the kinds; pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import Verdict
+from fleetctl.specs.values.quantities import parse_indexes
+
+if TYPE_CHECKING:
+    from fleetctl.specs.common import Execution
+    from fleetctl.specs.policies import SuccessRule
+
+
+def early_verdict(spec: Execution, history: History, *, units: str) -> Verdict | None:
+    """First match wins, in the order in which the Kubernetes Job controller looks at them.
+
+    units: what the kind calls them, in the plural.
+    """
+    done, failed = len(history.succeeded), len(history.failed)
+    if history.failed_job is not None:
+        run = history.failed_job
+        text = f"{units.removesuffix('s')} {run.index} ended with {run.reason}"
+        return Verdict(False, "FailureRule", text)
+    limit = spec.max_failed_indexes
+    if limit is not None and failed > limit:
+        text = f"{failed} {units} failed, more than maxFailedIndexes {limit}"
+        return Verdict(False, "MaxFailedIndexesExceeded", text)
+    limit = spec.backoff_limit
+    if limit is not None and history.failures > limit:
+        text = f"{history.failures} failures, more than backoffLimit {limit}"
+        return Verdict(False, "BackoffLimitExceeded", text)
+    # Kubernetes successPolicy: any rule that holds is enough.
+    if spec.success_policy and any(_meets(rule, history) for rule in spec.success_policy.rules):
+        text = f"{done} {units} succeeded, enough for successPolicy"
+        return Verdict(True, "SuccessPolicy", text)
+    return None
+
+
+def _meets(rule: SuccessRule, history: History) -> bool:
+    if rule.succeeded_indexes is None:
+        count = len(history.succeeded)
+    else:
+        spans = parse_indexes(rule.succeeded_indexes)
+        count = sum(history.succeeded.count(span.start, span.stop) for span in spans)
+        if rule.succeeded_count is None and count < sum(map(len, spans)):
+            return False
+    return rule.succeeded_count is None or count >= rule.succeeded_count

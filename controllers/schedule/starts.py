@@ -1,0 +1,146 @@
+"""What a pass starts: units that are due, each in an idle sandbox or at a place with room, as long
+as there is both room and money. Pure; called by advance.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.sandboxes import OpenSandbox
+from fleetctl.controllers.kind import Controller, Policy, Unit, ordered
+from fleetctl.controllers.plan import CloseSandbox, Start
+from fleetctl.controllers.schedule.affordable import Paid, Unpaid, paid_again, paid_place
+from fleetctl.controllers.schedule.capacity import Seats, placed
+from fleetctl.controllers.wish import Wish
+
+# A pass that starts more than this at once would hold up the other objects; the next pass goes on
+# at once.
+STARTS_PER_PASS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What a pass has for the units that wait.
+
+    idle: sandboxes that take another task, the best place last. runs and sandboxes: how many more
+    there may be.
+    """
+
+    seats: Seats
+    idle: list[OpenSandbox]
+    runs: int
+    sandboxes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What starts now, and why nothing more does: the pass is full, or one unit found no room or no
+    money. Without any, all that may run now does.
+    """
+
+    starts: tuple[Start, ...]
+    idle: tuple[OpenSandbox, ...]  # that no unit takes
+    full: bool
+    crowded: Unit | None
+    unpaid: Unpaid | None
+
+
+def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Started:
+    """First come, first served; whoever cannot start keeps all behind it from starting."""
+    seats, policy = supply.seats, wish.controller.policy
+    idle, made = list(supply.idle), 0
+    starts: list[Start] = []
+    full = False
+    crowded: Unit | None = None
+    unpaid: Unpaid | None = None
+    for unit, reason in wanted_now(wish.controller, history, now_s):
+        full = len(starts) == STARTS_PER_PASS_MAX
+        if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
+            break
+        box = idle[-1] if idle else None
+        if wish.room.paused or (box is None and seats.best(unit.template_hash) is None):
+            crowded = unit
+            break
+        paid = (
+            paid_place(seats, wish.purse, unit)
+            if box is None
+            else paid_again(box.provider, wish.purse, unit)
+        )
+        if isinstance(paid, Unpaid):
+            unpaid = paid
+            break
+        start = start_of(unit, history, box, policy, reason)
+        if isinstance(paid, Paid):
+            start = _in_a_new_one(start, paid, seats)
+            made += 1
+        else:
+            start = replace(start, usd=paid.usd)
+            idle.pop()
+        starts.append(start)
+    return Started(tuple(starts), tuple(idle), full, crowded, unpaid)
+
+
+def _in_a_new_one(start: Start, paid: Paid, seats: Seats) -> Start:
+    """It takes the seat."""
+    seats.take(paid.where)
+    return replace(
+        start,
+        usd=paid.held.usd,
+        provider=paid.where.provider,
+        placed=placed(paid.judged),
+        spilled=paid.judged[0].provider != paid.where.provider,
+    )
+
+
+def sort_sandboxes(
+    controller: Controller, history: History, seats: Seats
+) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
+    """Idle sandboxes: those to close, and those that can take another task, the best place last."""
+    closes: list[CloseSandbox] = []
+    idle: list[OpenSandbox] = []
+    reuse = controller.policy.reuse
+    places = [it.provider for it in seats.judged(controller.template_hash) if it.fits]
+    for box in history.sandboxes.values():
+        if box.busy:
+            continue
+        fits = box.template_hash == controller.template_hash and box.provider in places
+        if not box.closing and fits and (reuse is None or box.used < reuse):
+            idle.append(box)
+        else:
+            closes.append(CloseSandbox(box.name, box.last.name, "used up or out of date"))
+    idle.sort(key=lambda box: -places.index(box.provider))
+    return tuple(closes), idle
+
+
+def wanted_now(
+    controller: Controller, history: History, now_s: float
+) -> Iterator[tuple[Unit, str]]:
+    """Units to start now: those due for another attempt, then fresh ones."""
+    stages = ordered(controller)
+    for index in history.waiting.due(now_s):
+        unit = controller.unit(index)
+        if unit is not None and (stages is None or stages.ready(history, index)):
+            yield unit, "its next attempt is due"
+    for unit in controller.next(history):
+        yield unit, "it has not run yet"
+
+
+def start_of(
+    unit: Unit, history: History, reuse: OpenSandbox | None, policy: Policy, reason: str
+) -> Start:
+    """Its next attempt, in the open sandbox or, once a provider is said, in a new one."""
+    used = reuse.used + 1 if reuse else 1
+    return Start(
+        index=unit.index,
+        attempt=history.next_attempt(unit.index),
+        params=unit.params,
+        params_hash=unit.params_hash,
+        template_hash=unit.template_hash,
+        provider=reuse.provider if reuse else "",
+        reusable=policy.reuse is None or used < policy.reuse,
+        sandbox=reuse.name if reuse else None,
+        reason=reason,
+        placed="its sandbox was free" if reuse and len(policy.placement.candidates) > 1 else "",
+    )

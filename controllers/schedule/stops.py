@@ -1,0 +1,48 @@
+"""Ending what an object still holds: its runs and its idle sandboxes. Pure; called by the rules of
+a pass.
+"""
+
+from __future__ import annotations
+
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import Policy
+from fleetctl.controllers.model import RunState
+from fleetctl.controllers.plan import Action, CloseSandbox, Stop
+from fleetctl.controllers.wish import Wish
+
+
+def end_all(history: History, reason: str, policy: Policy) -> tuple[Action, ...]:
+    """Every run and every idle sandbox."""
+    return (*stop_all(history, reason, policy), *close_all(history, reason))
+
+
+def stop_all(history: History, reason: str, policy: Policy) -> list[Action]:
+    return [
+        Stop(run.name, reason, policy.grace_s)
+        for run in history.live.values()
+        if run.state is not RunState.STOPPING
+    ]
+
+
+def close_all(history: History, reason: str) -> list[Action]:
+    return [
+        CloseSandbox(box.name, box.last.name, reason)
+        for box in history.sandboxes.values()
+        if not box.busy
+    ]
+
+
+def stopping(history: History) -> tuple[str, ...]:
+    """A sentence about the runs that are being stopped, if there are any."""
+    count = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
+    return (f"{count} runs are being stopped",) if count else ()
+
+
+def stopping_because(history: History, wish: Wish) -> tuple[str, ...]:
+    """The same, and what keeps them from being confirmed gone."""
+    told = stopping(history)
+    if not told and not history.sandboxes:
+        return ()
+    why = [trouble.message for trouble in wish.troubles.values()]
+    why += [text for name, text in wish.held.items() if name in history.live]
+    return (f"{told[0]}: {why[0]}", *why[1:]) if told and why else (*why, *told)

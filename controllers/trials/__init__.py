@@ -1,0 +1,1 @@
+"""The trials of a sweep: their points and their command lines."""

@@ -1,0 +1,56 @@
+"""What is left of a deleted object whose spec cannot be read: it wants nothing, and can still go.
+
+Used by the engine in place of a kind's own controller. What is the same for all kinds then stops
+its runs, frees what they left and drops the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.kind import Policy, Unit, Verdict
+from fleetctl.controllers.placement import Placement
+from fleetctl.controllers.plan import Rollout
+
+if TYPE_CHECKING:
+    from fleetctl.specs.template import Template
+
+GRACE_S = 10.0  # the default of terminationGracePeriodSeconds
+
+
+class Leaving:
+    """No unit is wanted."""
+
+    def __init__(self) -> None:
+        self.policy = Policy(
+            parallelism=0,
+            suspend=False,
+            active_deadline_s=None,
+            ttl_s=None,
+            reuse=1,
+            rollout=Rollout.REPLACE,
+            placement=Placement(()),
+            grace_s=GRACE_S,
+        )
+        self.limits = Limits()
+        self.template_hash = ""
+        self.contents: tuple[str, ...] = ()
+        self.total: int | None = 0
+
+    def unit(self, index: int) -> Unit | None:  # noqa: ARG002
+        return None
+
+    def template(self, index: int) -> Template:
+        raise AssertionError(f"unit {index} is not wanted and has no template")
+
+    def next(self, history: History) -> Iterator[Unit]:  # noqa: ARG002
+        return iter(())
+
+    def verdict(self, history: History) -> Verdict | None:  # noqa: ARG002
+        return None
+
+    def summary(self, history: History) -> dict[str, object]:  # noqa: ARG002
+        return {}

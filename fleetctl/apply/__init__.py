@@ -1,0 +1,1 @@
+"""From a manifest to a committed change: draft, compare, predict, ask, store."""

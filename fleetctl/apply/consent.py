@@ -1,0 +1,128 @@
+"""What a person must allow before it is stored: running work or data that would be destroyed.
+
+Called between propose and commit. The one who asks is the CLI; without a terminal nobody asks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+from fleetctl.apply.change import CONFIGURED, PRUNED, Change
+from fleetctl.apply.predictions.asked import asked_about
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.impact import spent_usd, worked_s
+from fleetctl.controllers.model import Resource, Run
+from fleetctl.specs.kinds import KINDS
+
+PATHS_SHOWN_MAX = 3
+# Finished work that is done again in less time than a person needs to answer is not asked about.
+REDONE_S_MIN = 10.0
+
+
+class NeedsConsent(Refused):
+    """Certain: nothing was stored. `losses` says what would be lost, one sentence an object."""
+
+    def __init__(self, losses: Sequence[str], *, hint: str) -> None:
+        super().__init__("\nerror: ".join(losses), hint=hint)
+        self.losses = tuple(losses)
+
+
+def check(changes: Sequence[Change], approved: Collection[str], now_s: float) -> None:
+    """Raises NeedsConsent when work or data would be lost beyond what is approved.
+
+    approved: names of runs and keys of objects that a person has seen going, in a saved plan.
+    """
+    losses: list[str] = []
+    spares = keeps = False
+    for change in changes:
+        if _stakes(change) and _again_of(change) not in approved:
+            losses.append(f"{change.key}: {_cause(change)}{_redone(change)}")
+            keeps = True
+        doomed = [run for run in _destroyed(change) if run.name not in approved]
+        if doomed:
+            losses.append(f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}")
+            spares = spares or (change.impact is not None and change.impact.spared > 0)
+        if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
+            losses.append(f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)")
+        losses.extend(told for name, told in asked_about(change) if name not in approved)
+    if losses:
+        rest = ", or --rollout=FinishRunning to let running work end first" if spares else ""
+        rest += ", or --keep-finished to leave finished work as it is" if keeps else ""
+        raise NeedsConsent(losses, hint=f"add --yes to do it all the same{rest}")
+
+
+def approvable(changes: Sequence[Change]) -> list[str]:
+    """What a plan shows as lost, so that its apply need not ask again: see `check`."""
+    runs = [run.name for change in changes for run in _destroyed(change)]
+    volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
+    again = [_again_of(change) for change in changes if _stakes(change)]
+    asked = [name for change in changes for name, _ in asked_about(change)]
+    return sorted([*runs, *volumes, *again, *asked])
+
+
+def deletes_data(resource: Resource) -> bool:
+    """Whether the data of a volume goes with it."""
+    if resource.kind != "Volume":
+        return False
+    return bool(json.loads(resource.spec).get("deletionPolicy") == "Delete")
+
+
+def _stakes(change: Change) -> bool:
+    """Whether finished work would be done again that took time or money."""
+    if change.impact is None or change.outcome != CONFIGURED or change.rerun:
+        return False  # what was asked for by name is not asked about
+    again = change.impact.again
+    return again.units > 0 and (again.work_s >= REDONE_S_MIN or bool(again.usd))
+
+
+def _again_of(change: Change) -> str:
+    """How an approval names it."""
+    return f"{change.key}#again"
+
+
+def _redone(change: Change) -> str:
+    assert change.impact is not None
+    again = change.impact.again
+    unit = KINDS[change.after.kind].unit + ("s" if again.units != 1 else "")
+    cost = "" if not again.usd else f" and ${again.usd:,.2f}"
+    return f"{again.units:,} finished {unit}, {duration_text(again.work_s)}{cost}, would run again"
+
+
+def duration_text(seconds: float) -> str:
+    """`12 min`, `40 s`, `3 h`: what a person weighs, no more."""
+    for size_s, word in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:,.0f} {word}"
+    return f"{seconds:,.0f} s"
+
+
+def _destroyed(change: Change) -> tuple[Run, ...]:
+    found = change.impact
+    if found is None:
+        return ()
+    if change.outcome == PRUNED:
+        everything = (*found.going_on, *found.replaced, *found.cancelled)
+        return tuple(run for run in everything if run.started_at_s is not None)
+    return found.destroyed
+
+
+def _cause(change: Change) -> str:
+    paths = [field.path for field in change.fields]
+    if not paths:
+        return ""
+    shown = ", ".join(paths[:PATHS_SHOWN_MAX])
+    rest = f" and {len(paths) - PATHS_SHOWN_MAX} more" if len(paths) > PATHS_SHOWN_MAX else ""
+    return f"{shown}{rest} changed: "
+
+
+def _loss(change: Change, doomed: Sequence[Run], now_s: float) -> str:
+    unit = KINDS[change.after.kind].unit + ("s" if len(doomed) != 1 else "")
+    replaced = {run.name for run in change.impact.replaced} if change.impact is not None else set()
+    again = change.outcome != PRUNED and all(run.name in replaced for run in doomed)
+    fate = "replaced" if again else "stopped"
+    cost = spent_usd(doomed, now_s)
+    work = f"{worked_s(doomed, now_s):,.0f} s of work"
+    them = "it" if len(doomed) == 1 else "them"
+    said = work if not cost else f"{work}, about ${cost:,.2f} already spent on {them}"
+    return f"{len(doomed):,} running {unit} would be {fate} ({said})"

@@ -1,0 +1,89 @@
+"""The budgets that an object's work has to fit into, and how this apply stands to them. Pure.
+
+Called by plan.py. What counts against a budget now, the controller counts; here its status is
+read, or the wish alone where it is new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fleetctl.apply.cost.estimate import Cost
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.money.budget import selects, usd
+from fleetctl.specs.kinds import parse_spec
+
+OWN = "its budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """owner: `its budget` or `budget/team`. high_usd: what this apply may cost; None = unknown."""
+
+    owner: str
+    max_usd: float
+    used_usd: float
+    expected_usd: float | None
+    high_usd: float | None
+    on_exceeded: str
+
+    @property
+    def sentence(self) -> str:
+        known = f"{usd(self.used_usd)} of {usd(self.max_usd)} used"
+        return f"{self.owner}: {known}, {self._rest()}"
+
+    @property
+    def short(self) -> str:
+        """`cap $25.00` of the object's own, else what is left of a Budget."""
+        if self.owner == OWN:
+            return f"cap {usd(self.max_usd)}"
+        return f"{self.owner} {usd(max(0.0, self.max_usd - self.used_usd))} left"
+
+    def _rest(self) -> str:
+        left_usd = self.max_usd - self.used_usd
+        if self.high_usd is not None and self.high_usd <= left_usd:
+            return f"this apply fits (at most {usd(self.high_usd)})"
+        left = f"{usd(max(0.0, left_usd))} left"
+        then = {
+            "Suspend": "it {} stop at the cap",
+            "Cancel": "it {} fail at the cap",
+            "Warn": "it {} go beyond the cap, with a warning",
+        }[self.on_exceeded]
+        may, will = then.format("may"), then.format("will probably")
+        if self.expected_usd is not None and self.expected_usd > left_usd:
+            return f"about {usd(self.expected_usd)} against {left}: {will}"
+        if self.high_usd is None:
+            return f"nothing bounds this apply, {left}: {may}"
+        likely = "" if self.expected_usd is None else f"probably {usd(self.expected_usd)}, "
+        return f"{likely}at most {usd(self.high_usd)} against {left}: {may}"
+
+
+def caps_of(
+    wish: Resource, wishes: Iterable[Resource], now: Cost, *, spent_usd: float
+) -> tuple[Cap, ...]:
+    """The object's own budget first, then the Budgets that select it."""
+    return (*_own(wish, now, spent_usd), *_shared(wish, wishes, now))
+
+
+def _own(wish: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
+    own = json.loads(wish.spec).get("budget")
+    if own:
+        then = str(own.get("onExceeded", "Suspend"))
+        yield Cap(OWN, float(own["maxCost"]), spent_usd, now.expected, now.high, then)
+
+
+def _shared(wish: Resource, wishes: Iterable[Resource], now: Cost) -> Iterator[Cap]:
+    for budget in wishes:
+        if budget.kind != "Budget" or budget.namespace != wish.namespace:
+            continue
+        try:
+            spec = parse_spec("Budget", budget.spec)
+        except ValueError:
+            continue  # the controller cannot read it either, and says so in its status
+        if selects(spec.selector, wish.labels):  # type: ignore[attr-defined]
+            used = json.loads(budget.status or "{}")
+            used_usd = float(used.get("used") or 0.0) + float(used.get("reserved") or 0.0)
+            most, then = spec.max_cost, spec.on_exceeded  # type: ignore[attr-defined]
+            yield Cap(budget.key, most, used_usd, now.expected, now.high, then)

@@ -1,0 +1,244 @@
+"""Units of one object that share a template: how long they last, where they go, what they cost.
+
+Called by plan.py. Most objects are one part; a TrainingRun has one a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from fleetctl.apply.cost.estimate import FREE, UNKNOWN, Cost, Lasting, cost, lasting, shared_out
+from fleetctl.apply.cost.lifetimes import Limit
+from fleetctl.apply.cost.offers import Market
+from fleetctl.apply.cost.report import Place
+from fleetctl.controllers.impact import Impact
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.placement import Judgement, Offer, Placement, Vacancy, judge
+from fleetctl.specs.template import Gpu, Template
+from fleetctl.stores.read.read_only import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """units None: nobody knows how many. at_once: how many run at the same time, at most."""
+
+    units: int | None
+    lasts: Lasting
+    places: tuple[Place, ...]
+    cost: Cost
+    at_once: int
+    gpu: str
+    limits: tuple[Limit, ...] = ()  # of the places where it fits
+
+    @property
+    def usd_per_s(self) -> float | None:
+        """Of all that run at the same time, at most; None when a price is not known. Should a place
+        fail, all of it may run at another one.
+        """
+        here = [_rate(it, it.slots) for it in self.places if it.units]
+        each = [_rate(it, self._most_at(it)) for it in self.places if it.judged.fits]
+        rates = [*here, *each]
+        if any(rate is None for rate in rates):
+            return None
+        return max(sum(it or 0.0 for it in here), *(it or 0.0 for it in each), 0.0)
+
+    def _most_at(self, place: Place) -> int:
+        free = place.judged.free
+        return self.at_once if free is None else min(self.at_once, free)
+
+
+def _rate(place: Place, count: int) -> float | None:
+    usd_per_s = place.judged.usd_per_s
+    return None if usd_per_s is None else usd_per_s * count
+
+
+def parts_of(
+    stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market
+) -> tuple[Part, ...]:
+    """One for each template that a unit will start with, first to start first."""
+    made = [_part(stored, wish, found, unit, market, group) for group in _groups(found)]
+    return tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    digest: str
+    template: Template
+    units: int | None
+
+
+def _groups(found: Impact) -> Iterator[_Group]:
+    if found.to_run == 0:
+        return
+    controller = found.controller
+    if controller.template_hash:
+        index = _some_index(found)
+        if index is not None:
+            yield _Group(controller.template_hash, controller.template(index), found.to_run)
+        return
+    running = {run.index for run in found.going_on}
+    for index in range(controller.total or 0):
+        unit = controller.unit(index)
+        if unit is not None and index not in found.history.succeeded and index not in running:
+            yield _Group(unit.template_hash, controller.template(index), 1)
+
+
+def _some_index(found: Impact) -> int | None:
+    """Any unit that will start: they share their template."""
+    if found.replaced:
+        return found.replaced[0].index
+    fresh = next(found.controller.next(found.history), None)
+    if fresh is not None:
+        return fresh.index
+    waiting = (it for it in found.history.unfinished if found.controller.unit(it) is not None)
+    return next(islice(waiting, 1), None)
+
+
+def _part(
+    stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market, group: _Group
+) -> Part:
+    policy, namespace = found.controller.policy, wish.namespace
+    offers = market.offers(policy.placement, group.template, namespace)
+    judged, vacancies = _judged(policy.placement, offers, market, found)
+    limits = tuple(market.limits([it.provider for it in judged if it.fits], group.template))
+    lasts = _bounded(_lasting(stored, wish.uid, found, unit, group), limits)
+    winner = next((it for it in judged if it.won), None)
+    at_once = policy.parallelism
+    if at_once is None:
+        at_once = sum(market.parallelism(it.provider) for it in judged)
+    if group.units is not None:
+        at_once = min(at_once, group.units)
+    slots = _slots(judged, at_once, vacancies)
+    shares = shared_out(group.units or 0, slots)
+    places = tuple(
+        _place(it, group, lasts, market, namespace=namespace, units=units, slots=room)
+        for it, room, units in zip(judged, slots, shares, strict=True)
+    )
+    whole = market.whole(group.template, namespace)
+    gpu = whole.resources.gpu if whole is not None else None
+    return Part(
+        units=group.units,
+        lasts=lasts,
+        places=places,
+        cost=_bound(
+            _total([it.cost for it in places], known=winner is not None and bool(group.units)),
+            [cost(group.units, lasts, it.usd_per_s) for it in judged if it.fits],
+        ),
+        at_once=min(at_once, sum(slots)),
+        gpu=_words(gpu) if gpu else "",
+        limits=limits,
+    )
+
+
+def _judged(
+    placement: Placement, offers: Mapping[str, Offer], market: Market, found: Impact
+) -> tuple[Sequence[Judgement], Mapping[str, Vacancy]]:
+    """Where it goes now. With room nowhere, where it goes when what is there has ended: it runs,
+    and costs, all the same.
+    """
+    now = market.free_now((*found.replaced, *found.cancelled))
+    judged = judge(placement, offers, now)
+    if any(it.won for it in judged):
+        return judged, now
+    whole = market.vacancies()
+    full = {it.provider: it.why for it in judged if it.fits}
+    later = judge(placement, offers, whole)
+    if not any(it.won for it in later):
+        return judged, now
+    return [
+        replace(it, why=f"{it.why}; full now: {full[it.provider]}") if it.fits else it
+        for it in later
+    ], whole
+
+
+def _slots(
+    judged: Sequence[Judgement], at_once: int, vacancies: Mapping[str, Vacancy]
+) -> list[int]:
+    """How many run at each place at the same time, best first, when all do."""
+    slots: list[int] = []
+    left = at_once
+    for it in judged:
+        vacancy = vacancies.get(it.provider, Vacancy())
+        room = [left] if vacancy.free is None else [left, vacancy.free]
+        if vacancy.spare_usd_per_s is not None:
+            paid = vacancy.spare_usd_per_s / it.usd_per_s if it.usd_per_s else left
+            room.append(int(paid + 1e-9) if it.usd_per_s is not None else 0)
+        slots.append(min(room) if it.fits else 0)
+        left -= slots[-1]
+    return slots
+
+
+def _place(
+    it: Judgement,
+    group: _Group,
+    lasts: Lasting,
+    market: Market,
+    *,
+    namespace: str,
+    units: int,
+    slots: int,
+) -> Place:
+    least = market.least_usd_per_s(it.provider, group.template, namespace)
+    return Place(
+        judged=it,
+        units=units,
+        cost=cost(units, lasts, it.usd_per_s, least_usd_per_s=least),
+        slots=slots,
+        source=market.source(it.provider),
+        least_usd_per_s=least,
+    )
+
+
+def _total(costs: Sequence[Cost], *, known: bool) -> Cost:
+    """known: there is a place, and it is known how many units there are."""
+    total = FREE
+    for one in costs:
+        total += one
+    return total if known else UNKNOWN
+
+
+def _bound(total: Cost, anywhere: Sequence[Cost]) -> Cost:
+    """The same, bounded by the dearest place that the placement allows: a place may fill up or
+    fail, and then all of it runs there.
+    """
+    if len(anywhere) < 2 or total.high is None:
+        return total
+    highs = [it.high for it in anywhere]
+    known = [it for it in highs if it is not None]
+    high = max(total.high, *known) if len(known) == len(highs) else None
+    at_most = total.at_most or any(it.at_most for it in anywhere)
+    return replace(total, high=high, at_most=at_most)
+
+
+def _lasting(stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group) -> Lasting:
+    """By runs with the very template, whoever's they were; else by the object's own."""
+    same = stored.durations_of_template(group.digest)
+    past = same or stored.durations_of_object(uid)
+    return lasting(
+        past,
+        basis=_basis(len(past), unit) + ("" if same else " of another template"),
+        timeout_s=group.template.timeout_seconds,
+        attempts=found.controller.limits.backoff_limit_per_index + 1,
+        unit=unit,
+    )
+
+
+def _bounded(lasts: Lasting, limits: Sequence[Limit]) -> Lasting:
+    """What begins anew as often as it takes is bounded by no limit of one attempt."""
+    if not limits or lasts.most_s is None:
+        return lasts
+    return replace(lasts, most_s=None, basis=f"{lasts.basis}; {limits[0].short}")
+
+
+def _basis(count: int, unit: str) -> str:
+    return f"from {count:,} past {unit}{'' if count == 1 else 's'}"
+
+
+def _words(gpu: Gpu) -> str:
+    """`T4:1`, `T4:1 or H100:8`, `T4:1 or 3 others`."""
+    first, *others = map(str, gpu.each)
+    if len(others) > 1:
+        return f"{first} or {len(others)} others"
+    return " or ".join((first, *others))

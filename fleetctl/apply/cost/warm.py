@@ -1,0 +1,52 @@
+"""What a Function costs for as long as it exists: its containers that stay warm. Called by
+plan.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetctl.apply.cost.caps import Cap, caps_of
+from fleetctl.apply.cost.estimate import UNKNOWN
+from fleetctl.apply.cost.offers import Market
+from fleetctl.controllers.model import Resource
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.template import Template
+
+KIND = "Function"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of all containers together, USD a second; None where the price is not known. least_usd_per_s:
+    of the cheapest GPU, where the Function lists several. caps: what it counts against.
+    """
+
+    containers: int
+    usd_per_s: float | None
+    least_usd_per_s: float | None
+    source: str
+    caps: tuple[Cap, ...]
+
+
+def standing(wish: Resource, market: Market) -> Standing | None:
+    """None of what keeps nothing warm, or nothing that costs."""
+    if wish.kind != KIND:
+        return None
+    spec = parse_spec(KIND, wish.spec)
+    assert isinstance(spec, FunctionSpec)
+    if not spec.min_containers or spec.provider not in market.providers:
+        return None
+    template = spec.applied_to(Template())
+    each = market.usd_per_s(spec.provider, template)
+    if each == 0.0:
+        return None
+    least = market.least_usd_per_s(spec.provider, template, wish.namespace)
+    return Standing(
+        containers=spec.min_containers,
+        usd_per_s=None if each is None else each * spec.min_containers,
+        least_usd_per_s=None if least is None else least * spec.min_containers,
+        source=f"{spec.provider}: {market.source(spec.provider)}",
+        caps=caps_of(wish, market.wishes.values(), UNKNOWN, spent_usd=0.0),
+    )

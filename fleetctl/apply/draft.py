@@ -1,0 +1,151 @@
+"""What a manifest makes of an object: the row as it would be stored, and volumes that it names
+which nobody declares. Called by propose.py; nothing is written here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.options import Order
+from fleetctl.apply.prune import APPLYSET
+from fleetctl.common.errors import Conflict
+from fleetctl.controllers.model import Resource
+from fleetctl.specs.common import Execution
+from fleetctl.specs.content import content_of_function
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds import dump_spec, parse_spec
+from fleetctl.specs.values.scalars import Spec
+from fleetctl.specs.volume import VolumeSpec
+from fleetctl.stores.base import Stored
+from fleetctl.tracking.annotations import FUNCTION, NOTES, ORIGIN, REVISION
+from fleetctl.tracking.sources import source_of
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+# Manifests of Functions by (name, namespace).
+Functions = Mapping[tuple[str, str], "Manifest"]
+# Annotation on a volume that was made because a template names it.
+NAMED_BY = "fleetctl.dev/named-by"
+
+
+def drafted(
+    manifest: Manifest, order: Order, known: Resource | None, now_s: float, *, function: str = ""
+) -> Resource:
+    """The row as of a new object; known: the one that is there by this name. function: the content
+    of the Function that its template names. Raises Conflict.
+    """
+    spec = manifest.spec
+    return Resource(
+        uid=secrets.token_hex(8),
+        kind=manifest.kind,
+        name=manifest.name,
+        generation=1,
+        version=0,
+        spec=dump_spec(spec),
+        status="",
+        labels=_labels(manifest, order, known),
+        annotations=_annotations(manifest, spec, order, known, function),
+        created_at_s=now_s,
+        namespace=manifest.namespace,
+    )
+
+
+def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[str, str]:
+    """The manifest's own; belonging to an apply set outlasts an apply that names none."""
+    labels = dict(manifest.metadata.labels)
+    owner = known.labels.get(APPLYSET) if known is not None else None
+    if order.applyset:
+        if owner not in (None, order.applyset) and not order.take_over:
+            raise Conflict(
+                f"{manifest.key} belongs to the apply set `{owner}`",
+                hint="--take-over makes it part of this one",
+            )
+        labels[APPLYSET] = order.applyset
+    elif owner is not None:
+        labels[APPLYSET] = owner
+    return labels
+
+
+def _annotations(
+    manifest: Manifest, spec: Spec, order: Order, known: Resource | None, function: str
+) -> dict[str, str]:
+    """The manifest's own, and what we noted on the object ourselves."""
+    before = known.annotations if known is not None else {}
+    noted = {key: before[key] for key in NOTES if key in before}
+    source = source_of(spec)
+    if source is None or known is None or source != source_of(parse_spec(known.kind, known.spec)):
+        noted.pop(REVISION, "")
+        noted.pop(ORIGIN, "")
+    looked = order.looked.get(manifest.key)
+    if looked is not None and looked.origin:
+        noted[ORIGIN] = looked.origin
+    if looked is not None and (looked.revision or looked.origin):
+        # A remote that did not answer leaves the commit that is known.
+        noted[REVISION] = looked.revision
+    noted[FUNCTION] = function
+    kept = {key: text for key, text in noted.items() if text}
+    # What a person hands back to us of `get -o yaml` is not theirs.
+    written = manifest.metadata.annotations.items()
+    return {**{key: text for key, text in written if key not in NOTES}, **kept}
+
+
+def function_content(stored: Stored, manifest: Manifest, among: Functions, order: Order) -> str:
+    """The content of the Function that a manifest's template names; empty while nobody knows.
+    among: those that are declared beside it, by (name, namespace).
+    """
+    template = getattr(manifest.spec, "template", None)
+    if template is None or template.function is None:
+        return ""
+    beside = among.get((template.function, manifest.namespace))
+    if beside is not None:
+        assert isinstance(beside.spec, FunctionSpec)
+        looked = order.looked.get(beside.key)
+        return content_of_function(beside.spec, looked.revision if looked is not None else "")
+    return stored_function_content(stored, template.function, manifest.namespace)
+
+
+def stored_function_content(stored: Stored, name: str, namespace: str) -> str:
+    """The content of a Function that is there; empty when it is not."""
+    row = stored.resources.get("Function", name, namespace)
+    if row is None:
+        return ""
+    spec = parse_spec("Function", row.spec)
+    assert isinstance(spec, FunctionSpec)
+    return content_of_function(spec, row.annotations.get(REVISION, ""))
+
+
+def named_volumes(
+    stored: Stored, manifest: Manifest, known: set[tuple[str, str]], now_s: float
+) -> Iterator[Resource]:
+    """Those to be made; known: (name, namespace) of volumes that are declared or made already."""
+    spec = manifest.spec
+    names_volumes = spec if isinstance(spec, FunctionSpec) else getattr(spec, "template", None)
+    namespace = manifest.namespace
+    for mount in names_volumes.volumes if names_volumes is not None else ():
+        there = stored.resources.get("Volume", mount.name, namespace) is not None
+        if there or (mount.name, namespace) in known:
+            continue
+        yield Resource(
+            uid=secrets.token_hex(8),
+            kind="Volume",
+            name=mount.name,
+            generation=1,
+            version=0,
+            spec=dump_spec(VolumeSpec(provider=_provider(spec))),
+            status="",
+            labels={},
+            annotations={NAMED_BY: manifest.key},
+            created_at_s=now_s,
+            namespace=namespace,
+        )
+
+
+def _provider(spec: Spec) -> str:
+    """Where the volumes belong that it names."""
+    if isinstance(spec, FunctionSpec):
+        return spec.provider
+    assert isinstance(spec, Execution)
+    return spec.placement.candidates[0].provider

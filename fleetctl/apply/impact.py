@@ -1,0 +1,68 @@
+"""What storing a wish does to work: which runs go on, are replaced or cancelled, what is cached.
+
+Called by propose.py for each object that runs work; read as the next pass reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.draft import stored_function_content
+from fleetctl.apply.options import Order
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.impact import Impact, impact
+from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.model import Resource
+from fleetctl.specs.kinds import KINDS
+from fleetctl.stores.base import Stored
+from fleetctl.tracking.annotations import FUNCTION, pins_of
+from fleetctl.tracking.result_cache import contents_of, lookup
+from fleetctl.tracking.track import Track, load, track_of
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+
+def fresh_impact(stored: Stored, manifest: Manifest, wish: Resource, order: Order) -> Impact | None:
+    """Of an object that is not there yet."""
+    make = CONTROLLERS.get(manifest.kind)
+    if make is None:
+        return None
+    controller = make(manifest.spec, {}, pins_of(wish.annotations))
+    history = History(controller.limits)
+    return _found(stored, Track(wish, {}, manifest.spec, controller, history), order)
+
+
+def impact_on(
+    stored: Stored, wish: Resource, order: Order, *, rerun: bool = False
+) -> Impact | None:
+    """What the next pass does to the work of `wish`; read as the pass reads it. rerun: all that
+    ended is put aside first.
+    """
+    if not KINDS[wish.kind].runs:
+        return None
+    track = track_of(wish)
+    load(track, stored.runs, rerun=rerun)
+    return _found(stored, track, order)
+
+
+def _found(stored: Stored, track: Track, order: Order) -> Impact | None:
+    if track.controller is None or track.history is None:
+        return None
+    contents = contents_of(stored, track) if _knows_its_function(stored, track) else None
+    cached = lookup(contents, track.history)[0] if contents is not None else {}
+    places = [it.provider for it in track.controller.policy.placement.candidates]
+    known = [order.parallelism[name] for name in places if name in order.parallelism]
+    at_once = sum(known) if known else None
+    return impact(track.controller, track.history, cached=cached, parallelism=at_once)
+
+
+def _knows_its_function(stored: Stored, track: Track) -> bool:
+    """Whether the Function that it calls is stored as it will be: what is known of another one is
+    not known of this.
+    """
+    template = getattr(track.spec, "template", None)
+    if template is None or template.function is None:
+        return True
+    there = stored_function_content(stored, template.function, track.resource.namespace)
+    return there == track.resource.annotations.get(FUNCTION, "")

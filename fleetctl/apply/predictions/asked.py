@@ -1,0 +1,52 @@
+"""What a person is asked about although nothing is lost yet: far more work than anybody means to
+start, and data that stays behind. Called by consent.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from fleetctl.apply.change import CONFIGURED, CREATED, Change
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.placement import DEFAULT_PROVIDER
+
+# A file of rows may hold a million; beyond it a number is rather a slip of the pen.
+UNITS_UNASKED_MAX = 1_000_000
+_OF_TOTALS = ("tasks", "completions", "search", "trials")
+
+
+def asked_about(change: Change) -> Iterator[tuple[str, str]]:
+    """How an approval names it, and a sentence."""
+    if (told := _many(change)) is not None:
+        yield f"{change.key}#many", told
+    if (told := _left_behind(change)) is not None:
+        yield f"{change.key}#moves", told
+
+
+def _many(change: Change) -> str | None:
+    count = change.impact.to_run if change.impact is not None else None
+    if count is None or count <= UNITS_UNASKED_MAX:
+        return None
+    grown = any(field.path.startswith(_OF_TOTALS) for field in change.fields)
+    if change.outcome != CREATED and not grown:
+        return None  # they were asked about when they came
+    unit = KINDS[change.after.kind].unit
+    return f"{change.key}: {count:,} {unit}s would run, more than {UNITS_UNASKED_MAX:,}"
+
+
+def _left_behind(change: Change) -> str | None:
+    before = change.before
+    if change.after.kind != "Volume" or change.outcome != CONFIGURED or before is None:
+        return None
+    was, will = _provider(before.spec), _provider(change.after.spec)
+    if was == will:
+        return None
+    return (
+        f"{change.key}: its data stays on `{was}`, nothing of it is copied to `{will}`"
+        f" (`fleetctl cp {change.key}:/ DIR` copies it here)"
+    )
+
+
+def _provider(spec: str) -> str:
+    return str(json.loads(spec).get("provider") or DEFAULT_PROVIDER)

@@ -1,0 +1,98 @@
+"""Objects, variables and files that work or a Secret names and that are not there. Called by
+predict.py; never repeats a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.predictions.world import Prediction, Sort, World
+from fleetctl.common.errors import Unavailable
+from fleetctl.engine.execute.secrets import check_file
+from fleetctl.manifest.hints.words import meant
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path
+from fleetctl.specs.common import Execution
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.template import Template
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+
+def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
+    template: Template | None = getattr(spec, "template", None)
+    if template is None:
+        return
+    places = [it.provider for it in spec.placement.candidates]
+    yield from _secrets(manifest, ("spec", "template"), template.secrets, places, world)
+    if template.function is not None:
+        at: Path = ("spec", "template", "function")
+        yield from _object(manifest, at, "Function", template.function, world)
+
+
+def of_function(manifest: Manifest, spec: FunctionSpec, world: World) -> Iterator[Prediction]:
+    yield from _secrets(manifest, ("spec",), spec.secrets, [spec.provider], world)
+
+
+def of_secret(manifest: Manifest, spec: SecretSpec, world: World) -> Iterator[Prediction]:
+    for number, name in enumerate(spec.from_env):
+        if not world.lookup(name):
+            at: Path = ("spec", "fromEnv", number)
+            hint = f"export {name}=... and run this again from that shell"
+            yield Prediction(
+                manifest, Finding(at, at, f" is `{name}`, which is not set", hint), Sort.LATER
+            )
+    for name, path in spec.from_file.items():
+        try:
+            check_file(manifest.name, path)
+        except Unavailable as error:
+            at = ("spec", "fromFile", name)
+            said = f": {str(error).removeprefix(f'secret/{manifest.name}: ')}"
+            hint = error.hint or "make the file, or mend the path"
+            yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)
+
+
+def _secrets(
+    manifest: Manifest, within: Path, names: tuple[str, ...], places: list[str], world: World
+) -> Iterator[Prediction]:
+    for number, name in enumerate(names):
+        at: Path = (*within, "secrets", number)
+        yield from _object(manifest, at, "Secret", name, world)
+        resource = world.found("Secret", name, manifest.namespace)
+        if resource is None:
+            continue
+        spec = parse_spec("Secret", resource.spec)
+        assert isinstance(spec, SecretSpec)
+        if spec.from_provider is not None and all(map(world.keeps_no_secrets, places)):
+            here = " and ".join(f"`{place}`" for place in places)
+            said = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
+            hint = "use `fromEnv` or `fromFile` in the Secret, or place the work elsewhere"
+            yield Prediction(manifest, Finding(at, at, said, hint))
+        unset = [it for it in spec.from_env if not world.lookup(it)] if world.starts_here else []
+        if unset and resource.uid and resource.status:  # what is new is told at its own place
+            said = f" is `{name}`, which needs {', '.join(unset)}, and the controller has none"
+            hint = f"export {unset[0]}=... and run this again from that shell"
+            yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)
+
+
+def _object(
+    manifest: Manifest, at: Path, kind: str, name: str, world: World
+) -> Iterator[Prediction]:
+    namespace = manifest.namespace
+    if world.found(kind, name, namespace) is not None:
+        return
+    there = world.named(kind)
+    near = meant(name, [it for it, within in there if within == namespace])
+    elsewhere = next((within for it, within in there if it == name), "")
+    said = f" is `{name}`, and there is no {kind} of that name"
+    hint = f"apply a `kind: {kind}` of that name, before it or in the same file"
+    if elsewhere:
+        said += f" in namespace `{namespace}`"
+        hint = f"there is one in `{elsewhere}`; each namespace has its own"
+    elif near:
+        hint = f"did you mean `{near}`?"
+    yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)

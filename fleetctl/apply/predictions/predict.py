@@ -1,0 +1,101 @@
+"""All predictions of one apply, and what becomes of them: errors, or warnings where a person said
+that what is missing may come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.change import Change
+from fleetctl.apply.predictions import agreement, homes, needs
+from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
+from fleetctl.manifest.problems import ManifestErrors, Problem, joined
+from fleetctl.specs.common import Execution
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.placement import DEFAULT_PROVIDER
+from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.template import Template
+from fleetctl.specs.values.scalars import Spec
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+ANYWAY = "`--allow-missing` stores it all the same"
+ANYWAY_SORTS = (Sort.LATER, Sort.CAPACITY)
+
+
+def worth_a_look(spec: Spec) -> bool:
+    """False for what nothing could be predicted of: most work of this machine. A quick look."""
+    if not isinstance(spec, Execution):
+        return True  # others may name it
+    if any(
+        it.provider != DEFAULT_PROVIDER or it.max_price_per_hour is not None
+        for it in spec.placement.candidates
+    ):
+        return True
+    template: Template | None = getattr(spec, "template", None)
+    if template is None:
+        return False
+    asks = template.image or template.secrets or template.resources.gpu or template.is_function
+    named = template.volumes or template.function
+    return bool(asks or named or spec.placement.max_price_per_hour is not None)
+
+
+async def predicted(
+    manifests: Sequence[Manifest], changes: Iterable[Change], world: World
+) -> list[Prediction]:
+    """Of the manifests that would start something new."""
+    starting = {it.key for it in changes if will_start(it)}
+    found: list[Prediction] = []
+    for manifest in manifests:
+        if manifest.key not in starting:
+            continue
+        match manifest.spec:
+            case Execution() as spec:
+                found.extend(needs.of_work(manifest, spec, world))
+                found.extend(agreement.of_work(manifest, spec, world))
+                found.extend([it async for it in homes.of_work(manifest, spec, world)])
+            case FunctionSpec() as spec:
+                found.extend(needs.of_function(manifest, spec, world))
+                found.extend(agreement.of_function(manifest, spec, world))
+                found.extend([it async for it in homes.of_function(manifest, spec, world)])
+            case SecretSpec() as spec:
+                found.extend(needs.of_secret(manifest, spec, world))
+    return found
+
+
+def allowed(request: Mapping[str, object]) -> frozenset[Sort]:
+    """What a request says may be stored although it is not there yet."""
+    sorts = {Sort.DOUBT}
+    if request.get("allowMissing"):
+        sorts |= set(ANYWAY_SORTS)
+    if request.get("waitForCapacity"):
+        sorts.add(Sort.CAPACITY)
+    return frozenset(sorts)
+
+
+def judged(
+    found: Sequence[Prediction], may: frozenset[Sort], anyway: str = ANYWAY
+) -> tuple[list[Problem], list[str]]:
+    """What refuses the whole, and what is only warned about. anyway: how it is stored all the same;
+    empty where the verb has no way.
+    """
+    wrong = [problem for it in found if it.sort not in may for problem in _problems(it)]
+    warned = [problem for it in found if it.sort in may for problem in _problems(it)]
+    if any(it.sort in ANYWAY_SORTS and it.sort not in may for it in found):
+        wrong[-1] = replace(wrong[-1], hint=joined(wrong[-1].hint, anyway))
+    return wrong, [joined(str(it), it.hint) for it in warned]
+
+
+def refuse(found: Sequence[Prediction], may: frozenset[Sort], anyway: str = ANYWAY) -> list[str]:
+    """Raises ManifestErrors with what is predicted to be refused; the rest are warnings."""
+    wrong, warnings = judged(found, may, anyway)
+    if wrong:
+        raise ManifestErrors(wrong)
+    return warnings
+
+
+def _problems(it: Prediction) -> list[Problem]:
+    return it.manifest.problems([it.finding])

@@ -1,0 +1,246 @@
+"""What applying manifests changes, found out before anything is stored, and the storing of it.
+
+`propose` reads alone, so a dry run and a plan ask it too; `commit` writes what was proposed. Called
+by the socket server and by `plan`, `diff` and dry runs. What a manifest makes of an object is in
+draft.py, what that does to work in impact.py, how it is told in change.py; what a person must
+allow first is in consent.py, which objects go with `--prune` in prune.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change, differences
+from fleetctl.apply.draft import drafted, function_content, named_volumes, stored_function_content
+from fleetctl.apply.impact import fresh_impact, impact_on
+from fleetctl.apply.options import Order
+from fleetctl.apply.prune import pruned
+from fleetctl.common.errors import Conflict
+from fleetctl.controllers.kinds import CONTENTS
+from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
+from fleetctl.controllers.plan import Rollout
+from fleetctl.specs.common import Execution
+from fleetctl.specs.content import content_of_function
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.values.changes import UNSET, FieldChange, same
+from fleetctl.stores.base import EventRow, Store, Stored
+from fleetctl.tracking.annotations import (
+    FINISHING,
+    FUNCTION,
+    KEPT,
+    NOTES,
+    RERUN,
+    REVISION,
+    ROLLOUT,
+    pins_of,
+)
+from fleetctl.tracking.track import track_of
+
+if TYPE_CHECKING:
+    from fleetctl.manifest import Manifest
+
+MOVED = "what it runs in changed"
+
+
+def propose(
+    stored: Stored, manifests: Sequence[Manifest], order: Order, now_s: float
+) -> list[Change]:
+    """What each manifest changes, in their order, then what is pruned.
+
+    A volume that a template names and nobody declares is created with deletionPolicy Retain, as
+    Modal's create_if_missing does, so that no data sits where `get volumes` does not show it.
+    """
+    changes: list[Change] = []
+    functions = {(it.name, it.namespace): it for it in manifests if it.kind == "Function"}
+    volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
+    for manifest in manifests:
+        for volume in named_volumes(stored, manifest, volumes, now_s):
+            volumes.add((volume.name, volume.namespace))
+            changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
+        function = function_content(stored, manifest, functions, order)
+        changes.append(_proposed(stored, manifest, order, now_s, function=function))
+    for name, namespace in functions:
+        changes += _callers(stored, functions[name, namespace], manifests, order)
+    if order.pruning is not None:
+        kept = {manifest.key for manifest in manifests}
+        within = {order.namespace, *(it.namespace for it in manifests if KINDS[it.kind].namespaced)}
+        for doomed in pruned(stored, order.applyset, kept, order.pruning, within):
+            gone = replace(doomed, deleted_at_s=now_s)
+            # As the pass of a deleted object reads it: one that nobody can read goes too.
+            changes.append(Change(PRUNED, doomed, gone, impact=impact_on(stored, gone, order)))
+    return changes
+
+
+def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
+    """Store what was proposed, all or none. Raises Conflict when an object changed in between."""
+    with store.transaction():
+        for change in changes:
+            if change.outcome == UNCHANGED:
+                continue
+            if change.asked_again:
+                _forget_refusals(store, change.after)
+            if change.rerun:
+                _put_aside(store, change.after.uid)
+            version = change.before.version if change.before is not None else None
+            store.resources.put(change.after, expected_version=version)
+            if change.outcome == PRUNED:
+                store.cache.forget(change.after.uid)
+        store.events.record(
+            [
+                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
+                for it in changes
+                if it.outcome != UNCHANGED
+            ]
+        )
+
+
+def _proposed(
+    stored: Stored, manifest: Manifest, order: Order, now_s: float, *, function: str
+) -> Change:
+    known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
+    wish = drafted(manifest, order, known, now_s, function=function)
+    rerun = order.rerun and KINDS[manifest.kind].runs
+    if known is None:
+        if rerun:
+            wish = replace(wish, annotations={**wish.annotations, RERUN: "1"})
+        return Change(CREATED, None, wish, impact=fresh_impact(stored, manifest, wish, order))
+    if isinstance(manifest.spec, ProviderSpec):
+        _refuse_another_type(known, manifest.spec)
+    same_spec = same(json.loads(known.spec), json.loads(wish.spec))
+    same_work = same_spec and _pinned(known) == _pinned(wish)
+    same_words = known.labels == wish.labels and _written(known) == _written(wish)
+    if same_work and same_words and not rerun:
+        if _was_refused(known):
+            again = replace(known, generation=known.generation + 1)
+            note = "it was refused; trying again"
+            return Change(CONFIGURED, known, again, note=note, asked_again=True)
+        return Change(UNCHANGED, known, known)
+    after = replace(
+        known,
+        spec=known.spec if same_spec else wish.spec,
+        labels=wish.labels,
+        annotations=_with_consequences(known, wish, manifest, order, now_s),
+        generation=known.generation + (rerun or not same_work),
+    )
+    if rerun:
+        after = replace(after, annotations={**after.annotations, RERUN: str(after.generation)})
+    affected = None
+    if rerun or not same_work:
+        affected = impact_on(stored, after, order, rerun=rerun)
+    fields = (*differences(known, after), *_moved(known, after, order))
+    note = "asked to run again" if rerun else ""
+    # What was refused is tried anew, also where what changed is nothing that was refused.
+    anew = not same_work and _was_refused(known)
+    return Change(
+        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew
+    )
+
+
+def _callers(
+    stored: Stored, function: Manifest, among: Sequence[Manifest], order: Order
+) -> Iterator[Change]:
+    """Objects that are under way, call a Function that becomes another, and are not applied beside
+    it: what they have finished is outdated. One that is over learns of it at its own next apply.
+    """
+    name, namespace = function.name, function.namespace
+    looked = order.looked.get(function.key)
+    assert isinstance(function.spec, FunctionSpec)
+    content = content_of_function(function.spec, looked.revision if looked is not None else "")
+    if stored_function_content(stored, name, namespace) in ("", content):
+        return
+    applied = {it.key for it in among}
+    for row in stored.resources.list():
+        calls = row.namespace == namespace and json.loads(row.spec).get("template", {})
+        if not calls or calls.get("function") != name or row.key in applied:
+            continue
+        if row.deleted_at_s is not None or track_of(row).dormant:
+            continue
+        notes = {**row.annotations, FUNCTION: content}
+        after = replace(row, annotations=notes, generation=row.generation + 1)
+        field = FieldChange("function", row.annotations.get(FUNCTION) or UNSET, content, MOVED)
+        affected = impact_on(stored, after, order)
+        yield Change(CONFIGURED, row, after, (field,), affected, note=f"calls function/{name}")
+
+
+def _pinned(resource: Resource) -> tuple[str, str]:
+    """What makes its work another without a change of its spec."""
+    notes = resource.annotations
+    return notes.get(REVISION, ""), notes.get(FUNCTION, "")
+
+
+def _written(resource: Resource) -> dict[str, str]:
+    """Where a source lies on this machine is no part of the wish."""
+    return {key: text for key, text in resource.annotations.items() if key not in NOTES}
+
+
+def _with_consequences(
+    known: Resource, wish: Resource, manifest: Manifest, order: Order, now_s: float
+) -> dict[str, str]:
+    """The annotations with what is said, of this apply alone, of work whose content changes; what
+    was said of an earlier change says nothing of this one.
+    """
+    notes, find = dict(wish.annotations), CONTENTS.get(wish.kind)
+    if find is None:
+        return notes
+    before = json.loads(known.status or "{}").get("contents")
+    if before is None or list(find(manifest.spec, pins_of(notes))) != before:
+        for said in (KEPT, FINISHING, ROLLOUT, RERUN):
+            notes.pop(said, None)
+        if order.keep_finished:
+            notes[KEPT] = repr(now_s)
+        assert isinstance(manifest.spec, Execution)
+        if (order.rollout or manifest.spec.rollout) == Rollout.FINISH_RUNNING:
+            notes[FINISHING] = repr(now_s)
+    if order.rollout:
+        notes[ROLLOUT] = order.rollout
+    return notes
+
+
+def _moved(known: Resource, after: Resource, order: Order) -> Iterator[FieldChange]:
+    """What changes though the spec says the same: what its names stand for."""
+    old, new = known.annotations, after.annotations
+    before, revision = old.get(REVISION, ""), new.get(REVISION, "")
+    looked = order.looked.get(after.key)
+    if before != revision and revision and looked is not None and order.sources is not None:
+        told = order.sources.changed(old, looked)
+        yield FieldChange("source", before or UNSET, revision, told)
+    if old.get(FUNCTION, "") != new.get(FUNCTION, ""):
+        was, now = old.get(FUNCTION) or UNSET, new.get(FUNCTION) or UNSET
+        yield FieldChange("function", was, now, MOVED)
+
+
+def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
+    """What runs at one sort of provider cannot be looked after by another."""
+    before = json.loads(known.spec).get("type")
+    if before != spec.type and {before, spec.type} != {None, known.name}:
+        raise Conflict(
+            f"{known.key} is of type `{before}`, which never changes",
+            hint=f"give the `{spec.type}` another name, or delete {known.key} first",
+        )
+
+
+def _was_refused(resource: Resource) -> bool:
+    status = json.loads(resource.status or "{}")
+    current = status.get("observedGeneration") == resource.generation
+    return bool(current and status.get("phase") == "Failed" and status.get("reason") == "Refused")
+
+
+def _forget_refusals(store: Store, refused: Resource) -> None:
+    """The machine may have what it lacked; applying the same file again says that it should try."""
+    for run, _ in list(store.runs.of(refused.uid)):
+        if run.state is RunState.REFUSED:
+            # Of no template any more, it says nothing of the present wish; what it said stays.
+            passed = replace(run, template_hash="")
+            store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
+
+
+def _put_aside(store: Store, uid: str) -> None:
+    """What all ended units of an object came to counts no more."""
+    ends = {run.index: run for run, _ in store.runs.of(uid) if run.state not in LIVE_STATES}
+    for run in ends.values():
+        store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))

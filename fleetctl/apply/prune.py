@@ -1,0 +1,71 @@
+"""`apply --prune`: which objects of an apply set are no longer wished for, and the guard before it.
+
+Called by propose.py, after every file was read: where one cannot be, nothing is pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Resource
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.stores.base import Stored
+
+# The label that ties an object to the files that it came from, as kubectl's part-of label does.
+APPLYSET = "fleetctl.dev/applyset"
+
+# A checkout that is empty by mistake must not empty the fleet; one that lost a single object may.
+SHARE_MAX = 0.5
+ALWAYS_ALLOWED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """How much may go at once: a number of objects, or a share of the set; neither = the guard."""
+
+    most: int | None = None
+    share: float | None = None
+
+    def allowed(self, members: int) -> int:
+        if self.most is not None:
+            return self.most
+        if self.share is not None:
+            return int(members * self.share)
+        return max(ALWAYS_ALLOWED, int(members * SHARE_MAX))
+
+
+def pruned(
+    stored: Stored,
+    applyset: str,
+    kept: Collection[str],
+    pruning: Pruning,
+    namespaces: Collection[str] = (DEFAULT_NAMESPACE,),
+) -> list[Resource]:
+    """Objects of the set in these namespaces that no manifest names, what was made last first:
+    users before what they use. kept: the keys that manifests name.
+
+    Raises Refused when more would go than the guard lets.
+    """
+    members = [
+        it
+        for it in stored.resources.list()
+        if it.deleted_at_s is None
+        and it.labels.get(APPLYSET) == applyset
+        and it.namespace in namespaces
+    ]
+    doomed = [it for it in reversed(members) if it.key not in kept]
+    allowed = pruning.allowed(len(members))
+    if len(doomed) > allowed:
+        raise Refused(
+            f"{len(doomed)} of the {len(members)} objects of apply set `{applyset}` are no longer "
+            f"in the files, and at most {allowed} may be pruned: {_names(doomed)}",
+            hint=f"--max-prune {len(doomed)} lets them go; nothing was changed",
+        )
+    return doomed
+
+
+def _names(doomed: Sequence[Resource]) -> str:
+    shown = ", ".join(it.key for it in doomed[:5])
+    return shown if len(doomed) <= 5 else f"{shown} and {len(doomed) - 5} more"

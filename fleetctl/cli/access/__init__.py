@@ -1,0 +1,1 @@
+"""Into a task or a volume: exec, port-forward, cp, ls, rm."""

@@ -1,0 +1,68 @@
+"""`fleetctl cp`: files into a volume or a task, and out of it, as `docker cp` does it."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+
+from fleetctl.cli.access.cp_volume import into, out_of
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.volume import volume_place
+from fleetctl.common.errors import UsageError
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="PATH volume/NAME:/path | volume/NAME:/path PATH | PATH job/NAME:INDEX/path | ...",
+        summary=(
+            "Copy files and whole directories into a volume or a task, or out of it.\n"
+            "A directory goes into a destination that is there, under its own name, and becomes\n"
+            "one that is not; `/.` after it means what is in it. Files are written over, each\n"
+            "seen whole or not at all. Links to files are copied as files. job/x:3/a is below\n"
+            "where task 3 began, job/x:3//tmp/a is absolute; without an index, the only task.\n"
+            "A task that has ended left what it wrote to volumes, which is copied from there, and\n"
+            "on `local` also its own files if it failed."
+        ),
+        examples=(
+            "fleetctl cp data.jsonl volume/corpus:/data.jsonl",
+            "fleetctl cp ./data/. volume/corpus:/data",
+            "fleetctl cp volume/ckpt:/run-1 .",
+            "fleetctl cp job/chunks:3/out.json .",
+            "fleetctl cp job/chunks:3//data/out.json .",
+        ),
+        codes="0 copied, 1 failed, 2 wrong usage, 3 refused, 4 no such volume, task or path",
+    )
+    made.add_argument(
+        "source", metavar="FROM", help="a local path, volume/NAME:/path or job/NAME:INDEX/path"
+    )
+    made.add_argument("target", metavar="TO", help="the same")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    if (code := _of_a_task(args, screen)) is not None:
+        return code
+    source, target = (volume_place(it, args.namespace) for it in (args.source, args.target))
+    if (source is None) == (target is None):
+        raise UsageError(
+            "`fleetctl cp` copies between this machine and a volume or a task",
+            hint="write one of the two as volume/NAME:/path; a local path may begin with ./",
+        )
+    if target is not None:
+        return asyncio.run(into(args.source, target, screen))
+    assert source is not None
+    return asyncio.run(out_of(source, args.target, screen))
+
+
+def _of_a_task(args: Namespace, screen: Screen) -> int | None:
+    """The exit code when one side is in a task; None when none is."""
+    from fleetctl.cli.access.cp_run import download, run_place, upload
+
+    source, target = (run_place(it, args.namespace) for it in (args.source, args.target))
+    if target is not None and source is None and volume_place(args.source) is None:
+        return asyncio.run(upload(args.source, target, screen))
+    if source is not None and target is None and volume_place(args.target) is None:
+        return asyncio.run(download(source, args.target, screen))
+    return None

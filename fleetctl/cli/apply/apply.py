@@ -1,0 +1,216 @@
+"""`fleetctl apply`: hand manifests to the controller; --wait follows their objects to the end.
+
+A thin client on purpose: parsing and validation happen in the controller.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.apply.outcomes import CLIENT, NONE, SAID_OF_DRY_RUNS, SERVER, show, warn_of
+from fleetctl.cli.apply.request import apply, documents_meant, order_of
+from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import duration_s, money, one_of, rollout
+from fleetctl.common.errors import UsageError
+from fleetctl.common.home import home
+from fleetctl.daemon.client import results_of
+from fleetctl.manifest.files.documents import is_address
+from fleetctl.specs.kinds import KINDS
+
+if TYPE_CHECKING:
+    from fleetctl.manifest.files.documents import Document
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="-f FILE|DIR|URL|- [-f ...] [-R] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
+        "       [--prune --applyset NAME] [--yes] [--watch]",
+        summary=(
+            "Make the world look like these files. Applying them twice changes nothing.\n"
+            "It asks before running work or data is lost; without a terminal it refuses, with 3,\n"
+            "and names the flag to add. A saved plan has told what it stops: it asks nothing."
+        ),
+        examples=(
+            "fleetctl apply -f sweep.yaml",
+            "fleetctl apply -f jobs/ --wait --timeout 2h",
+            "fleetctl apply -R -f fleet/ --prune --applyset nightly",
+            "fleetctl apply -f https://example.com/sweep.yaml",
+            "fleetctl apply -f jobs/ --watch",
+            "generate.py | fleetctl apply -f -",
+        ),
+        codes="0 applied (with --wait: all succeeded), 1 an object failed, 2 a manifest is wrong,\n"
+        "  3 refused, 4 no such file, 5 conflict, 124 timed out, 130 interrupted (work goes on)",
+    )
+    made.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
+    )  # fmt: skip
+    add_recursive(made)
+    made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
+    made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
+    made.add_argument(
+        "--wait", action="store_true",
+        help="follow the objects until they end, or nothing can get them on",
+    )  # fmt: skip
+    made.add_argument(
+        "--wait-for-capacity", action="store_true",
+        help="with --wait: also while no machine of the kind is there",
+    )  # fmt: skip
+    made.add_argument(
+        "--watch", action="store_true", help="apply again whenever a file is saved, until Ctrl-C"
+    )
+    made.add_argument(
+        "--timeout", type=duration_s, metavar="TIME", help="with --wait: give up after this"
+    )
+    made.add_argument(
+        "--dry-run", nargs="?", const=CLIENT, default=NONE, type=one_of(CLIENT, SERVER, NONE),
+        metavar="client|server",
+        help="say what would change, store nothing; `server` asks the controller",
+    )  # fmt: skip
+    _add_consequences(made)
+    return made
+
+
+def _add_consequences(made: Parser) -> None:
+    """Flags on what an apply may do to what is there."""
+    add_allow_missing(made)
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
+    )
+    made.add_argument(
+        "--max-cost", type=money, metavar="USD",
+        help="refuse (3) when it may cost more, or when nobody knows; see `fleetctl plan`",
+    )  # fmt: skip
+    made.add_argument(
+        "--rollout", type=rollout, metavar="Replace|FinishRunning",
+        help="what a changed template does to running tasks, instead of spec.rollout",
+    )  # fmt: skip
+    made.add_argument(
+        "--keep-finished", action="store_true",
+        help="finished tasks whose program, image or source changed count as they are",
+    )  # fmt: skip
+    made.add_argument(
+        "--rerun", action="store_true", help="run all again, whatever is known or finished"
+    )
+    made.add_argument(
+        "--applyset", default="", metavar="NAME",
+        help="make the objects part of this set, for --prune",
+    )  # fmt: skip
+    made.add_argument(
+        "--prune", action="store_true",
+        help="delete objects of the set that are no longer in the files",
+    )  # fmt: skip
+    made.add_argument(
+        "--max-prune", default="", metavar="N|P%",
+        help="how many may go; default: half of the set, and always one",
+    )  # fmt: skip
+    made.add_argument(
+        "--take-over", action="store_true", help="with --applyset: also what is in another set"
+    )
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    if args.timeout is not None and not args.wait:
+        raise UsageError("--timeout limits --wait, which is missing", hint="add --wait")
+    if args.plan and args.saved:
+        raise UsageError("one plan at a time", hint=f"fleetctl apply {args.saved}")
+    saved = args.plan or args.saved or ""
+    if bool(args.files) == bool(saved):
+        raise UsageError(
+            "`fleetctl apply` takes either -f FILE or a saved plan",
+            hint="fleetctl apply -f FILE" if not args.files else "",
+        )
+    if args.prune and not args.applyset:
+        raise UsageError(
+            "--prune needs --applyset NAME: only what was applied with that name can go",
+            hint="apply the same files once with `--applyset NAME` alone, then prune",
+        )
+    if args.watch:
+        return _watch(args, screen)
+    documents, order = _wish(args, saved, screen)
+    if args.dry_run == CLIENT:
+        from fleetctl.cli.apply.dry_run import dry_run
+
+        return dry_run(documents, order, screen)
+    place = home()
+    if args.max_cost is not None:
+        _check_cost(args.max_cost, place, documents, order)
+    reply = apply(place, documents, order, screen, piped="-" in args.files)
+    results = results_of(reply)
+    show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
+    keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
+    if args.dry_run == SERVER:
+        losses = reply.get("losses")
+        warn_of(
+            losses if isinstance(losses, list) else (), str(reply.get("hint") or ""), order, screen
+        )
+        return 0
+    if args.wait:
+        from fleetctl.cli.follow.progress import follow_to_end
+
+        waits_for = ["missing"] * args.allow_missing + ["capacity"] * (
+            args.wait_for_capacity or args.allow_missing
+        )
+        return follow_to_end(place, keys, screen, timeout_s=args.timeout, waits_for=waits_for)
+    if screen.talk_is_terminal and (working := _first_working(keys)):
+        screen.hint(f"fleetctl get {working} -w")
+    return 0
+
+
+def _check_cost(
+    most_usd: float, place: Path, documents: Sequence[Document], order: Mapping[str, object]
+) -> None:
+    """Raises Refused. Plans in this process, which takes some tenths of a second."""
+    from fleetctl.cli.apply.propose import refuse_above, reported
+    from fleetctl.stores.read.read_only import open_readonly
+
+    with open_readonly(place) as stored:
+        refuse_above(most_usd, reported(place, stored, documents, order)[1])
+
+
+def _watch(args: Namespace, screen: Screen) -> int:
+    given = {
+        "--wait": args.wait,
+        "--max-cost": args.max_cost is not None,
+        "--dry-run": args.dry_run != NONE,
+        "a saved plan": not args.files,
+    }
+    for name, beside in given.items():
+        if beside:
+            raise UsageError(f"--watch and {name} do not go together")
+    if "-" in args.files or any(map(is_address, args.files)):
+        what = "stdin" if "-" in args.files else "an address"
+        raise UsageError(f"{what} cannot be watched", hint="name files or directories")
+    from fleetctl.cli.apply.watch import watch
+
+    return watch(args.files, order_of(args), screen, recursive=args.recursive)
+
+
+def _wish(args: Namespace, saved: str, screen: Screen) -> tuple[list[Document], dict[str, object]]:
+    """The manifests and how to apply them: from the command line, or from a plan."""
+    order = order_of(args)
+    if not saved:
+        return documents_meant(args, screen), order
+    from fleetctl.cli.apply.plans.file import load
+
+    if not args.bound:
+        order.pop("namespace", None)  # of the environment: the plan has its own
+    changed = sorted(order.keys() - {"yes", "dryRun", "waitForCapacity"})
+    if changed:
+        raise UsageError(
+            "a saved plan is applied as it was made; its own flags say how",
+            hint="make the plan again with them",
+        )
+    plan = load(saved)
+    return plan.documents, {**plan.order, **order}
+
+
+def _first_working(keys: Iterable[str]) -> str:
+    """The first key whose kind does work."""
+    working = {kind.name.lower() for kind in KINDS.values() if kind.runs}
+    return next((key for key in keys if key.partition("/")[0] in working), "")

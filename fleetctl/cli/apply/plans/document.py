@@ -1,0 +1,129 @@
+"""The plan as `-o json` prints it: for programs, and complete. Called by plan.py."""
+
+from __future__ import annotations
+
+from fleetctl.apply.cost.caps import Cap
+from fleetctl.apply.cost.estimate import Cost
+from fleetctl.apply.cost.report import ObjectPlan, Place, Report, Verb, Work
+from fleetctl.apply.cost.warm import Standing
+from fleetctl.controllers.placement import HOUR_S
+from fleetctl.specs.values.changes import UNSET, FieldChange
+
+FORM = "fleetctl.dev/plan/v1alpha1"
+VERBS = {
+    Verb.CREATE: "create",
+    Verb.UPDATE: "update",
+    Verb.REPLACE: "replace",
+    Verb.DESTROY: "destroy",
+    Verb.KEEP: "keep",
+}
+
+
+def document(found: Report) -> dict[str, object]:
+    """Money in USD, times in seconds; null where nobody knows."""
+    return {
+        "form": FORM,
+        "changes": found.changes,
+        "objects": [_object(it) for it in found.objects],
+        "cost": {"thisApply": _cost(found.now), "total": _cost(found.total)},
+        "prices": list(found.sources),
+    }
+
+
+def _object(it: ObjectPlan) -> dict[str, object]:
+    made: dict[str, object] = {
+        "object": it.change.key,
+        "action": VERBS[it.verb],
+        "fields": [_field(field) for field in it.change.fields],
+    }
+    notes = [text for text in (it.about, *it.notes) if text]
+    if notes:
+        made["notes"] = notes
+    if it.work is not None:
+        made["work"] = _work(it.work)
+    if it.standing is not None:
+        made["standing"] = _standing(it.standing)
+    return made
+
+
+def _field(field: FieldChange) -> dict[str, object]:
+    """A side that does not have the field lacks its key."""
+    made: dict[str, object] = {"path": field.path}
+    if field.before is not UNSET:
+        made["before"] = field.before
+    if field.after is not UNSET:
+        made["after"] = field.after
+    return made
+
+
+def _work(work: Work) -> dict[str, object]:
+    return {
+        "unit": work.unit,
+        "kept": work.kept,
+        "cached": work.cached,
+        "new": work.new,
+        "again": work.again.units,
+        "replaced": work.replaced,
+        "runningOn": work.going_on,
+        "cancelled": work.cancelled,
+        "failed": work.failed,
+        "placement": [_place(place) for place in work.places],
+        "cost": {"thisApply": _cost(work.now), "total": _cost(work.total)},
+        "spent": work.spent_usd,
+        "unpricedRuns": work.unpriced,
+        "lost": work.lost_usd,
+        "budgets": [_cap(cap) for cap in work.caps],
+        "basis": work.lasts.basis if work.lasts is not None else "",
+        "firstResultSeconds": work.first_s,
+        "doneSeconds": work.whole_s,
+        "maxPerHour": None if work.rate_usd_per_s is None else work.rate_usd_per_s * HOUR_S,
+    }
+
+
+def _standing(it: Standing) -> dict[str, object]:
+    least = None if it.least_usd_per_s is None else it.least_usd_per_s * HOUR_S
+    return {
+        "containers": it.containers,
+        "perHour": None if it.usd_per_s is None else it.usd_per_s * HOUR_S,
+        **({} if least is None else {"leastPerHour": least}),
+        "budgets": [
+            {"budget": cap.owner, "maxCost": cap.max_usd, "used": cap.used_usd} for cap in it.caps
+        ],
+    }
+
+
+def _cap(cap: Cap) -> dict[str, object]:
+    return {
+        "budget": cap.owner,
+        "maxCost": cap.max_usd,
+        "used": cap.used_usd,
+        "onExceeded": cap.on_exceeded,
+        "says": cap.sentence,
+    }
+
+
+def _place(place: Place) -> dict[str, object]:
+    judged = place.judged
+    price = None if judged.usd_per_s is None else judged.usd_per_s * HOUR_S
+    least = None if place.least_usd_per_s is None else place.least_usd_per_s * HOUR_S
+    return {
+        "provider": judged.provider,
+        "fits": judged.fits,
+        "chosen": judged.won,
+        "why": judged.why,
+        "perHour": price,
+        **({} if least is None else {"leastPerHour": least}),
+        "source": place.source,
+        "slots": place.slots,
+        "units": place.units,
+        "cost": _cost(place.cost),
+    }
+
+
+def _cost(cost: Cost) -> dict[str, object]:
+    return {
+        "expected": cost.expected,
+        "low": cost.low,
+        "high": cost.high,
+        "bound": "limits" if cost.at_most else "past runs",
+    }

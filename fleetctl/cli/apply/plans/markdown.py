@@ -1,0 +1,79 @@
+"""The plan as a comment on a pull request. Called by plan.py.
+
+Begins with a hidden marker, so that a later run updates the comment instead of adding another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fleetctl.apply.cost.report import ObjectPlan, Report, Verb
+from fleetctl.apply.cost.words import figure, ranged, stands
+from fleetctl.common.text import safe, usd
+from fleetctl.controllers.placement import HOUR_S
+
+HEADER = "| object | action | units | est. cost | where |"
+MARKER = "<!-- fleetctl-plan -->"
+ROWS_MAX = 200  # a comment has 65,536 characters at most
+
+
+def comment(found: Report) -> str:
+    changing = [it for it in found.objects if it.verb is not Verb.KEEP]
+    lines = [MARKER, f"### fleetctl plan: {_title(found)}", ""]
+    if changing:
+        lines += [
+            "| object | action | units | est. cost | where |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        lines += [_row(it) for it in changing[:ROWS_MAX]]
+        if len(changing) > ROWS_MAX:
+            lines.append(f"\nand {len(changing) - ROWS_MAX} more objects")
+        caps = {cap.sentence for it in changing if it.work for cap in it.work.caps}
+        lines += [f"\nBudget {_cell(text)}." for text in sorted(caps)]
+        lines += ["", f"In total {ranged(found.total)}{_standing(found)}. " + _sources(found)]
+    return "\n".join(lines).rstrip()
+
+
+def _title(found: Report) -> str:
+    if not found.changes:
+        return "no changes"
+    return ranged(found.now) + _standing(found)
+
+
+def _standing(found: Report) -> str:
+    """` and $64.01/h`, of what stays warm."""
+    rates = [it.standing.usd_per_s for it in found.objects if it.standing is not None]
+    known = [rate for rate in rates if rate is not None]
+    if not rates:
+        return ""
+    return f" and {usd(sum(known) * HOUR_S) if len(known) == len(rates) else 'an unknown price'}/h"
+
+
+def _row(it: ObjectPlan) -> str:
+    units = cost = where = ""
+    if it.work is not None:
+        work = it.work
+        new = "unknown" if work.new is None else f"{work.new:,} new"
+        said = [f"{work.kept:,} kept" if work.kept else "", new]
+        said.append(f"**{work.again.units:,} to run again**" if work.again.units else "")
+        said.append(f"**{work.replaced:,} replaced**" if work.replaced else "")
+        said.append(f"**{work.cancelled:,} cancelled**" if work.cancelled else "")
+        units = ", ".join(text for text in said if text)
+        cost = figure(work.now)
+        taken: Counter[str] = Counter()
+        for place in work.places:
+            taken[place.judged.provider] += place.units
+        where = ", ".join(f"{name} {count:,}" for name, count in taken.items() if count)
+    if it.standing is not None:
+        cost = stands(it.standing)
+    cells = (it.change.key, it.verb.name.lower(), units, cost, where)
+    return "| " + " | ".join(_cell(text) for text in cells) + " |"
+
+
+def _sources(found: Report) -> str:
+    return f"Prices: {_cell('; '.join(found.sources))}." if found.sources else ""
+
+
+def _cell(text: str) -> str:
+    """Text that ends no cell and starts no tag."""
+    return safe(text).replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,123 @@
+"""`fleetctl plan`: what an apply would do, where it would run and what it would cost.
+
+Offline: needs no controller, no account and no network, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.apply.request import documents_meant
+from fleetctl.cli.flags import Parser, add_allow_missing, add_output, add_recursive, said_namespace
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import money
+from fleetctl.common.errors import FleetctlError
+from fleetctl.common.home import home
+from fleetctl.common.text import safe
+
+if TYPE_CHECKING:
+    from fleetctl.apply.cost.report import Report
+
+NO_CHANGE, ERROR, CHANGES = 0, 1, 2
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="-f FILE|DIR|URL|- [-f ...] [-R] [--out FILE] [-o text|json|markdown]\n"
+        "    [--detailed-exitcode]",
+        summary=(
+            "Show what an apply would do, where it would run and what it would cost, before the\n"
+            "first dollar. Works offline: no account, no controller, nothing is changed."
+        ),
+        examples=(
+            "fleetctl plan -f sweep.yaml",
+            "fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan",
+            "fleetctl plan -f jobs/ -o markdown > comment.md",
+        ),
+        codes="0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,\n"
+        "  --max-cost), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes",
+    )
+    made.add_argument(
+        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
+    )  # fmt: skip
+    add_recursive(made)
+    add_output(made, "text", "json", "markdown")
+    made.add_argument("--out", metavar="FILE", help="keep the plan, for `fleetctl apply FILE`")
+    made.add_argument(
+        "--detailed-exitcode", action="store_true", help="0 no change, 1 error, 2 changes"
+    )
+    made.add_argument(
+        "--max-cost", type=money, metavar="USD",
+        help="refuse (3) when it may cost more, or when nobody knows",
+    )  # fmt: skip
+    made.add_argument("--applyset", default="", metavar="NAME", help="as apply has it")
+    made.add_argument(
+        "--prune", action="store_true", help="also destroy what left the files of the set"
+    )
+    made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
+    made.add_argument("--take-over", action="store_true", help="as apply has it")
+    add_allow_missing(made)
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    try:
+        changes = _plan(args, screen)
+    except FleetctlError as error:
+        if not args.detailed_exitcode:
+            raise
+        screen.error(str(error), hint=error.hint)
+        return ERROR
+    return CHANGES if changes and args.detailed_exitcode else NO_CHANGE
+
+
+def _plan(args: Namespace, screen: Screen) -> bool:
+    """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
+    from fleetctl.cli.apply.plans.file import save
+    from fleetctl.cli.apply.predictions import foreseen
+    from fleetctl.cli.apply.propose import refuse_above, reported
+    from fleetctl.manifest.problems import ManifestErrors
+    from fleetctl.stores.read.read_only import open_readonly
+
+    documents, place = documents_meant(args, screen), home()
+    order = {
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+        "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
+    }
+    order = {name: value for name, value in order.items() if value} | said_namespace(args)
+    with open_readonly(place) as stored:
+        proposal, found = reported(place, stored, documents, order)
+        providers = proposal.accounts.backends
+        wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
+        if args.out is not None and not wrong:
+            save(args.out, stored, documents, proposal.changes, order)
+    _show(found, args, screen, saved="" if wrong else args.out or "")
+    for warning in (*proposal.warnings, *doubts):
+        screen.warn(safe(warning))
+    if wrong:
+        raise ManifestErrors(wrong)
+    if args.max_cost is not None:
+        refuse_above(args.max_cost, found)
+    return found.changes
+
+
+def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:
+    if args.output == "json":
+        from fleetctl.cli.apply.plans.document import document
+
+        screen.data(json.dumps(document(found), indent=2, ensure_ascii=False))
+    elif args.output == "markdown":
+        from fleetctl.cli.apply.plans.markdown import comment
+
+        screen.data(comment(found))
+    else:
+        from fleetctl.cli.apply.plans.screen import show
+
+        show(found, screen, saved=saved)

@@ -1,0 +1,80 @@
+"""What an apply of these files would be refused for, found out in this process: for validate, plan,
+diff and dry runs. Loads the models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.change import Change
+from fleetctl.apply.options import declared_in, namespace_of, order_of
+from fleetctl.apply.predictions.predict import allowed, judged, predicted
+from fleetctl.apply.predictions.world import world_of
+from fleetctl.apply.propose import propose
+from fleetctl.common.clock import SystemClock
+from fleetctl.engine.capacity.prices import KIND as PROVIDER
+from fleetctl.manifest.loader import Manifest, load
+from fleetctl.manifest.problems import ManifestErrors, Problem
+from fleetctl.providers.base import Backend
+from fleetctl.specs.kinds import dump_spec, parse_spec
+from fleetctl.specs.provider import ProviderSpec
+from fleetctl.stores.base import Stored
+from fleetctl.wiring import Accounts
+
+if TYPE_CHECKING:
+    from fleetctl.manifest.files.documents import Document
+
+
+def checked(
+    place: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
+) -> tuple[list[Manifest], list[str]]:
+    """The manifests, and warnings beyond their own. Raises ManifestErrors."""
+    manifests = load(documents, namespace_of(order))
+    accounts = Accounts(place, store_id="", notify=_nobody)
+    for name, spec in declared_in(manifests).items():
+        accounts.open(name, json.loads(dump_spec(spec)))
+    changes = propose(stored, manifests, order_of(order), SystemClock().now_s())
+    return manifests, refuse(stored, manifests, changes, accounts.backends, order)
+
+
+def refuse(
+    stored: Stored,
+    manifests: Sequence[Manifest],
+    changes: Sequence[Change],
+    providers: Mapping[str, Backend],
+    order: Mapping[str, object],
+) -> list[str]:
+    """Warnings. Raises ManifestErrors with what is predicted to be refused."""
+    wrong, warnings = foreseen(stored, manifests, changes, providers, order)
+    if wrong:
+        raise ManifestErrors(wrong)
+    return warnings
+
+
+def foreseen(
+    stored: Stored,
+    manifests: Sequence[Manifest],
+    changes: Sequence[Change],
+    providers: Mapping[str, Backend],
+    order: Mapping[str, object],
+) -> tuple[list[Problem], list[str]]:
+    """What refuses the whole, and what is warned about."""
+    said = {}
+    for resource in stored.resources.living(PROVIDER):
+        try:
+            spec = parse_spec(PROVIDER, resource.spec)
+        except ValueError:
+            continue  # the controller cannot read it either, and says so in its status
+        assert isinstance(spec, ProviderSpec)
+        said[resource.name] = spec
+    world = world_of(stored, changes, providers, said, os.environ.get, starts_here=False)
+    return judged(asyncio.run(predicted(manifests, changes, world)), allowed(order))
+
+
+def _nobody(run: str) -> None:
+    """Nothing is started here, so nobody waits for news of a run."""

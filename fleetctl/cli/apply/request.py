@@ -1,0 +1,77 @@
+"""The request of an apply, and its reply."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.apply.consent import allowed_by_a_person
+from fleetctl.cli.flags import said_namespace
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.files import documents_of
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import raise_refusal
+
+if TYPE_CHECKING:
+    from fleetctl.manifest.files.documents import Document
+from fleetctl.cli.apply.outcomes import SERVER
+
+
+def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
+    """Of -f and -R; with --prune there need be none."""
+    return documents_of(
+        args.files, recursive=args.recursive, may_be_empty=args.prune, tell=screen.hint
+    )
+
+
+def order_of(args: Namespace) -> dict[str, object]:
+    """What the flags say, as a request tells it. What is not said is not in it."""
+    said = {
+        "yes": args.yes,
+        "rollout": args.rollout,
+        "keepFinished": args.keep_finished,
+        "rerun": args.rerun,
+        "applyset": args.applyset,
+        "prune": args.prune,
+        "maxPrune": args.max_prune,
+        "takeOver": args.take_over,
+        "allowMissing": args.allow_missing,
+        "waitForCapacity": args.wait_for_capacity,
+        "dryRun": args.dry_run == SERVER,
+    }
+    return {**{name: value for name, value in said.items() if value}, **said_namespace(args)}
+
+
+def apply(
+    place: Path,
+    documents: Sequence[Document],
+    order: Mapping[str, object],
+    screen: Screen,
+    *,
+    piped: bool,
+) -> Mapping[str, object]:
+    """The reply, after asking where something would be lost. Raises Refusal."""
+    request: dict[str, object] = {
+        "verb": "apply",
+        "documents": [document._asdict() for document in documents],
+        **order,
+    }
+    reply = _answered(place, request)
+    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=piped):
+        reply = _answered(place, {**request, "yes": True})
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    return reply
+
+
+def _answered(place: Path, request: dict[str, object]) -> dict[str, object]:
+    """The reply; variables of our environment are sent only when they are asked for."""
+    reply = spawn.request(place, request)
+    names = reply.get("needEnv")
+    if not isinstance(names, list):
+        return reply
+    env = {str(name): os.environ[str(name)] for name in names if str(name) in os.environ}
+    return spawn.request(place, {**request, "env": env})

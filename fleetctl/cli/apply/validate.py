@@ -1,0 +1,53 @@
+"""`fleetctl validate`: check manifests in this process. Stores nothing and needs no controller."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive, said_namespace
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.files import documents_of
+from fleetctl.common.home import home
+from fleetctl.common.text import safe
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="-f FILE|DIR|URL|- [-f ...] [-R]",
+        summary=(
+            "Check manifests and tell everything that is wrong with them, also what is known to\n"
+            "be refused by what is stored and set up here. Stores nothing and asks no cloud."
+        ),
+        examples=(
+            "fleetctl validate -f sweep.yaml",
+            "fleetctl validate -f jobs/ -f volumes.yaml",
+            "generate.py | fleetctl validate -f -",
+        ),
+        codes="0 all is right, 2 something is wrong, 4 no such file",
+    )
+    made.add_argument(
+        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
+    )  # fmt: skip
+    add_allow_missing(made)
+    add_recursive(made)
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    from fleetctl.cli.apply.predictions import checked
+    from fleetctl.stores.read.read_only import open_readonly
+
+    order: dict[str, object] = {"allowMissing": args.allow_missing, **said_namespace(args)}
+    place = home()
+    documents = documents_of(args.files, recursive=args.recursive, tell=screen.hint)
+    with open_readonly(place) as stored:
+        manifests, doubts = checked(place, stored, documents, order)
+    for manifest in manifests:
+        screen.data(f"{safe(manifest.key)} valid")
+        for warning in manifest.warnings:
+            screen.warn(safe(warning))
+    for warning in doubts:
+        screen.warn(safe(warning))
+    return 0

@@ -1,0 +1,252 @@
+"""`fleetctl delete`: stop the work of objects, remove them, wait until nothing is left."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetctl.cli.apply.consent import accepts
+from fleetctl.cli.flags import Parser, add_recursive
+from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
+from fleetctl.cli.values import duration_s
+from fleetctl.common.deadline import Deadline, Every
+from fleetctl.common.errors import Refused, UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import and_more, duration, plural, safe
+from fleetctl.daemon import spawn
+from fleetctl.views.kinds import Target, kinds_of, target
+from fleetctl.views.objects import DELETING, View
+from fleetctl.views.reading import Reading, all_missing, open_reading
+from fleetctl.views.selectors import selector
+
+TALK_EVERY_S = 5.0
+LEFT_SHOWN_MAX = 20
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | [KIND] --all\n"
+        "    | -f FILE|DIR|- [-R] [--force] [--no-wait] [--timeout TIME]",
+        summary=(
+            "Stop the work of objects and remove them with their logs. What they cost, came to\n"
+            "and said stays in `cost`, `query` and `events --deleted` (90 days by default).\n"
+            "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
+            "`deletionPolicy: Delete`; then, and with --all, it asks first, and without a\n"
+            "terminal it refuses."
+        ),
+        examples=(
+            "fleetctl delete job/chunks",
+            "fleetctl delete -f sweep.yaml",
+            "fleetctl delete jobs -l team=rlm,stage!=prod",
+            "fleetctl delete jobs,sweeps --all --yes",
+            "fleetctl delete job/a sweep/b --no-wait",
+            "fleetctl delete job/a --force",
+        ),
+        codes="0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),\n"
+        "  4 no such object, 124 timed out, 130 interrupted (the deletion goes on)",
+    )
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
+    made.add_argument(
+        "-l",
+        "--selector",
+        type=selector,
+        metavar="LABELS",
+        help="of the kind that is named, or of `all`, those with these labels",
+    )
+    made.add_argument(
+        "--all", action="store_true", help="every object of the kind, or of all, in the namespace"
+    )
+    made.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
+        help="delete the objects that these manifests name",
+    )  # fmt: skip
+    add_recursive(made)
+    made.add_argument(
+        "--ignore-not-found", action="store_true", help="what is not there is no error"
+    )
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before data goes, or all"
+    )
+    made.add_argument(
+        "--force",
+        action="store_true",
+        help="do not wait for providers that do not answer; says what may be left behind there",
+    )
+    made.add_argument("--no-wait", action="store_true", help="return as soon as the wish is stored")
+    made.add_argument("--timeout", type=duration_s, metavar="TIME", help="stop waiting after this")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    targets = _targets(args)
+    place = home()
+    with open_reading(place) as reading:
+        if args.selector or args.all:
+            targets = _selected(args, reading)
+        found = _found(targets, reading, ignore=args.ignore_not_found)
+        if not found:
+            if args.selector or args.all:
+                screen.talk("no object has such labels" if args.selector else "there is nothing")
+            return 0
+        _consent(found, reading, args, screen)
+        _ask(place, found, reading)
+        if args.force:
+            _abandon(place, found, screen)
+        if args.no_wait:
+            for one in found.values():
+                screen.data(f"{safe(one.key)} is being deleted")
+            return 0
+        try:
+            return _wait(place, found, reading, screen, timeout_s=args.timeout)
+        except KeyboardInterrupt:
+            screen.close_line()
+            screen.talk("detached; the deletion goes on")
+            return INTERRUPTED
+
+
+def _selected(args: Namespace, reading: Reading) -> list[Target]:
+    """Those that live; what is being deleted already needs no one to say so. Providers stay: there
+    is always one of each.
+    """
+    kinds = kinds_before_labels(args.objects, verb="delete")
+    found = with_labels(kinds, args.selector or (), args.namespace, reading)
+    return [target_seen(seen) for seen in found if kinds or seen.kind.name != "Provider"]
+
+
+def _targets(args: Namespace) -> list[Target]:
+    if args.selector and not args.all and not args.objects:
+        raise UsageError(
+            "`-l` selects among the objects of a kind, or of `all`",
+            hint="fleetctl delete jobs -l team=rlm",
+        )
+    if args.selector or args.all:
+        if args.files:
+            raise UsageError(
+                "-f names its objects; leave out `-l` and `--all`", hint="fleetctl delete -f FILE"
+            )
+        if args.all and args.objects and "/" in args.objects[0]:
+            raise UsageError("`--all` takes no names", hint="fleetctl delete jobs --all")
+        return []
+    if len(args.objects) == 1 and "/" not in (word := args.objects[0].lower()):
+        if word == "all":
+            raise UsageError("`all` names no object", hint="fleetctl delete --all")
+        kind = kinds_of(word)[0]  # raises for what is none
+        raise UsageError(
+            f"`{word}` is a kind; say which {kind.plural}",
+            hint=f"`fleetctl delete {kind.name.lower()}/NAME`, or `--all` of them",
+        )
+    if bool(args.objects) == bool(args.files):
+        raise UsageError(
+            "`fleetctl delete` takes either objects or -f FILE", hint="fleetctl delete job/NAME"
+        )
+    if not args.files:
+        return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
+    from fleetctl.cli.targets.manifests import chosen_of, named_objects
+
+    return named_objects(args.files, chosen_of(args), recursive=args.recursive)
+
+
+def _found(targets: Sequence[Target], reading: Reading, *, ignore: bool) -> dict[str, Target]:
+    """The living targets by uid. One that is missing stops all, before anything is deleted."""
+    seen = {one: reading.find(one) for one in targets}
+    gone = [one for one, found in seen.items() if found is None]
+    if gone and not ignore:
+        raise all_missing(gone, reading)
+    return {found.resource.uid: one for one, found in seen.items() if found is not None}
+
+
+def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen: Screen) -> None:
+    """Raises Refused when data goes with a volume, or all objects go, and nobody has said yes."""
+    views = [reading.by_uid(uid) for uid in found]
+    whole = [one.key for one in found.values()] if args.all and not args.selector else []
+    losses = [f"{plural(len(whole), 'object')} would be deleted: {and_more(whole, most=8)}"][
+        : bool(whole)
+    ]
+    losses += [
+        f"{seen.key}: deleting it deletes its data (deletionPolicy is Delete)"
+        for seen in views
+        if seen is not None
+        and seen.phase != DELETING
+        and seen.kind.name == "Volume"
+        and seen.spec().get("deletionPolicy") == "Delete"
+    ]
+    if not losses or args.yes:
+        return
+    if "-" in args.files or not accepts(losses, screen):
+        raise Refused("\nerror: ".join(losses), hint="add --yes to do it all the same")
+
+
+def _ask(place: Path, found: dict[str, Target], reading: Reading) -> None:
+    """Store the wish; objects that are being deleted already are only waited for."""
+    views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
+    keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
+    if keys:
+        spawn.demand(place, {"verb": "delete", "keys": keys})
+
+
+def _abandon(place: Path, found: dict[str, Target], screen: Screen) -> None:
+    """Have the objects forgotten, confirmed gone or not, and tell what may be left of them."""
+    reply = spawn.demand(place, {"verb": "abandon", "uids": list(found)})
+    results = reply.get("results")
+    for one in results if isinstance(results, list) else []:
+        left = [str(it) for it in one["left"]]
+        for it in left[:LEFT_SHOWN_MAX]:
+            screen.talk(f"{safe(one['key'])} may leave behind: {safe(it)}")
+        if len(left) > LEFT_SHOWN_MAX:
+            screen.talk(f"{safe(one['key'])} may leave behind {len(left) - LEFT_SHOWN_MAX} more")
+        if left:
+            screen.hint(
+                "what is left is ended as soon as its provider answers; `fleetctl orphans` lists it"
+            )
+
+
+def _wait(
+    place: Path,
+    found: dict[str, Target],
+    reading: Reading,
+    screen: Screen,
+    *,
+    timeout_s: float | None,
+) -> int:
+    deadline, waiting = Deadline(timeout_s), _Waiting(screen)
+    with Supervisor(place, screen) as supervisor:
+        while True:
+            for uid, one in list(found.items()):
+                seen = reading.by_uid(uid)
+                if seen is None:
+                    screen.data(f"{safe(one.key)} deleted")
+                    screen.flush()
+                    del found[uid]
+                else:
+                    waiting.show(seen)
+            if not found:
+                return 0
+            if deadline.passed:
+                names = ", ".join(safe(one.key) for one in found.values())
+                spent = duration(timeout_s or 0.0)
+                screen.error(f"timed out after {spent}: {names} still there; the deletion goes on")
+                return 124
+            supervisor.check()
+            reading.wait_for_change(deadline)
+
+
+class _Waiting:
+    """Tells what a deletion waits for: redrawn on a terminal, otherwise once it takes long."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
+        self._said = ""
+
+    def show(self, seen: View) -> None:
+        why = seen.waiting_on[0] if seen.waiting_on else "stopping"
+        line = f"{safe(seen.key)}: {safe(why)}"
+        if self._screen.talk_is_terminal:
+            self._screen.redraw(line)
+        elif line != self._said and self._turn.due():
+            self._screen.talk(line)
+            self._said = line

@@ -1,0 +1,191 @@
+"""`fleetctl edit`: a stored object in an editor, and what was saved as the new wish."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from fleetctl.cli.change.set import store
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import rollout
+from fleetctl.common.errors import FleetctlError, UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import safe
+from fleetctl.specs.kinds import API_VERSION
+from fleetctl.views.kinds import target
+from fleetctl.views.objects import View
+from fleetctl.views.reading import must_find, open_reading
+
+EDITORS = ("FLEETCTL_EDITOR", "VISUAL", "EDITOR")
+DEFAULT_EDITOR = "vi"
+HEADER = (
+    "# {key}, as it is stored. Save and leave to change it; leave it as it is to change nothing.\n"
+    "# The next apply of its file brings back what the file says.\n"
+)
+# What we note ourselves; an edit leaves it as it is.
+OWN_PREFIX = "fleetctl.dev/"
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME | KIND NAME",
+        summary=(
+            "Change a stored object in your editor ($FLEETCTL_EDITOR, $VISUAL, $EDITOR or vi),\n"
+            "checked as an apply would. What cannot be stored is kept in a file, and said."
+        ),
+        examples=(
+            "fleetctl edit job/chunks",
+            "EDITOR='code --wait' fleetctl edit sweep/lr",
+            "fleetctl edit tr/pretrain --rollout FinishRunning",
+        ),
+        codes="0 done or unchanged, 1 the editor failed, 2 wrong usage or value,\n"
+        "  3 running work would be lost, 4 no such object, 5 conflict",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="what to edit")
+    made.add_argument(
+        "--rollout", type=rollout, metavar="Replace|FinishRunning",
+        help="what this does to running tasks, instead of spec.rollout",
+    )  # fmt: skip
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before running work is lost"
+    )
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(args.object, args.namespace)
+    with open_reading(home()) as reading:
+        seen = must_find(wanted, reading)
+        before = _document(seen)
+    text = HEADER.format(key=safe(seen.key)) + _yaml(before)
+    path = _file(seen, text)
+    try:
+        _let_edit(path)
+        after = _read(path, seen)
+        if after == before:
+            screen.talk(f"{safe(seen.key)} unchanged; nothing was stored")
+        else:
+            request: dict[str, object] = {
+                "verb": "set",
+                "key": seen.key,
+                "generation": seen.resource.generation,
+                "spec": after["spec"],
+                "yes": args.yes,
+                **{name: _differences(before, after, name) for name in ("labels", "annotations")},
+            }
+            store({**request, "rollout": args.rollout} if args.rollout else request, screen)
+    except FleetctlError as error:
+        if path.read_text(encoding="utf-8", errors="replace") == text:
+            path.unlink()
+        else:
+            kept = f"what you wrote is kept in {path}"
+            error.hint = f"{error.hint}; {kept}" if error.hint else kept
+        raise
+    path.unlink()
+    return 0
+
+
+def _document(seen: View) -> dict[str, Any]:
+    """What a person may change, as a manifest has it."""
+    resource = seen.resource
+    metadata: dict[str, Any] = {"name": resource.name}
+    if seen.kind.namespaced:
+        metadata["namespace"] = resource.namespace
+    if resource.labels:
+        metadata["labels"] = dict(resource.labels)
+    notes = {
+        key: text for key, text in resource.annotations.items() if not key.startswith(OWN_PREFIX)
+    }
+    if notes:
+        metadata["annotations"] = notes
+    return {
+        "apiVersion": API_VERSION,
+        "kind": resource.kind,
+        "metadata": metadata,
+        "spec": dict(seen.spec()),
+    }
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    from fleetctl.manifest.yaml.emit import to_yaml
+
+    return to_yaml(document)
+
+
+def _file(seen: View, text: str) -> Path:
+    """Where nobody else reads it."""
+    import tempfile
+
+    handle, name = tempfile.mkstemp(
+        prefix=f"fleetctl-{seen.kind.name.lower()}-{seen.resource.name}-", suffix=".yaml"
+    )
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    return Path(name)
+
+
+def _let_edit(path: Path) -> None:
+    import subprocess
+
+    editor = next((os.environ[name] for name in EDITORS if os.environ.get(name)), DEFAULT_EDITOR)
+    try:
+        done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise FleetctlError(
+            f"the editor `{editor}` cannot be started: {why}",
+            hint="set $EDITOR, or change one field with `fleetctl set`",
+        ) from None
+    if done.returncode != 0:
+        raise FleetctlError(f"the editor `{editor}` ended with {done.returncode}")
+
+
+def _read(path: Path, seen: View) -> dict[str, Any]:
+    """Raises ManifestErrors, and UsageError for another object. What it says is checked where it is
+    stored.
+    """
+    from fleetctl.manifest.files.documents import read_documents
+    from fleetctl.manifest.problems import ManifestErrors, Problem
+    from fleetctl.manifest.yaml.reader import read
+
+    (document,) = read_documents([str(path)])
+    if document.refused:
+        raise ManifestErrors([Problem(document.path, 0, 0, document.refused, document.hint)])
+    reading = read(document.path, document.text)
+    if reading.problems:
+        raise ManifestErrors(reading.problems)
+    found = reading.roots[0].value if len(reading.roots) == 1 else None
+    if not isinstance(found, dict):
+        raise UsageError("the edited file must hold one document")
+    metadata = found.get("metadata")
+    about = metadata if isinstance(metadata, dict) else {}
+    said = (found.get("kind"), about.get("name"), about.get("namespace", seen.resource.namespace))
+    own = (seen.kind.name, seen.resource.name, seen.resource.namespace)
+    if said != own:
+        raise UsageError(
+            f"the edited document is no longer of {safe(seen.key)}",
+            hint="kind, name and namespace stay; `fleetctl apply` makes another object",
+        )
+    if not isinstance(found.get("spec"), dict):
+        raise UsageError("the edited document has no `spec`")
+    return found
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, str | None]:
+    """What to set, and what to take away."""
+    old, new = (_words(it["metadata"].get(name), name) for it in (before, after))
+    gone: dict[str, str | None] = {key: None for key in old if key not in new}
+    return gone | {key: text for key, text in new.items() if old.get(key) != text}
+
+
+def _words(value: object, name: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(it, str) for it in value.values()):
+        raise UsageError(f"metadata.{name} must be names with texts", hint="quote numbers")
+    return {str(key): text for key, text in value.items()}

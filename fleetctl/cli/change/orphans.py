@@ -1,0 +1,259 @@
+"""`fleetctl orphans`: sandboxes with our tag that no object remembers. Needs no controller.
+
+Providers are asked first and the store is read after: what is being started meanwhile has its
+record by then, and never looks like an orphan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.change.orphans_find import Orphan, _all, orphans_among, strays_of
+from fleetctl.cli.flags import Parser, add_output, own_namespace
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.accounts import account_named
+from fleetctl.cli.values import duration_s, namespace
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import FleetctlError, NotFound, Refused, UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import age, plural, safe, timestamp
+from fleetctl.views.kinds import target
+
+if TYPE_CHECKING:
+    from fleetctl.providers.orphans import Stray
+
+HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
+FAILED, REFUSED = 1, 3
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[ID ...] [--adopt [--into KIND/NAME] | --delete [--yes]] [--all-stores]\n"
+        "    [--older-than TIME] [--provider NAME]",
+        summary=(
+            "List the sandboxes and functions at every provider that carry a tag of fleetctl and\n"
+            "that no object of this store remembers: ours without a record, and those of other\n"
+            "stores, which may be well remembered there; and volumes that this store has used and\n"
+            "no object names; and snapshots that no object needs (those that nothing has used for\n"
+            "a week go by themselves), and sandboxes of interpreters, which may be in use.\n"
+            "--delete ends ours, volumes only by their names. --adopt makes\n"
+            "sandboxes runs of the object that they were made for, or of one made for them (or\n"
+            "--into another): their end and results are then collected as of any run."
+        ),
+        examples=(
+            "fleetctl orphans",
+            "fleetctl orphans --delete --older-than 1h --yes",
+            "fleetctl orphans sb-7f31c --adopt --all-stores",
+            "fleetctl orphans volume/old-data --delete",
+        ),
+        codes="0 ok, 1 a provider could not be asked or a sandbox not ended, 2 wrong usage,\n"
+        "  3 refused (needs --yes), or a sandbox cannot be adopted, 4 no such orphan or object",
+    )
+    made.add_argument("ids", nargs="*", metavar="ID", help="only these")
+    made.add_argument(
+        "--delete", action="store_true", help="end them, and wait until they are gone"
+    )
+    made.add_argument(
+        "--adopt", action="store_true", help="make them runs of objects of this store"
+    )
+    made.add_argument("--into", metavar="KIND/NAME", help="with --adopt: runs of this object")
+    made.add_argument(
+        "-n",
+        "--namespace",
+        type=namespace,
+        metavar="NS",
+        help="with --into: where that object is (default: $FLEETCTL_NAMESPACE, or `default`)",
+    )
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument(
+        "--all-stores", action="store_true", help="also end, or adopt, those of other stores"
+    )
+    made.add_argument(
+        "--older-than", type=duration_s, default=0.0, metavar="TIME", help="only what is older"
+    )
+    made.add_argument(
+        "--provider",
+        metavar="NAME",
+        help="ask this one only: local, modal, daytona or a Provider object",
+    )
+    add_output(made, "table", "wide", "name", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    if args.adopt and args.delete:
+        raise UsageError("`--adopt` and `--delete` exclude each other")
+    if (args.into or args.namespace) and not args.adopt:
+        raise UsageError("`--into` and `-n` go with `--adopt`")
+    if args.yes and not args.delete:
+        raise UsageError("`--yes` goes with `--delete`")
+    return asyncio.run(_run(args, screen, home()))
+
+
+async def _run(args: Namespace, screen: Screen, place: Path) -> int:
+    asked = [account_named(args.provider, place)] if args.provider else _all(place)
+    strays, complete = await strays_of(asked, place, screen, named=args.provider is not None)
+    found = _wanted(orphans_among(strays, place), args)
+    if args.adopt and not args.ids:
+        found = [one for one in found if one.stray.kind != "snapshot"]  # nothing runs in one
+    if args.delete or args.adopt:
+        # Data goes only when somebody has named what holds it.
+        named = [one for one in found if args.ids or one.stray.kind != "volume"]
+        kept = len(found) - len(named)
+        if kept:
+            screen.talk(f"{plural(kept, 'volume')} left alone: name those whose data may go")
+        found = named
+        chosen = [one for one in found if one.ours or args.all_stores]
+        if len(chosen) < len(found):
+            left = [one for one in found if one not in chosen]
+            screen.talk(f"{_what(left)} of other stores left alone (--all-stores)")
+        if args.adopt:
+            from fleetctl.cli.change.orphans_adopt import adopt
+
+            into = target(args.into, args.namespace or own_namespace()).key if args.into else ""
+            code = await asyncio.to_thread(adopt, chosen, into, screen, place)
+        else:
+            code = await _delete(chosen, args, screen, place)
+        return max(code, int(not complete))
+    if found or complete or args.output != "table":
+        _show(found, args.output, screen)
+    else:
+        screen.talk("no orphans where an answer came; whether there are others is not known")
+    return int(not complete)
+
+
+def _wanted(found: Sequence[Orphan], args: Namespace) -> list[Orphan]:
+    """Raises NotFound for an id that is no orphan."""
+    missing = sorted(set(args.ids) - {one.id for one in found})
+    if missing:
+        raise NotFound(
+            f"there is no orphan `{safe(missing[0])}`", hint="`fleetctl orphans` lists them"
+        )
+    old_at_s = SystemClock().now_s() - args.older_than
+    return [
+        one
+        for one in found
+        if (not args.ids or one.id in args.ids) and one.stray.created_at_s <= old_at_s
+    ]
+
+
+async def _delete(found: Sequence[Orphan], args: Namespace, screen: Screen, place: Path) -> int:
+    if not found:
+        screen.talk("no orphans to delete")
+        return 0
+    if not args.yes and not _agreed(found, screen):
+        return REFUSED
+    from fleetctl.wiring import strays_of
+
+    failed = False
+    for provider in dict.fromkeys(one.stray.provider for one in found):
+        strays = strays_of(account_named(provider, place), place)
+        try:
+            for one in (one for one in found if one.stray.provider == provider):
+                failed |= not await _ended(one, strays.remove, screen)
+        finally:
+            await strays.close()
+    return FAILED if failed else 0
+
+
+async def _ended(
+    orphan: Orphan, remove: Callable[[Stray], Awaitable[None]], screen: Screen
+) -> bool:
+    try:
+        await remove(orphan.stray)
+    except FleetctlError as error:
+        screen.error(str(error), hint=error.hint)
+        return False
+    screen.data(f"{orphan.shown} deleted")
+    return True
+
+
+def _agreed(found: Sequence[Orphan], screen: Screen) -> bool:
+    """What a person answers. Raises Refused where there is nobody to ask."""
+    others = sum(not one.ours for one in found)
+    what = _what(found)
+    if not (sys.stdin.isatty() and screen.talk_is_terminal):
+        raise Refused(
+            f"{what} would be ended, with all that is there, and there is no terminal to ask on",
+            hint="add --yes",
+        )
+    _show(found, "table", screen)
+    warning = f", {others} of other stores" if others else ""
+    screen.talk(f"End {what}{warning}, with all that is there? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _what(found: Sequence[Orphan]) -> str:
+    """`2 sandboxes and the data of volume/a`."""
+    data = [safe(one.id) for one in found if one.stray.kind == "volume"]
+    boxes = [one for one in found if one.stray.kind == "sandbox"]
+    functions = [one for one in found if one.stray.kind == "function"]
+    images = [one for one in found if one.stray.kind == "snapshot"]
+    said = [_sandboxes(len(boxes))] if boxes else []
+    said += [plural(len(images), "snapshot")] if images else []
+    said += [plural(len(functions), "function")] if functions else []
+    said += [f"the data of {', '.join(data)}"] if data else []
+    return " and ".join(said)
+
+
+def _sandboxes(count: int) -> str:
+    return "1 sandbox" if count == 1 else f"{count} sandboxes"
+
+
+def _show(found: Sequence[Orphan], output: str, screen: Screen) -> None:
+    if output == "json":
+        screen.data(json.dumps([_document(one) for one in found], indent=2))
+    elif output == "name":
+        for one in found:
+            screen.data(one.shown)
+    elif not found:
+        screen.talk("no orphans")
+    else:
+        now_s = SystemClock().now_s()
+        header = (*HEADER, "RUN", "STORE") if output == "wide" else HEADER
+        screen.table(header, (_row(one, now_s, wide=output == "wide") for one in found))
+
+
+def _row(orphan: Orphan, now_s: float, *, wide: bool) -> list[str]:
+    stray = orphan.stray
+    index = f"/{stray.index}" if stray.index else ""
+    cells = [
+        stray.provider,
+        orphan.id,
+        f"{stray.job}{index}" if stray.job else "-",
+        f"{age(now_s - stray.created_at_s)} ago" if stray.created_at_s else "-",
+        "this store" if orphan.ours else "another store",
+        _action(orphan),
+    ]
+    return [safe(cell) for cell in (*cells, *((stray.run, stray.store) if wide else ()))]
+
+
+def _action(orphan: Orphan) -> str:
+    if orphan.stray.kind == "volume":
+        return "none; its data goes when it is named: --delete"
+    made = orphan.stray.kind in ("function", "snapshot") or orphan.stray.store == "interpreters"
+    what = "--delete" if made else "--adopt or --delete"
+    return what if orphan.ours else f"{what}, with --all-stores"
+
+
+def _document(orphan: Orphan) -> dict[str, object]:
+    stray = orphan.stray
+    created = timestamp(stray.created_at_s) if stray.created_at_s else None
+    return {
+        "kind": stray.kind,
+        "provider": stray.provider,
+        "id": orphan.id,
+        "run": stray.run,
+        "job": stray.job or None,
+        "index": int(stray.index) if stray.index.isdigit() else None,
+        "createdAt": created,
+        "store": stray.store,
+        "ours": orphan.ours,
+    }

@@ -1,0 +1,73 @@
+"""`fleetctl orphans --adopt`: sandboxes become runs of objects. The controller does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.text import safe
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import results_of
+
+if TYPE_CHECKING:
+    from fleetctl.cli.change.orphans_find import Orphan
+
+REFUSED = 3
+_NOT_ADOPTED = {
+    "volume": ("nothing of it runs", "declare it: `kind: Volume` with this name"),
+    "helper": ("it shows a volume to a command", "it ends by itself when that is over"),
+    "function": ("nobody here calls it", "apply what calls it, and it is used again"),
+}
+
+
+def adopt(found: Sequence[Orphan], into: str, screen: Screen, place: Path) -> int:
+    """The exit code. Each that cannot be adopted says why."""
+    if not found:
+        screen.talk("no orphans to adopt")
+        return 0
+    refused = False
+    for one in found:
+        if (sort := _sort(one)) in _NOT_ADOPTED:
+            why, hint = _NOT_ADOPTED[sort]
+            screen.error(f"{one.shown} cannot be adopted: {why}", hint=hint)
+            refused = True
+    boxes = [one for one in found if _sort(one) not in _NOT_ADOPTED]
+    message = {"verb": "adopt", "sandboxes": [_told_of(one) for one in boxes], "into": into}
+    by_run = {one.stray.run: one for one in boxes}
+    for result in results_of(spawn.demand(place, message)) if boxes else ():
+        refused |= not _adopted(by_run[str(result.get("run"))], result, screen)
+    return REFUSED if refused else 0
+
+
+def _sort(orphan: Orphan) -> str:
+    """Its kind; `helper` for a sandbox that was made for no object that runs."""
+    stray = orphan.stray
+    return "helper" if stray.job.startswith("volume/") else stray.kind
+
+
+def _told_of(orphan: Orphan) -> dict[str, object]:
+    stray = orphan.stray
+    return {
+        "provider": stray.provider,
+        "id": stray.handle,
+        "run": stray.run,
+        "job": stray.job,
+        "index": stray.index,
+        "uid": stray.uid,
+        "work": stray.work,
+        "store": stray.store,
+        "createdAt": stray.created_at_s,
+    }
+
+
+def _adopted(orphan: Orphan, result: Mapping[str, object], screen: Screen) -> bool:
+    why, hint = str(result.get("why") or ""), str(result.get("hint") or "")
+    if why:
+        screen.error(f"{orphan.shown} cannot be adopted: {safe(why)}", hint=hint)
+        return False
+    made = ", which was made for it" if result.get("made") else ""
+    key = safe(str(result.get("key")))
+    screen.data(f"{orphan.shown} adopted: index {result.get('index')} of {key}{made}")
+    return True

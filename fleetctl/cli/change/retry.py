@@ -1,0 +1,122 @@
+"""`fleetctl retry` and `fleetctl rerun`: let tasks that ended run again."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import indexes
+from fleetctl.common.errors import UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import plural, safe
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import results_of
+from fleetctl.views.kinds import target
+
+
+def parser(verb: str) -> Parser:
+    made = _parser_of_rerun(verb) if verb == "rerun" else _parser_of_retry(verb)
+    made.set_defaults(verb=verb)
+    made.add_argument("object", metavar="KIND/NAME", help="whose tasks")
+    return made
+
+
+def _parser_of_rerun(verb: str) -> Parser:
+    return Parser(
+        verb=verb,
+        usage="KIND/NAME",
+        summary=(
+            "Run all tasks of an object again, on purpose: finished and failed ones, and those\n"
+            "that have not begun, whatever the cache knows. Attempts, logs and costs are kept,\n"
+            "and what runs already is left alone. The source is the copy of the last apply;\n"
+            "`apply --rerun` takes it anew."
+        ),
+        examples=(
+            "fleetctl rerun job/resize",
+            "fleetctl rerun sweep/lr -n research",
+            "fleetctl rerun tr/pretrain && fleetctl logs tr/pretrain -f",
+        ),
+        codes="0 done, 2 wrong usage, 4 no such object, 5 conflict",
+    )
+
+
+def _parser_of_retry(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME (--failed | --index 3,7-9 | --all)",
+        summary=(
+            "Let tasks that ended run again. Their attempts and logs are kept, failures are\n"
+            "counted anew, and what runs already is left alone. Nothing comes from the cache."
+        ),
+        examples=(
+            "fleetctl retry job/resize --failed",
+            "fleetctl retry job/resize --index 3,7-9",
+            "fleetctl retry sweep/lr --all",
+        ),
+        codes="0 done, or nothing to do, 2 wrong usage, 4 no such object or task, 5 conflict",
+    )
+    made.add_argument("--failed", action="store_true", help="those that failed for good")
+    made.add_argument("--index", type=indexes, metavar="LIST", help="these tasks: 3,7-9")
+    made.add_argument("--all", action="store_true", help="all that have run, succeeded ones too")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(args.object, args.namespace)
+    if not wanted.kind.runs:
+        raise UsageError(f"{wanted.key} does no work that one could {args.verb}")
+    if args.verb == "rerun":
+        return _ask({"keys": [wanted.key], "which": "rerun"}, screen)
+    if sum((args.failed, args.all, args.index is not None)) != 1:
+        raise UsageError(
+            "say which tasks: one of `--failed`, `--index` and `--all`",
+            hint=f"fleetctl retry {wanted.key} --failed",
+        )
+    which = "failed" if args.failed else "all" if args.all else "index"
+    message: dict[str, object] = {"keys": [wanted.key], "which": which}
+    if args.index is not None:
+        message["indexes"] = [list(pair) for pair in args.index.ranges]
+    return _ask(message, screen)
+
+
+def _ask(message: Mapping[str, object], screen: Screen) -> int:
+    asked = {"verb": "retry", "request": _request(), **message}
+    for result in results_of(spawn.demand(home(), asked)):
+        screen.data(_line(result))
+        if moved := result.get("sourceMoved"):
+            screen.warn(
+                f"the source has changed since the last apply ({safe(str(moved))});"
+                " these run the copy that was taken then"
+            )
+            screen.hint("`fleetctl apply -f FILE` takes the source as it is now")
+        if not result.get("units") and (why := _why_none(str(message["which"]), result)):
+            screen.talk(why)
+    return 0
+
+
+def _request() -> str:
+    """A name of this request, so that repeating it does no more than once."""
+    import secrets
+
+    return secrets.token_hex(8)
+
+
+def _line(result: Mapping[str, object]) -> str:
+    """`batchjob/resize: 4 tasks requeued (attempts kept)`."""
+    units, live, unit = result.get("units"), result.get("live"), str(result.get("unit") or "task")
+    count = units if isinstance(units, int) else 0
+    told = f"{plural(count, unit)} requeued" + (" (attempts kept)" if count else "")
+    left = f"; {plural(live, unit)} running already" if isinstance(live, int) and live else ""
+    return f"{safe(str(result.get('key')))}: {told}{left}"
+
+
+def _why_none(which: str, result: Mapping[str, object]) -> str:
+    """What becomes of tasks that were asked for and not requeued."""
+    unit, live = str(result.get("unit") or "task"), result.get("live")
+    if which == "failed":
+        return f"no {unit} has failed for good, and none was refused"
+    if which == "all":
+        return "" if live else f"no {unit} has run yet"
+    return "" if live else f"each of these {unit}s waits for its turn already"

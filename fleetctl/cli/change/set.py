@@ -1,0 +1,96 @@
+"""`fleetctl set` and `fleetctl scale`: change a field of a stored object without its file."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+from fleetctl.cli.apply.consent import allowed_by_a_person
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import count, rollout
+from fleetctl.common.errors import UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import safe
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import raise_refusal, results_of
+from fleetctl.views.kinds import target
+
+_HELP = {
+    "set": (
+        "KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--rollout ...] [--yes]",
+        "Change fields of a stored object, checked as an apply would. `FIELD=null` takes one\n"
+        "away, `FIELD[0]` is an entry of a list. The next apply of its file brings back what the\n"
+        "file says.",
+        (
+            "fleetctl set budget/team-vision maxCost=520",
+            "fleetctl set job/embed budget.maxCost=40 parallelism=16",
+            "fleetctl set sweep/lr budget=null 'search.parameters.lr.values[0]=0.1'",
+        ),
+    ),
+    "scale": (
+        "KIND/NAME --parallelism N [--rollout Replace|FinishRunning] [--yes]",
+        "Let more or fewer tasks of an object run at the same time; 0 pauses it. What runs beyond\n"
+        "that is stopped, the youngest first, or with --rollout=FinishRunning ends by itself.",
+        (
+            "fleetctl scale job/embed --parallelism 16",
+            "fleetctl scale sweep/lr --parallelism 0",
+            "fleetctl scale job/embed --parallelism 1 --rollout FinishRunning",
+        ),
+    ),
+}
+
+
+def parser(verb: str) -> Parser:
+    usage, summary, examples = _HELP[verb]
+    made = Parser(
+        verb=verb,
+        usage=usage,
+        summary=summary,
+        examples=examples,
+        codes="0 done or unchanged, 2 wrong usage or value, 3 running work would be lost,\n"
+        "  4 no such object, 5 conflict",
+    )
+    made.set_defaults(verb=verb)
+    made.add_argument("object", metavar="KIND/NAME", help="what to change")
+    if verb == "set":
+        made.add_argument("fields", nargs="+", metavar="FIELD=VALUE", help="such as maxCost=520")
+    else:
+        made.add_argument(
+            "--parallelism", type=count, required=True, metavar="N", help="runs at the same time"
+        )
+    made.add_argument(
+        "--rollout",
+        type=rollout,
+        metavar="Replace|FinishRunning",
+        help="what this does to running tasks, instead of spec.rollout",
+    )
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before running work is lost"
+    )
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(args.object, args.namespace)
+    if args.verb == "scale" and not wanted.kind.runs:
+        raise UsageError(f"{wanted.key} runs nothing that one could scale")
+    fields = args.fields if args.verb == "set" else [f"parallelism={args.parallelism}"]
+    request = {"verb": "set", "key": wanted.key, "fields": fields, "yes": args.yes}
+    if args.rollout:
+        request["rollout"] = args.rollout
+    store(request, screen)
+    return 0
+
+
+def store(request: Mapping[str, object], screen: Screen) -> None:
+    """Ask for a change, ask a person where work would be lost, and tell. Raises Refusal."""
+    reply = spawn.request(home(), request)
+    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=False):
+        reply = spawn.request(home(), {**request, "yes": True})
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    for result in results_of(reply):
+        message = str(result.get("message") or "")
+        said = f"{safe(str(result.get('key')))} {safe(str(result.get('outcome')))}"
+        screen.data(f"{said}  {safe(message)}" if message else said)

@@ -1,0 +1,88 @@
+"""`fleetctl suspend` and `fleetctl resume`: stop work for a while, and let it go on."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from fleetctl.cli.apply.consent import accepts
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import Refused, UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import plural, safe
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import results_of
+from fleetctl.views.kinds import Target, target
+from fleetctl.views.objects import SUSPENDED
+from fleetctl.views.reading import open_reading
+
+_SUMMARY = {
+    "suspend": "Stop the running tasks and start none until resumed. Finished tasks stay finished."
+    "\nOn a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0"
+    "\n--rollout FinishRunning` lets it end.",
+    "resume": "Let suspended objects go on; stopped tasks start again without losing an attempt.",
+}
+
+
+def parser(verb: str) -> Parser:
+    refused = " 3 you said no," if verb == "suspend" else ""
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [KIND/NAME ...]",
+        summary=_SUMMARY[verb],
+        examples=(
+            f"fleetctl {verb} job/chunks",
+            f"fleetctl {verb} sweep/lr tr/pretrain",
+            f"fleetctl {verb} $(fleetctl get jobs -o name)",
+        ),
+        codes=f"0 done, 2 wrong usage,{refused} 4 no such object, 5 conflict",
+    )
+    made.set_defaults(verb=verb)
+    if verb == "suspend":
+        made.add_argument(
+            "-y", "--yes", action="store_true", help="do not ask before running work is lost"
+        )
+    made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to " + verb)
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    targets = [target(text, args.namespace) for text in args.objects]
+    for wanted in targets:
+        if not wanted.kind.runs:
+            raise UsageError(f"{wanted.key} does no work that one could {args.verb}")
+    losses: dict[str, str] = {}
+    if args.verb == "suspend":
+        losses = _losses(targets)
+        said = [f"{key}: {loss} would be stopped" for key, loss in losses.items()]
+        asked = screen.talk_is_terminal and sys.stdin.isatty()
+        if said and not args.yes and asked and not accepts(said, screen):
+            raise Refused(
+                "nothing was suspended",
+                hint="add --yes, or `fleetctl scale KIND/NAME --parallelism 0"
+                " --rollout=FinishRunning` to let running work end first",
+            )
+    keys = [wanted.key for wanted in targets]
+    reply = spawn.demand(home(), {"verb": args.verb, "keys": keys})
+    for result in results_of(reply):
+        key, outcome = str(result.get("key")), str(result.get("outcome"))
+        lost = f"  {losses[key]} stopped" if key in losses and outcome == "suspended" else ""
+        screen.data(f"{safe(key)} {safe(outcome)}{lost}")
+    return 0
+
+
+def _losses(targets: Sequence[Target]) -> dict[str, str]:
+    """By key, what runs: `2 running tasks (41 s of work)`. What has not begun loses nothing."""
+    found = {}
+    now_s = SystemClock().now_s()
+    with open_reading(home()) as reading:
+        for seen in filter(None, map(reading.find, targets)):
+            runs = [it for it in reading.live_attempts(seen) if it.started_at_s is not None]
+            spent_s = sum(max(0.0, now_s - (it.started_at_s or now_s)) for it in runs)
+            if runs and seen.phase != SUSPENDED:
+                what = plural(len(runs), f"running {seen.kind.unit}")
+                found[seen.key] = f"{what} ({spent_s:,.0f} s of work)"
+    return found

@@ -1,0 +1,1 @@
+"""Following work as it happens: wait, progress, logs."""

@@ -1,0 +1,154 @@
+"""`fleetctl logs`: what tasks printed, while they run and after."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
+from fleetctl.cli.follow.supervise import detached
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.choose import working_objects
+from fleetctl.cli.values import count, duration_s, indexes
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import plural, safe
+from fleetctl.views.kinds import commands
+from fleetctl.views.objects import View
+from fleetctl.views.reading import Reading, open_reading
+from fleetctl.views.selectors import selector
+from fleetctl.views.tasks import CACHED
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS\n"
+        "    [-f] [--index 3,7-9] [--failed] [--tail N] [--since TIME] [--timestamps]\n"
+        "    [--attempt N] [--build]",
+        summary=(
+            "Show what tasks printed, the newest attempt of each, in the order of their indexes.\n"
+            "Every line begins with [index/attempt], and of several objects with their names;\n"
+            "--no-prefix leaves that out. Lines are dated to about a second, remote ones by their\n"
+            "coming here."
+        ),
+        examples=(
+            "fleetctl logs job/chunks -f",
+            "fleetctl logs job/chunks --failed --tail 50",
+            "fleetctl logs sweep/lr --index 3,7-9 --attempt 1",
+            "fleetctl logs job/chunks --since 10m --timestamps",
+            "fleetctl logs jobs -l team=rlm --failed --tail 5",
+            "fleetctl logs job/chunks --build -f",
+        ),
+        codes="0 ok, 2 wrong usage, 4 no such object or task, 130 interrupted (work goes on)",
+    )
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="whose logs")
+    made.add_argument(
+        "-l",
+        "--selector",
+        type=selector,
+        default=(),
+        metavar="LABELS",
+        help="of all objects, or of a kind, with such labels",
+    )
+    made.add_argument("-f", "--follow", action="store_true", help="go on until the objects end")
+    made.add_argument("--index", type=indexes, metavar="LIST", help="only these tasks: 3,7-9")
+    made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")
+    made.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each task")
+    made.add_argument("--attempt", type=count, metavar="N", help="this attempt, not the newest")
+    made.add_argument(
+        "-p", "--previous", action="store_true", help="the attempt before the newest of each task"
+    )
+    made.add_argument(
+        "--since", type=duration_s, metavar="TIME", help="only lines of the last 45s, 5m, 2h, 7d"
+    )
+    made.add_argument("--timestamps", action="store_true", help="when each line came, in UTC")
+    made.add_argument("--no-prefix", action="store_true", help="lines as the tasks wrote them")
+    made.add_argument(
+        "--build", action="store_true", help="what was printed while its images were built"
+    )
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    if args.previous and (args.follow or args.attempt is not None):
+        raise UsageError("--previous is one attempt that has ended; leave out -f and --attempt")
+    place = home()
+    with open_reading(place) as reading:
+        views = working_objects(args, reading, verb="logs")
+        for seen in views:
+            if not seen.kind.runs:
+                raise UsageError(f"a {seen.kind.name} has no logs")
+        pick = pick_of(args, SystemClock().now_s(), several=len(views) > 1)
+        keys = [seen.key for seen in views]
+        try:
+            if args.build:
+                return _build(place, views, args, reading, screen)
+            if not args.follow:
+                for seen in views:
+                    _show(place, seen, pick, reading, screen)
+                return 0
+            from fleetctl.cli.follow.logs_follow import follow
+
+            return follow(place, views, pick, reading, screen)
+        except KeyboardInterrupt:
+            build = " --build" if args.build else ""
+            return detached(keys, commands("logs", keys) + f"{build} -f", screen)
+
+
+def _build(
+    place: Path, views: Sequence[View], args: Namespace, reading: Reading, screen: Screen
+) -> int:
+    from fleetctl.cli.follow.logs_build import show
+
+    if len(views) != 1:
+        raise UsageError("`--build` shows the images of one object")
+    return show(place, views[0], args, reading, screen)
+
+
+def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> None:
+    shown = cached = 0
+    for task in pick.tasks(seen, reading):
+        shown += 1
+        uid = ""
+        if task.state == CACHED:
+            found = reading.source_of(task.run)
+            if found is None:
+                cached += 1
+                continue
+            uid, whose, run = found
+            screen.talk(f"[{task.run.index}/{task.run.attempt}] cached: the log of {safe(whose)}")
+            task = task._replace(run=run)
+        stream = pick.stream(place, seen, task, screen, uid=uid)
+        stream.drain()
+        stream.finish()
+        if stream.empty:
+            screen.talk(f"{stream.name} -- no output; {ending(task)}")
+    if cached:
+        whose = f"fleetctl get tasks {safe(seen.key)} -o wide"
+        units = plural(cached, seen.kind.unit)
+        screen.talk(f"{units} cached, and whose results these are is gone with its log")
+        screen.hint(f"whose results these are: {whose}")
+    if not shown:
+        _say_none(seen, pick, screen)
+
+
+def _say_none(seen: View, pick: Pick, screen: Screen) -> None:
+    unit = seen.kind.unit
+    if pick.failed:
+        screen.talk(f"no {unit} of {safe(seen.key)} has failed")
+    elif pick.previous:
+        screen.talk(f"no {unit} of {safe(seen.key)} had an attempt before its newest one")
+    elif pick.dating.since_s is not None:
+        screen.talk(f"no {unit} of {safe(seen.key)} has run since then")
+    elif pick.indexes is not None or pick.attempt is not None:
+        what = "attempt" if pick.attempt is not None else unit
+        raise NotFound(
+            f"{safe(seen.key)} has no such {what} yet",
+            hint=f"`fleetctl get attempts {safe(seen.key)}` lists what has run",
+        )
+    else:
+        screen.talk(f"{safe(seen.key)} has started no {unit} yet")

@@ -1,0 +1,97 @@
+"""`fleetctl logs -f`: print what tasks write as it comes, until their object is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetctl.cli.follow.logs_select import Pick, ending
+from fleetctl.cli.follow.logs_stream import LogStream
+from fleetctl.cli.follow.supervise import Supervisor
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.deadline import Every
+from fleetctl.views.objects import DELETING, View
+from fleetctl.views.reading import Reading
+from fleetctl.views.tasks import CACHED, Task
+
+LIVE = ("Starting", "Running", "Stopping")
+# Looking for new runs reads all runs of the object; their output is looked at in every turn.
+LOOK_EVERY_S = 0.2
+
+
+def follow(place: Path, views: Sequence[View], pick: Pick, reading: Reading, screen: Screen) -> int:
+    """0 once all the objects are over, or gone, and all that was asked for is printed."""
+    followed = [Followed(place, seen, pick, reading, screen) for seen in views]
+    looks = Every(LOOK_EVERY_S, first_s=0.0)
+    with Supervisor(place, screen) as supervisor:
+        while followed:
+            due = looks.due()
+            followed = [one for one in followed if one.goes_on(reading, due=due)]
+            if followed:
+                supervisor.check()
+                reading.pause()
+    return 0
+
+
+class Followed:
+    """One object whose runs are being printed."""
+
+    def __init__(
+        self, place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen
+    ) -> None:
+        self._uid, self._pick = seen.resource.uid, pick
+        self._follower = Follower(place, pick, screen)
+        for task in pick.tasks(seen, reading, every=True):
+            self._follower.known(task)
+        for task in pick.tasks(seen, reading):
+            self._follower.show(seen, task)
+
+    def goes_on(self, reading: Reading, *, due: bool) -> bool:
+        """Print what is new. due: look for new runs, too."""
+        now = reading.by_uid(self._uid)
+        over = now is None or now.over or now.phase == DELETING
+        if now is not None and (over or due):
+            for task in list(self._pick.tasks(now, reading, every=True)):
+                self._follower.show_new(now, task)
+        live = self._follower.drain()
+        return now is not None and not (over and live == 0)
+
+
+class Follower:
+    """The runs that are being printed, by name, and those that need no more attention."""
+
+    def __init__(self, place: Path, pick: Pick, screen: Screen) -> None:
+        self._place = place
+        self._pick = pick
+        self._screen = screen
+        self._open: dict[str, LogStream] = {}
+        self._done: set[str] = set()
+
+    def known(self, task: Task) -> None:
+        """Not to be printed, unless `show` asks for it."""
+        self._done.add(task.run.name)
+
+    def show(self, seen: View, task: Task) -> None:
+        self._done.discard(task.run.name)
+        self.show_new(seen, task)
+
+    def show_new(self, seen: View, task: Task) -> None:
+        """Open the stream of a run that is new; close that of one that has ended."""
+        name = task.run.name
+        if name in self._done or task.state == CACHED:  # which ran nothing that could print
+            return
+        if name not in self._open:
+            self._open[name] = self._pick.stream(self._place, seen, task, self._screen)
+        if task.run.state not in LIVE:
+            stream = self._open.pop(name)
+            stream.drain()
+            stream.finish()
+            self._done.add(name)
+            self._screen.talk(f"{stream.name} -- {ending(task)}")
+
+    def drain(self) -> int:
+        """Print what the open streams have; how many are open."""
+        for stream in self._open.values():
+            stream.drain()
+        self._screen.flush()
+        return len(self._open)

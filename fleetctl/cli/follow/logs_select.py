@@ -1,0 +1,98 @@
+"""Which runs `fleetctl logs` was asked for, and how it shows them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fleetctl.cli.follow.logs_stream import Dating, LogStream
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import Indexes
+from fleetctl.common.text import duration, safe
+from fleetctl.views.objects import View
+from fleetctl.views.reading import Reading
+from fleetctl.views.tasks import Task, attempt
+
+ENDED_BADLY = ("Failed", "Lost", "Refused")
+
+
+class Pick(NamedTuple):
+    """The flags of one command."""
+
+    indexes: Indexes | None
+    failed: bool
+    attempt: int | None
+    tail: int | None
+    prefixed: bool
+    previous: bool = False
+    dating: Dating = Dating()
+    several: bool = False  # lines say whose they are
+
+    @property
+    def single(self) -> int | None:
+        """The one index asked for, which saves reading the others."""
+        ranges = self.indexes.ranges if self.indexes is not None else ()
+        return ranges[0][0] if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else None
+
+    def tasks(self, seen: View, reading: Reading, *, every: bool = False) -> Iterator[Task]:
+        """By index: the newest attempt of each task, or with `every` all attempts."""
+        found: Iterator[Task]
+        if self.previous:
+            newest = reading.tasks(seen, index=self.single)
+            found = (attempt(task.older[-1]) for task in newest if task.older)
+        elif self.attempt is None and not every:
+            found = reading.tasks(seen, index=self.single)
+        else:
+            found = reading.attempts(seen, index=self.single)
+        return (task for task in found if self._wants(task))
+
+    def _wants(self, task: Task) -> bool:
+        if self.attempt is not None and task.run.attempt != self.attempt:
+            return False
+        if self.indexes is not None and task.run.index not in self.indexes:
+            return False
+        since_s, ended_at_s = self.dating.since_s, task.run.ended_at_s
+        if since_s is not None and ended_at_s is not None and ended_at_s < since_s:
+            return False
+        return not self.failed or task.run.state in ENDED_BADLY
+
+    def stream(
+        self, place: Path, seen: View, task: Task, screen: Screen, *, uid: str = ""
+    ) -> LogStream:
+        """uid: of another object, whose run it is."""
+        return LogStream(
+            place,
+            uid or seen.resource.uid,
+            task.run,
+            screen,
+            tail=self.tail,
+            prefixed=self.prefixed,
+            dating=self.dating,
+            whose=safe(seen.key) if self.several else "",
+        )
+
+
+def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
+    since_s = None if args.since is None else now_s - args.since
+    return Pick(
+        args.index,
+        args.failed,
+        args.attempt,
+        args.tail,
+        not args.no_prefix,
+        args.previous,
+        Dating(args.timestamps, since_s),
+        several,
+    )
+
+
+def ending(task: Task) -> str:
+    """`succeeded after 3m02s`, `failed after 41s: OOMKilled`."""
+    run = task.run
+    spent = ""
+    if run.started_at_s is not None and run.ended_at_s is not None:
+        spent = f" after {duration(run.ended_at_s - run.started_at_s)}"
+    reason = f": {run.reason}" if run.reason not in ("", "Completed") else ""
+    return f"{run.state.lower()}{spent}{safe(reason)}"

@@ -1,0 +1,34 @@
+"""A run's output, read from this machine's disk: every provider keeps it in the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.providers.rundir.logs import LogReader
+    from fleetctl.stores.read.reader import RunRow
+
+
+def read_bytes(place: Path, uid: str, run: RunRow, offset: int) -> Iterator[tuple[bytes, int]]:
+    """What there is now from `offset` on, in pieces, each with the offset that follows it."""
+    reader = _reader(place, uid, run)
+    while True:
+        data, offset = reader.read(offset)
+        if not data:
+            return
+        yield data, offset
+
+
+def read_times(place: Path, uid: str, run: RunRow) -> list[tuple[int, float]]:
+    """(offset, when the byte there came), ascending; the first byte came when the run began."""
+    begun_s = run.created_at_s if run.started_at_s is None else run.started_at_s
+    return [(0, begun_s), *_reader(place, uid, run).times()]
+
+
+def _reader(place: Path, uid: str, run: RunRow) -> LogReader:
+    from fleetctl.providers.paths import runs_dir
+    from fleetctl.providers.rundir.logs import LogReader
+
+    return LogReader(runs_dir(place, run.provider, uid), run.name)

@@ -1,0 +1,135 @@
+"""The output of one run as lines with a prefix: escaped for a terminal, raw for a program."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.cli.follow.logs_source import read_bytes, read_times
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.text import safe, timestamp
+
+if TYPE_CHECKING:
+    from fleetctl.stores.read.reader import RunRow
+
+# A line without end is cut into pieces of this size, so that it needs no memory.
+LINE_BYTES_MAX = 64 * 1024
+# Colours, and what progress bars send to draw over what they drew. All else is shown as an escape.
+_DECORATION = re.compile(r"\x1b\[[0-9;]*[mKA]")
+
+
+class Dating(NamedTuple):
+    """timestamps: every line begins with its time. since_s: lines before it are left out."""
+
+    timestamps: bool = False
+    since_s: float | None = None
+
+    @property
+    def any(self) -> bool:
+        return self.timestamps or self.since_s is not None
+
+
+UNDATED = Dating()
+
+
+class LogStream:
+    """Remembers how far the log is printed. whose: the object, where there are several."""
+
+    def __init__(
+        self,
+        place: Path,
+        uid: str,
+        run: RunRow,
+        screen: Screen,
+        *,
+        tail: int | None = None,
+        prefixed: bool = True,
+        dating: Dating = UNDATED,
+        whose: str = "",
+    ) -> None:
+        self.name = f"[{whose + ' ' if whose else ''}{run.index}/{run.attempt}]"
+        self.empty = True
+        self._place = place
+        self._uid = uid
+        self._run = run
+        self._screen = screen
+        self._prefix = f"{self.name} " if prefixed else ""
+        self._dating = dating
+        self._times: list[tuple[int, float]] = []
+        self._offset = 0
+        self._line_at = 0  # where the line that is read now begins
+        self._partial = b""
+        self._skipping: deque[tuple[str, bytes]] | None = (
+            None if tail is None else deque(maxlen=tail)
+        )
+
+    def drain(self) -> None:
+        """Print all whole lines that are there now; with `tail`, at first only the last ones."""
+        pieces = read_bytes(self._place, self._uid, self._run, self._offset)
+        for data, offset in pieces:
+            self._offset, self.empty = offset, False
+            if self._dating.any:
+                self._times = read_times(self._place, self._uid, self._run)
+            self._line_at = offset - len(data) - len(self._partial)
+            self._take(data)
+        if self._skipping is not None:
+            kept, self._skipping = self._skipping, None
+            if self._partial and kept and len(kept) == kept.maxlen:
+                kept.popleft()  # the line without an end is one of the last lines too
+            for line in kept:
+                print_line(self._screen, *line)
+
+    def finish(self) -> None:
+        """Print what is left of a last line that has no end."""
+        if self._partial:
+            self._line(self._partial)
+            self._partial = b""
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            self._line(line)
+            self._line_at += len(line) + 1
+        while len(self._partial) > LINE_BYTES_MAX:
+            if self._screen.out_is_terminal and b"\r" in self._partial:
+                # A bar that was drawn over and over: its last state is all that one would see.
+                self._partial = self._partial[self._partial.rindex(b"\r") :]
+                continue
+            self._line(self._partial[:LINE_BYTES_MAX])
+            self._line_at += LINE_BYTES_MAX
+            self._partial = self._partial[LINE_BYTES_MAX:]
+
+    def _line(self, line: bytes) -> None:
+        prefix = self._prefix
+        if self._dating.any:
+            at_s = self._times[bisect_right(self._times, (self._line_at, float("inf"))) - 1][1]
+            if self._dating.since_s is not None and at_s < self._dating.since_s:
+                return
+            if self._dating.timestamps:
+                prefix += f"{timestamp(at_s)} "
+        if self._skipping is not None:
+            self._skipping.append((prefix, line))
+        else:
+            print_line(self._screen, prefix, line)
+
+
+def print_line(screen: Screen, prefix: str, line: bytes) -> None:
+    """One line of output, without its end: as a terminal would have it in the end, escaped; raw for
+    a program.
+    """
+    if screen.out_is_terminal:
+        text = line.decode("utf-8", "replace")
+        screen.data(f"{prefix}{safe(_drawn(text).expandtabs(8))}")
+    else:
+        screen.raw(prefix.encode() + line + b"\n")
+
+
+def _drawn(text: str) -> str:
+    """What stands there after all that was drawn over: the last state of a progress bar."""
+    if "\x1b" in text:
+        text = _DECORATION.sub("", text)
+    states = text.split("\r")
+    return next((state for state in reversed(states) if state), "")

@@ -1,0 +1,181 @@
+"""`fleetctl apply --wait`: follow objects to their end, then say how each ended.
+
+Called by apply. A rich display on a terminal, plain lines otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fleetctl.cli.follow.patience import Patience, sentence, way_out
+from fleetctl.cli.follow.supervise import Supervisor, detached
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.show.summary import summary_lines
+from fleetctl.common.deadline import Deadline, Every
+from fleetctl.common.text import safe
+from fleetctl.views.goals import tally
+from fleetctl.views.kinds import Target, commands, target_with
+from fleetctl.views.objects import DELETING, SUCCEEDED, SUSPENDED, View, why
+from fleetctl.views.reading import Reading, open_reading
+
+TIMED_OUT = 124
+# Plain progress: at once when a phase changes, and counts at most this often.
+PAUSE_MAX_S = 0.5  # after a look at all, however long it took
+LOOK_PAUSES = 2.0  # as long as a look takes: a third of a core at most
+TALK_EVERY_S = 5.0
+
+
+class Progress(Protocol):
+    def show(self, views: Sequence[View]) -> None:
+        """What is known now, of all objects that are followed."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+def follow_to_end(
+    place: Path,
+    keys: Sequence[str],
+    screen: Screen,
+    *,
+    timeout_s: float | None,
+    waits_for: Collection[str] = (),
+) -> int:
+    """0 when every object that does work succeeded, 1 when one did not or cannot go on by itself,
+    124 when time ran out. waits_for: lacks that are waited for all the same, see patience.py.
+    """
+    targets = [target_with(key) for key in keys]
+    working = [one for one in targets if one.kind.runs]
+    if not working:
+        return 0
+    deadline = Deadline(timeout_s)
+    try:
+        with open_reading(place) as reading:
+            uids = _uids(working, reading)
+            patience = Patience(waits_for)
+            ended = _follow(place, uids, reading, screen, deadline, patience)
+            return _conclude(working, uids, ended, reading, screen)
+    except KeyboardInterrupt:
+        names = [one.key for one in working]
+        return detached(names, commands("wait", names), screen)
+
+
+def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
+    found = [reading.find(one) for one in targets]
+    return [view.resource.uid if view is not None else "" for view in found]
+
+
+def _follow(
+    place: Path,
+    uids: Sequence[str],
+    reading: Reading,
+    screen: Screen,
+    deadline: Deadline,
+    patience: Patience,
+) -> bool:
+    """True when all ended, are gone or cannot go on by themselves; False when time ran out."""
+    progress = _progress(screen)
+    seen: dict[str, View | None] = {}
+    try:
+        with Supervisor(place, screen) as supervisor:
+            while True:
+                begun_s = time.monotonic()
+                # Each change wakes us: what has ended is not read anew for every other's.
+                waiting = [uid for uid in uids if uid not in seen or not _ended(seen[uid])]
+                seen.update({uid: reading.by_uid(uid) for uid in waiting or uids})
+                progress.show([view for view in seen.values() if view is not None])
+                left = [view for view in seen.values() if view and not _ended(view)]
+                if not left and not waiting:
+                    return True
+                if not left:
+                    continue  # all of them at once, for one that has ended may have begun anew
+                if patience.ended(left):
+                    return True
+                if deadline.passed:
+                    return False
+                supervisor.check()
+                # Thousands take long to look at: whoever does the work needs the cores more.
+                time.sleep(min(PAUSE_MAX_S, LOOK_PAUSES * (time.monotonic() - begun_s)))
+                reading.wait_for_change(deadline)
+    finally:
+        progress.close()
+
+
+def _ended(seen: View | None) -> bool:
+    return seen is None or seen.over or seen.phase == DELETING
+
+
+def _conclude(
+    working: Sequence[Target], uids: Sequence[str], ended: bool, reading: Reading, screen: Screen
+) -> int:
+    code = 0
+    stuck: list[View] = []
+    for one, uid in zip(working, uids, strict=True):
+        seen = reading.by_uid(uid)
+        if seen is None or seen.phase == DELETING:
+            screen.data(f"{safe(one.key)} was deleted")
+            code = 1
+        elif seen.over:
+            screen.data("\n".join(summary_lines(seen, reading)))
+            code = code if seen.phase == SUCCEEDED else 1
+        else:
+            screen.data(f"{safe(one.key)} {seen.phase}: {tally(seen)}")
+            stuck += [seen] * ended
+    for seen in stuck:
+        screen.error(sentence(seen), hint=way_out(seen))
+        code = 1
+    if not ended:
+        hint = safe(commands("wait", [one.key for one in working]))
+        screen.error("timed out; work goes on", hint=hint)
+        return TIMED_OUT
+    return code
+
+
+def _progress(screen: Screen) -> Progress:
+    if screen.talk_is_terminal:
+        from fleetctl.cli.output.live import LiveProgress
+
+        return LiveProgress(screen)
+    return PlainProgress(screen)
+
+
+class PlainProgress:
+    """Lines for a log file or a pipe."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._phases: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
+        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
+
+    def show(self, views: Sequence[View]) -> None:
+        due = self._turn.due()
+        for view in views:
+            key = safe(view.key)
+            changed = self._phases.get(key) != view.phase
+            if not (changed or due):
+                continue
+            line = progress_line(view)
+            if changed or self._lines.get(key) != line:
+                self._screen.talk(line)
+                self._phases[key], self._lines[key] = view.phase, line
+
+    def close(self) -> None:
+        self._screen.flush()
+
+
+def progress_line(seen: View) -> str:
+    """`batchjob/x: Running, 3/6 done, 2 active` and why it stands still, if it does."""
+    because = why(seen)
+    if seen.phase == SUSPENDED:
+        because = f"resume it with `fleetctl resume {seen.key}`"
+    end = f" ({safe(because)})" if because and not seen.over else ""
+    return f"{safe(seen.key)}: {safe(seen.phase)}, {tally(seen)}{end}"
+
+
+_: tuple[type[Progress], ...] = (PlainProgress,)

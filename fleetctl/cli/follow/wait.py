@@ -1,0 +1,162 @@
+"""`fleetctl wait`: block until something holds, or until it can no longer hold."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.follow.supervise import Supervisor, detached
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.targets.choose import add_labels_and_files, meant
+from fleetctl.cli.values import duration_s
+from fleetctl.common.deadline import Deadline, Every
+from fleetctl.common.errors import UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import duration, safe
+from fleetctl.views.goals import Answer, Goal, Outcome, answer, goal, tally
+from fleetctl.views.kinds import Target, commands
+from fleetctl.views.objects import View
+from fleetctl.views.reading import Reading, all_missing, open_reading
+
+# To a log file a line a minute says enough; a terminal's line is redrawn at every change.
+TALK_EVERY_S = 60.0
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS | -f FILE|DIR|- [-R]\n"
+        "    --for=GOAL [--timeout TIME]",
+        summary=(
+            "Block until a goal is met by all the objects. Ends at once, with 1, when one of them\n"
+            "can no longer meet it. With -l and -f those that do work are meant; what gets such\n"
+            "labels later is not waited for.\n\n"
+            "goals:\n"
+            "  complete | succeeded  the end, and a good one\n"
+            "  failed                the end, and a bad one\n"
+            "  finished              the end, either way\n"
+            "  first-result          one task has succeeded\n"
+            "  delete                gone\n"
+            "  condition=NAME        a condition of the status is True (or NAME=VALUE)"
+        ),
+        examples=(
+            "fleetctl wait job/chunks --for=succeeded --timeout 1h",
+            "fleetctl wait sweep/lr --for=first-result",
+            "fleetctl wait -f jobs/ --timeout 2h",
+            "fleetctl wait jobs -l team=rlm --for=finished",
+            "fleetctl wait job/chunks --for=delete",
+        ),
+        codes="0 met, 1 can no longer be met, 2 wrong usage, 4 no such object, 124 timed out,\n"
+        "  130 interrupted (work goes on)",
+    )
+    made.set_defaults(verb=verb)
+    made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to watch")
+    add_labels_and_files(made, "watch")
+    made.add_argument(
+        "--for",
+        dest="goal",
+        default="complete",
+        metavar="GOAL",
+        help="see above (default %(default)s)",
+    )
+    made.add_argument("--timeout", type=duration_s, metavar="TIME", help="give up after this")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = goal(args.goal)
+    lasting = wanted.word in ("delete", "condition")
+    with open_reading(home()) as reading:
+        targets = meant(args, reading, working=not lasting)
+    for one in targets:
+        if not one.kind.runs and not lasting:
+            raise UsageError(
+                f"a {one.kind.name} never ends",
+                hint="wait for its deletion or for a condition=NAME",
+            )
+    try:
+        return _wait(targets, wanted, screen, timeout_s=args.timeout)
+    except KeyboardInterrupt:
+        keys = [one.key for one in targets]
+        return detached(keys, commands("wait", keys), screen)
+
+
+def _wait(
+    targets: Sequence[Target], wanted: Goal, screen: Screen, *, timeout_s: float | None
+) -> int:
+    place = home()
+    deadline = Deadline(timeout_s)
+    with open_reading(place) as reading:
+        pending = _identified(targets, wanted, reading, screen)
+        with Supervisor(place, screen) as supervisor:
+            progress = _Progress(screen)
+            while True:
+                for uid, one in list(pending.items()):
+                    seen = reading.by_uid(uid)
+                    told = answer(wanted, seen)
+                    if told.outcome is Outcome.IMPOSSIBLE:
+                        _give_up(one, wanted, told, screen, there=seen is not None)
+                        return 1
+                    if told.outcome is Outcome.MET:
+                        _met(one, wanted, told, screen)
+                        del pending[uid]
+                    elif seen is not None:
+                        progress.show(seen)
+                if not pending:
+                    return 0
+                if deadline.passed:
+                    return _timed_out(list(pending.values()), wanted, timeout_s or 0.0, screen)
+                supervisor.check()
+                reading.wait_for_change(deadline)
+
+
+def _identified(
+    targets: Sequence[Target], wanted: Goal, reading: Reading, screen: Screen
+) -> dict[str, Target]:
+    """The targets by uid: a new object of the same name is not the one that was meant."""
+    seen = {one: reading.find(one) for one in targets}
+    gone = [one for one, found in seen.items() if found is None]
+    if gone and wanted.word != "delete":
+        raise all_missing(gone, reading)
+    for one in gone:
+        _met(one, wanted, Answer(Outcome.MET, "gone"), screen)
+    return {found.resource.uid: one for one, found in seen.items() if found is not None}
+
+
+class _Progress:
+    """Talk about progress: redrawn on a terminal, a line a minute otherwise."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._turn = Every(TALK_EVERY_S, first_s=TALK_EVERY_S)
+
+    def show(self, seen: View) -> None:
+        line = f"{safe(seen.key)}: {seen.phase}, {tally(seen)}"
+        if self._screen.talk_is_terminal:
+            self._screen.redraw(line)
+        elif self._turn.due():
+            self._screen.talk(line)
+
+
+def _met(one: Target, wanted: Goal, told: Answer, screen: Screen) -> None:
+    because = f" ({safe(told.because)})" if told.because else ""
+    screen.data(f"{safe(one.key)} condition met: {safe(str(wanted))}{because}")
+
+
+def _give_up(one: Target, wanted: Goal, told: Answer, screen: Screen, *, there: bool) -> None:
+    verb = {"failed": "fail", "complete": "succeed", "succeeded": "succeed", "finished": "finish"}
+    sentence = verb.get(wanted.word, f"meet `{safe(str(wanted))}`")
+    screen.error(
+        f"{safe(one.key)} can no longer {sentence}: {safe(told.because)}",
+        hint=f"fleetctl describe {safe(one.key)}" if there else "",
+    )
+
+
+def _timed_out(pending: Sequence[Target], wanted: Goal, timeout_s: float, screen: Screen) -> int:
+    names = ", ".join(safe(one.key) for one in pending)
+    screen.error(
+        f"timed out after {duration(timeout_s)}: {names} has not met `{safe(str(wanted))}`",
+        hint=f"fleetctl describe {safe(pending[0].key)}",
+    )
+    return 124

@@ -1,0 +1,1 @@
+"""What can be written and typed: explain, schema, init, convert, completion."""

@@ -1,0 +1,89 @@
+"""`fleetctl api-resources`: the kinds, their short names, and what can be done to them."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import NamedTuple
+
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.output.render import Screen
+from fleetctl.specs.kinds import API_VERSION, KINDS, Kind
+from fleetctl.views.kinds import ATTEMPTS, TASKS
+
+_ALL = (
+    "annotate", "apply", "delete", "describe", "edit", "events", "get", "label", "set", "wait",
+)  # fmt: skip
+_RUNNING = (
+    "cp",
+    "exec",
+    "logs",
+    "plot",
+    "port-forward",
+    "results",
+    "resume",
+    "rerun",
+    "retry",
+    "scale",
+    "suspend",
+)
+_FILES = ("cp", "ls", "rm")
+
+
+class Row(NamedTuple):
+    name: str
+    short: tuple[str, ...]
+    kind: str
+    verbs: tuple[str, ...]
+
+    def document(self) -> dict[str, object]:
+        shown = {"name": self.name, "shortNames": self.short, "apiVersion": API_VERSION}
+        return {**shown, "kind": self.kind, "verbs": self.verbs}
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[-o table|wide|name|json]",
+        summary="List the kinds, their short names and, with -o wide, the verbs that take them.",
+        examples=(
+            "fleetctl api-resources",
+            "fleetctl api-resources -o wide",
+            "fleetctl api-resources -o name",
+        ),
+        codes="0 ok, 2 wrong usage",
+    )
+    add_output(made, "table", "wide", "name", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    rows = resources()
+    if args.output == "json":
+        screen.data(json.dumps([row.document() for row in rows], indent=2))
+    elif args.output == "name":
+        screen.data("\n".join(row.name for row in rows))
+    else:
+        wide = args.output == "wide"
+        header = ["NAME", "SHORTNAMES", "APIVERSION", "KIND", *(["VERBS"] if wide else [])]
+        cells = (
+            [row.name, ",".join(row.short) or "-", API_VERSION, row.kind]
+            + ([",".join(row.verbs)] if wide else [])
+            for row in rows
+        )
+        screen.table(header, cells)
+    return 0
+
+
+def resources() -> list[Row]:
+    """Every kind of object, then what hangs on one."""
+    objects = [Row(one.plural, one.short, one.name, _verbs(one)) for one in KINDS.values()]
+    tasks, attempts = (
+        Row(words[0], words[1:], words[1].capitalize(), ("get",)) for words in (TASKS, ATTEMPTS)
+    )
+    return [*objects, tasks, attempts]
+
+
+def _verbs(kind: Kind) -> tuple[str, ...]:
+    more = _RUNNING if kind.runs else _FILES if kind.name == "Volume" else ()
+    return tuple(sorted((*_ALL, *more)))

@@ -1,0 +1,268 @@
+"""`fleetctl __complete WORD...`: what the last word can become. Called by the scripts beside
+completions/ at every press of the tab key, so it loads one verb's parser at most, and no model.
+
+What a verb takes is read off its own parser: the metavar of an argument says what it names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.verbs import EXIT_OK, VERBS
+from fleetctl.common.home import home
+from fleetctl.specs.kinds import KINDS, Kind, find_kind
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from argparse import Action
+
+    from fleetctl.cli.flags import Parser
+
+PHASES = (
+    "Cancelled", "Deleting", "Failed", "Pending", "Queued", "Ready", "Running", "Starting",
+    "Succeeded", "Suspended",
+)  # fmt: skip
+NAMES_MAX = 500  # of objects; nobody reads more
+FILES = ":files"  # the shell completes files itself
+FILE_METAVARS = ("FILE", "DIR", "PATH", "FROM", "TO")
+VOLUME_METAVARS = ("FROM", "TO")
+
+
+class Before(NamedTuple):
+    """The positional words before the one in question, and the namespace that is meant."""
+
+    given: Sequence[str]
+    namespace: str
+
+
+def run(words: Sequence[str], screen: Screen) -> int:
+    """One candidate a line, what it is after a tab. Nothing is an answer too."""
+    for line in candidates(_joined(words)):
+        screen.data(line)
+    return EXIT_OK
+
+
+def candidates(words: Sequence[str]) -> Iterator[str]:
+    """For the last of the words; the others stand before it."""
+    *before, last = words or [""]
+    if not before or before[0] == "help":
+        yield from _matching(last, _verbs())
+    elif before[0] in VERBS:
+        named = None if before[-1].startswith("-") else find_kind(last.partition("/")[0])
+        if "/" in last and named is not None and named.runs:
+            # The common case, which needs no parser.
+            yield from _objects(last, (named,), _namespace(before))
+        else:
+            yield from _of_verb(before[0], before[1:], last)
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """bash cuts words at `=` and `:`; `--output = js` was `--output=js`."""
+    found: list[str] = []
+    for word in words:
+        if word == "=" and found and found[-1].startswith("--"):
+            continue
+        found.append(word)
+    if words and words[-1] == "=":
+        found.append("")
+    return found
+
+
+def _verbs() -> Iterator[tuple[str, str]]:
+    yield from ((name, verb.summary) for name, verb in VERBS.items())
+    yield "help", "tell more of a verb"
+
+
+def _of_verb(verb: str, before: Sequence[str], last: str) -> Iterator[str]:
+    parser: Parser = import_module(f"fleetctl.cli.{VERBS[verb].module}").parser(verb)
+    if "--" in before:
+        yield FILES
+        return
+    flags = {name: action for action in parser.arguments() for name in action.option_strings}
+    within = Before((), _namespace(before))
+    flag, has_value, value = last.partition("=")
+    if last.startswith("--") and has_value and flag in flags:
+        yield from (f"{flag}={line}" for line in _values(flags[flag], value, within))
+    elif before and (action := flags.get(before[-1])) is not None and _takes_value(action):
+        yield from _values(action, last, within)
+    elif last.startswith("-"):
+        yield from _matching(last, ((name, one.help or "") for name, one in flags.items()))
+    else:
+        given = list(_positionals(before, flags))
+        free = [one for one in parser.arguments() if not one.option_strings]
+        if free:
+            words = within._replace(given=given)
+            yield from _values(free[min(len(given), len(free) - 1)], last, words)
+
+
+def _takes_value(action: Action) -> bool:
+    return bool(action.option_strings) and action.nargs != 0
+
+
+def _positionals(before: Sequence[str], flags: dict[str, Action]) -> Iterator[str]:
+    """The words that are neither flags nor their values."""
+    skip = False
+    for word in before:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = word in flags and _takes_value(flags[word])
+        else:
+            yield word
+
+
+def _values(action: Action, last: str, before: Before) -> Iterator[str]:
+    """What an argument can be."""
+    given, within = before
+    metavar = str(action.metavar or action.dest)
+    if metavar in VOLUME_METAVARS or metavar.startswith("volume/"):
+        yield from _objects(last, (KINDS["Volume"],), within)
+    if metavar in FILE_METAVARS:
+        yield FILES
+    elif metavar == "GOAL":
+        from fleetctl.views.goals import CONDITION, WORDS
+
+        yield from _matching(last, ((word, "") for word in (*WORDS, CONDITION)))
+    elif metavar == "EXAMPLE":
+        from fleetctl.cli.learn.init import examples
+
+        yield from _matching(last, ((name, "") for name in examples()))
+    elif metavar == "FIELDS":
+        yield from _selecting(last)
+    elif metavar == "FIELD=VALUE" and given:
+        yield from _settable(last, given)
+    elif metavar == "SHELL":
+        from fleetctl.cli.learn.completion import SHELLS
+
+        yield from _matching(last, ((shell, "") for shell in SHELLS))
+    elif metavar == "KIND[.FIELD]":
+        yield from _fields(last)
+    elif metavar == "KIND" and action.dest.startswith("kind"):  # not that of `get`
+        yield from _matching(last, ((one.name, "") for one in KINDS.values()))
+    elif metavar == "KIND":
+        yield from _kinds_and_names(last, before)
+    elif metavar == "NS":
+        yield from _matching(last, ((name, "") for name in _namespaces()))
+    elif metavar == "KIND/NAME":
+        yield from _objects(last, tuple(KINDS.values()), within)
+    elif metavar == "name" and given and (kind := find_kind(given[0])) is not None:
+        yield from _matching(last, ((name, "") for name in _names(kind, last, within)))
+    elif "|" in metavar:
+        yield from _matching(last, ((word, "") for word in metavar.split("|")))
+
+
+def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
+    """`jobs`, `job/x`, `jobs x`, `all`, `tasks job/x`."""
+    from fleetctl.views.kinds import ATTEMPTS, NAMESPACES, TASKS
+
+    given, within = before
+    kind = find_kind(given[0]) if given else None
+    if kind is not None:
+        yield from _matching(last, ((name, "") for name in _names(kind, last, within)))
+    elif "/" in last or given:
+        yield from _objects(last, tuple(KINDS.values()), within)
+    else:
+        others = (TASKS[0], "tasks of KIND/NAME"), (ATTEMPTS[0], "attempts of KIND/NAME")
+        spaces = (NAMESPACES[0], "those in use")
+        kinds = ((one.plural, one.name) for one in KINDS.values())
+        words = ((short, one.name) for one in KINDS.values() for short in one.short)
+        shown = list(_matching(last, (*kinds, *others, spaces, ("all", "objects of every kind"))))
+        yield from shown or _matching(last, words)
+
+
+def _objects(last: str, kinds: Sequence[Kind], namespace: str) -> Iterator[str]:
+    """`job/` while the kind is being written, then `job/x`: in the words that were chosen."""
+    word, slash, begun = last.partition("/")
+    if slash:
+        kind = find_kind(word)
+        if kind in kinds and kind is not None:
+            yield from (f"{word}/{name}" for name in _names(kind, begun, namespace))
+        return
+    for kind in kinds:
+        words = (kind.name.lower(), *kind.short, kind.plural)
+        known = next((one for one in words if one.startswith(word.lower())), "")
+        if known:
+            yield f"{known}/\t{kind.name}"
+
+
+def _fields(last: str) -> Iterator[str]:
+    """`sweep.spec.sea` to `sweep.spec.search`."""
+    from fleetctl.manifest.hints.fields import ANY_NAME, look_up, manifest_field
+
+    word, *path = last.split(".")
+    kind = find_kind(word)
+    if not path or kind is None:
+        yield from _matching(last, ((one.name.lower(), "") for one in KINDS.values()))
+        return
+    found = look_up(manifest_field(kind.name), path[:-1])
+    if found.depth == len(path) - 1:
+        above = ".".join((word, *path[:-1]))
+        below = (child for child in found.field.children() if child.name != ANY_NAME)
+        yield from _matching(last, ((f"{above}.{one.name}", one.description) for one in below))
+
+
+def _settable(last: str, given: Sequence[str]) -> Iterator[str]:
+    """`budget.` to `budget.maxCost=`, for `set job/x`."""
+    from fleetctl.manifest.hints.fields import ANY_NAME, look_up, manifest_field
+
+    kind = find_kind(given[0].partition("/")[0])
+    if kind is None or "=" in last:
+        return
+    *above, begun = last.split(".")
+    found = look_up(manifest_field(kind.name), ("spec", *above))
+    if found.depth != len(above) + 1:
+        return
+    before = "".join(f"{name}." for name in above)
+    for child in found.field.children():
+        if child.name != ANY_NAME and child.name.startswith(begun):
+            end = "." if child.children() else "="
+            yield f"{before}{child.name}{end}\t{child.description.partition(chr(10))[0]}"
+
+
+def _selecting(last: str) -> Iterator[str]:
+    """`status=` and its words, after a comma too."""
+    from fleetctl.cli.output.select import SHORT
+
+    before, comma, begun = last.rpartition(",")
+    name, equals, value = begun.partition("=")
+    if equals:
+        words = PHASES if name in ("status", "phase", "state", "status.phase") else ()
+        found = ((f"{before}{comma}{name}={word}", "") for word in words if word.startswith(value))
+    else:
+        found = ((f"{before}{comma}{word}=", path) for word, path in SHORT.items())
+    yield from _matching(last, found)
+
+
+def _names(kind: Kind, begun: str, namespace: str) -> Sequence[str]:
+    from fleetctl.stores.read.reader import Reader
+
+    within = namespace if kind.namespaced else DEFAULT_NAMESPACE
+    with Reader(home()) as reader:
+        return reader.names(kind.name, begun, limit=NAMES_MAX, namespace=within)
+
+
+def _namespaces() -> Sequence[str]:
+    from fleetctl.stores.read.reader import Reader
+
+    with Reader(home()) as reader:
+        return list(dict.fromkeys(name for name, _, _ in reader.namespaces()))
+
+
+def _namespace(before: Sequence[str]) -> str:
+    """What `-n` says before the word, or the environment."""
+    for at, word in enumerate(before):
+        flag, _, value = word.partition("=")
+        if flag in ("-n", "--namespace"):
+            return value or "".join(before[at + 1 : at + 2])
+    return os.environ.get("FLEETCTL_NAMESPACE") or DEFAULT_NAMESPACE
+
+
+def _matching(begun: str, known: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for word, meaning in known:
+        if word.startswith(begun):
+            line = meaning.partition("\n")[0].replace("%(default)s", "").strip()
+            yield f"{word}\t{line}" if line else word

@@ -1,0 +1,38 @@
+"""`fleetctl completion`: the script that a shell loads. It asks `fleetctl __complete` for words."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import one_of
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="bash|zsh|fish",
+        summary=(
+            "Print the script that completes verbs, flags, kinds, fields and names of objects.\n"
+            "Put the line of your shell into its start-up file: ~/.bashrc, ~/.zshrc (after\n"
+            "compinit) or ~/.config/fish/config.fish."
+        ),
+        examples=(
+            "source <(fleetctl completion bash)",
+            "source <(fleetctl completion zsh)",
+            "fleetctl completion fish | source",
+        ),
+        codes="0 ok, 2 no such shell",
+    )
+    made.add_argument("shell", type=one_of(*SHELLS), metavar="SHELL", help="bash, zsh or fish")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    script = Path(__file__).parent / "completions" / f"fleetctl.{args.shell}"
+    screen.data(script.read_text(encoding="utf-8").rstrip())
+    return 0

@@ -1,0 +1,40 @@
+"""Rows as a Parquet file on stdout, for notebooks. The only user of pyarrow; loaded only here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.errors import Refused, UsageError
+
+
+def write_parquet(columns: Sequence[str], rows: Sequence[Sequence[object]], screen: Screen) -> None:
+    if screen.out_is_terminal:
+        raise UsageError("Parquet is not for terminals", hint="add `> rows.parquet`")
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise Refused(
+            "`-o parquet` needs pyarrow, which is not installed",
+            hint="pip install 'fleetctl[parquet]', or take `-o csv`",
+        ) from error
+    made = {name: uniform([row[at] for row in rows]) for at, name in enumerate(columns)}
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table(made), sink)
+    screen.raw(sink.getvalue().to_pybytes())
+
+
+def uniform(values: list[object]) -> list[object]:
+    """A column has one type: numbers become floats together, and all else that is mixed, and every
+    list and object, is JSON text.
+    """
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1 and not kinds & {list, dict}:
+        return values
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]  # type: ignore[arg-type]
+    return [
+        value if value is None or isinstance(value, str) else json.dumps(value) for value in values
+    ]

@@ -1,0 +1,1 @@
+"""Tables, sums and pictures of what has run: results, query, cost, top, plot."""

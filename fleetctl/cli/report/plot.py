@@ -1,0 +1,188 @@
+"""`fleetctl plot`: pictures of a sweep, and of what the tasks of any object reported over steps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.values import count, one_of
+from fleetctl.common.errors import Refused, UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import plural, safe
+from fleetctl.views.kinds import target
+from fleetctl.views.objects import View
+from fleetctl.views.reading import Reading, must_find, open_reading
+
+if TYPE_CHECKING:
+    from fleetctl.cli.report.plotting.charts import Chart
+
+KINDS = ("best", "parallel", "importance")
+ALL = "all"
+FILES = (".png", ".svg", ".html")
+PIPE_COLUMNS = 80
+# A title, an axis of two lines, a legend and a note or two about each drawing.
+LINES_AROUND = 7
+REDRAW_S = 0.5  # reading 10,000 trials at every change would be all that this core does
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [--kind best|parallel|importance|all] [--metric NAME] [-o FILE] [-w]",
+        summary="Draw a sweep: the best score so far, parallel coordinates, parameter importance;\n"
+        "or what the tasks of any object report(), over its steps.\n"
+        "In a pipe, without colour and with LANG=C the drawing is plain ASCII.",
+        examples=(
+            "fleetctl plot sweep/lr",
+            "fleetctl plot sweep/lr -w --kind best",
+            "fleetctl plot sweep/lr -o lr.html",
+            "fleetctl plot trainingrun/sft --metric loss -o loss.png",
+        ),
+        codes="0 ok, 2 wrong usage, 3 refused (png without matplotlib), 4 no such object or metric",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="what to draw")
+    made.add_argument(
+        "--kind",
+        type=one_of(*KINDS, ALL),
+        default=ALL,
+        metavar="|".join((*KINDS, ALL)),
+        help="which pictures of a sweep (default %(default)s)",
+    )
+    made.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="over step; may be given more than once (default: the first few that were reported)",
+    )
+    made.add_argument("--index", type=count, default=None, metavar="N", help="of this task alone")
+    made.add_argument(
+        "-o", "--output", type=_file, default=None, metavar="FILE", help="a .png, .svg or .html"
+    )
+    made.add_argument(
+        "-w",
+        "--watch",
+        action="store_true",
+        help="redraw when something changes, as many pictures as there is room for",
+    )
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(args.object, args.namespace)
+    if args.watch and (args.output or not screen.out_is_terminal):
+        raise UsageError(
+            "`-w` redraws on a terminal", hint="leave out `-w`, or `-o` and what reads stdout"
+        )
+    with open_reading(home()) as reading:
+        seen = must_find(wanted, reading)
+        if not seen.kind.runs:
+            raise UsageError(f"a {seen.kind.name} runs nothing, so there is nothing to plot")
+        if args.kind != ALL and seen.kind.name != "Sweep":
+            raise UsageError(
+                f"`--kind {args.kind}` is about the trials of a sweep, not a {seen.kind.name}",
+                hint=f"fleetctl plot {args.object} --metric NAME",
+            )
+        if args.output:
+            _write(args, seen, reading, screen)
+        elif args.watch:
+            _redraw(args, seen, reading, screen)
+        else:
+            for line in _lines(args, seen, reading, screen):
+                screen.data(line)
+        if (old := seen.count("outdated")) and not seen.over:
+            left = plural(old, f"outdated {seen.kind.unit}")
+            screen.talk(f"{left} left out: of another program, image or source; to run again")
+    return 0
+
+
+def _file(text: str) -> Path:
+    import argparse
+
+    path = Path(text)
+    if path.suffix.lower() not in FILES:
+        raise argparse.ArgumentTypeError(f"`{text}` says no format; end it in .png, .svg or .html")
+    return path
+
+
+def plain(environ: Mapping[str, str], encoding: str, *, colour: bool) -> bool:
+    """Whether to keep to ASCII: there is no colour, or the locale is known not to be UTF-8."""
+    locale = next((environ[k] for k in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(k)), encoding)
+    utf8 = "utf" in locale.lower() and "utf" in encoding.lower()
+    return not (colour and utf8)
+
+
+def _lines(args: Namespace, seen: View, reading: Reading, screen: Screen) -> list[str]:
+    from fleetctl.cli.report.plotting.terminal import ROWS, ROWS_MIN, draw, look
+
+    charts = _charts(args, seen, reading)
+    columns, rows = PIPE_COLUMNS, ROWS
+    if screen.out_is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        size = shutil.get_terminal_size((PIPE_COLUMNS, 0))
+        columns = size.columns
+        if args.watch:
+            charts = charts[: max(1, size.lines // (ROWS_MIN + LINES_AROUND))]
+            rows = size.lines // len(charts) - LINES_AROUND
+    ascii_only = plain(os.environ, screen.out.encoding or "", colour=screen.out_colour)
+    return draw(charts, look(columns, rows, fine=not ascii_only, colour=screen.out_colour))
+
+
+def _charts(args: Namespace, seen: View, reading: Reading) -> list[Chart]:
+    from fleetctl.cli.report.plotting.gather import Asked, gather
+
+    kinds = KINDS if args.kind == ALL else (args.kind,)
+    return gather(seen, Asked(kinds, tuple(args.metric), args.index), reading)
+
+
+def _redraw(args: Namespace, seen: View, reading: Reading, screen: Screen) -> None:
+    """Until the object is gone or at its end; its last picture stays."""
+    from fleetctl.cli.output.redraw import Redrawn
+    from fleetctl.common.deadline import Deadline
+
+    with Redrawn(screen) as shown:
+        while True:
+            shown.show(_lines(args, seen, reading, screen))
+            if seen.over:
+                return
+            Deadline(None).sleep(REDRAW_S)
+            reading.wait_for_change()
+            now = reading.by_uid(seen.resource.uid)
+            if now is None:
+                return
+            seen = now
+
+
+def _write(args: Namespace, seen: View, reading: Reading, screen: Screen) -> None:
+    """The whole file or, when something goes wrong, the old one."""
+    path: Path = args.output
+    data = _drawn(path.suffix.lower(), _charts(args, seen, reading), seen)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        why = (error.strerror or "").lower()
+        raise Refused(f"`{path}` cannot be written: {why}", hint="name another file") from error
+    screen.talk(f"wrote {path}")
+
+
+def _drawn(suffix: str, charts: list[Chart], seen: View) -> bytes:
+    heading, summary = safe(seen.key), f"{safe(seen.phase)}, {seen.done} {seen.kind.unit}s done"
+    if suffix == ".png":
+        from fleetctl.cli.report.plotting.png import png
+
+        return png(charts, heading)
+    if suffix == ".svg":
+        from fleetctl.cli.report.plotting.svg import svg_file
+
+        return svg_file(charts, heading).encode()
+    from fleetctl.cli.report.plotting.page import html_page
+
+    return html_page(charts, heading, summary).encode()

@@ -1,0 +1,226 @@
+"""Charts as SVG: shapes with classes, whose colours are in page.css for light and dark. Pure.
+
+Called by page, which sets one such drawing after the other, and for `-o file.svg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from fleetctl.cli.report.plotting.charts import Bars, Chart, Nothing, Parallel, Plane
+from fleetctl.cli.report.plotting.scales import WORDS, Scale, Tick, number
+from fleetctl.common.text import shorten
+
+WIDE, HIGH = 860.0, 340.0
+LEFT, RIGHT, TOP, BOTTOM = 72.0, 28.0, 34.0, 46.0
+BAR_HIGH, BAR_LEFT, BAR_RIGHT = 30.0, 190.0, 220.0
+TITLE_HIGH, NOTE_HIGH, NOTE_CHARS = 34.0, 20.0, 110
+TICKS_X, TICKS_Y = 8, 6
+SHADES, SERIES = 5, 8  # as page.css has them
+NAME_CHARS, WORD_CHARS = 18, 14
+STYLE = Path(__file__).with_name("chart.css")
+
+
+def svg_file(charts: Sequence[Chart], heading: str) -> str:
+    """A whole file: the charts below each other, with their titles and notes."""
+    parts, y = [_text(LEFT / 3, 28, heading, "heading")], 48.0
+    for chart in charts:
+        note = chart.why if isinstance(chart, Nothing) else chart.note
+        parts.append(_text(LEFT / 3, y + 20, chart.title, "title"))
+        parts.append(f'<g transform="translate(0 {y + TITLE_HIGH - 8:g})">{shapes(chart)}</g>')
+        y += TITLE_HIGH + height(chart)
+        for line in _lines(note):
+            parts.append(_text(LEFT / 3, y + 6, line, "note"))
+            y += NOTE_HIGH
+        y += 14
+    style = STYLE.read_text(encoding="utf-8")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE:g} {y:g}" width="{WIDE:g}" '
+        f'height="{y:g}" font-family="system-ui, sans-serif" font-size="12">\n'
+        f"<title>{escape(heading)}</title>\n<style>\n{style}</style>\n"
+        f'<rect class="paper" width="{WIDE:g}" height="{y:g}"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def height(chart: Chart) -> float:
+    if isinstance(chart, Nothing):
+        return 4.0
+    if isinstance(chart, Bars):
+        return BAR_HIGH * len(chart.bars) + 16
+    return HIGH if isinstance(chart, Plane) else HIGH - BOTTOM + 14  # no axis below
+
+
+def shapes(chart: Chart) -> str:
+    """What goes into an <svg> of WIDE times height(chart)."""
+    if isinstance(chart, Plane):
+        return "\n".join(_plane(chart))
+    if isinstance(chart, Parallel):
+        return "\n".join(_parallel(chart))
+    return "\n".join(_bars(chart)) if isinstance(chart, Bars) else ""
+
+
+def _plane(chart: Plane) -> list[str]:
+    out = [*_across(chart.y), *_down(chart.x)]
+    many = len(chart.lines) > 1 or not chart.dots
+    for n, line in enumerate(chart.lines):
+        spots = [_spot(chart, *point) for point in line.points]
+        path = _path(spots, step=line.step)
+        out.append(f'<path class="line {f"s{n % SERIES}" if many else "step"}" d="{path}"/>')
+        if len(spots) == 1:
+            x, y = spots[0]
+            out.append(f'<circle class="dot s{n % SERIES}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+    for dot in sorted(chart.dots, key=lambda dot: dot.best):
+        x, y = _spot(chart, dot.x, dot.y)
+        word, size = ("dot best", 6.5) if dot.best else ("dot", 3.5)
+        out.append(
+            f'<circle class="{word}" data-trial="{dot.trial}" cx="{x:.1f}" cy="{y:.1f}" '
+            f'r="{size}"><title>{escape(dot.label)}</title></circle>'
+        )
+        if dot.best:
+            # Beside and above: the line of the best so far goes on to the right.
+            side = ("end", x - 9) if x > WIDE * 0.8 else ("start", x + 9)
+            out.append(_text(side[1], y - 9, f"trial {dot.trial}", "bestname", side[0]))
+    return [*out, *(_legend([line.name for line in chart.lines]) if len(chart.lines) > 1 else ())]
+
+
+def _spot(chart: Plane, x: float, y: float) -> tuple[float, float]:
+    return _x(chart.x.place(x)), _y(chart.y.place(y))
+
+
+def _x(place: float) -> float:
+    return LEFT + place * (WIDE - LEFT - RIGHT)
+
+
+def _y(place: float) -> float:
+    return HIGH - BOTTOM - place * (HIGH - TOP - BOTTOM)
+
+
+def _across(scale: Scale) -> list[str]:
+    """The vertical axis: a faint line across at each tick, its value at the left."""
+    out = [_text(LEFT - 8, TOP - 16, shorten(scale.title, 60), "axisname", "start")]
+    for tick in _ticks(scale, TICKS_Y):
+        y = _y(tick.place)
+        out.append(f'<path class="grid" d="M{LEFT:g} {y:.1f}H{WIDE - RIGHT:g}"/>')
+        out.append(_text(LEFT - 8, y + 4, tick.text, "tick", "end"))
+    return out
+
+
+def _down(scale: Scale) -> list[str]:
+    base = HIGH - BOTTOM
+    out = [f'<path class="axis" d="M{LEFT:g} {base:g}H{WIDE - RIGHT:g}"/>']
+    for tick in _ticks(scale, TICKS_X):
+        out.append(f'<path class="axis" d="M{_x(tick.place):.1f} {base:g}v5"/>')
+        out.append(_text(_x(tick.place), base + 19, tick.text, "tick", "middle"))
+    return [*out, _text(WIDE - RIGHT, base + 37, shorten(scale.title, 60), "axisname", "end")]
+
+
+def _ticks(scale: Scale, most: int) -> list[Tick]:
+    return [tick._replace(text=shorten(tick.text, WORD_CHARS)) for tick in scale.ticks(most)]
+
+
+def _path(spots: Sequence[tuple[float, float]], *, step: bool) -> str:
+    """A step goes to the right before it goes up or down."""
+    (x, y), *rest = spots
+    moves = [f"M{x:.1f} {y:.1f}"]
+    moves += [f"H{x:.1f}V{y:.1f}" if step else f"L{x:.1f} {y:.1f}" for x, y in rest]
+    return "".join(moves)
+
+
+def _legend(names: Sequence[str]) -> list[str]:
+    """At the upper right, from right to left, so that it never runs over the axis' name."""
+    out, x = [], WIDE - RIGHT
+    for n, name in reversed(list(enumerate(names))):
+        text = shorten(name, NAME_CHARS)
+        x -= 7 * len(text) + 6
+        out.append(_text(x, TOP - 16, text, "tick"))
+        out.append(f'<path class="line s{n % SERIES}" d="M{x - 20:g} {TOP - 20:g}h15"/>')
+        x -= 30
+    return out
+
+
+def _parallel(chart: Parallel) -> list[str]:
+    """Best trials are drawn last, over the others."""
+    left, right = 40.0, WIDE - 92.0
+    gap = (right - left) / max(len(chart.axes) - 1, 1)
+    at = [left + n * gap for n in range(len(chart.axes))]
+    out = []
+    for row in reversed(chart.rows):
+        shade = "best" if row is chart.rows[0] else f"r{min(int(row.rank * SHADES), SHADES - 1)}"
+        out.append(
+            f'<path class="row {shade}" data-trial="{row.trial}" d="{_thread(row.places, at)}">'
+            f"<title>{escape(row.label)}</title></path>"
+        )
+    chars = max(4, int(gap / 7.2))
+    for n, (x, scale) in enumerate(zip(at, chart.axes, strict=True)):
+        last = n == len(chart.axes) - 1
+        name = shorten(scale.title, chars)
+        out.append(f'<path class="axis" d="M{x:.1f} {_y(0):g}V{_y(1):g}"/>')
+        anchor = "start" if n == 0 else "middle"
+        out.append(_text(x - 24 if n == 0 else x, TOP - 16, name, "axisname", anchor))
+        out += [
+            part
+            for tick in _ticks(scale, TICKS_Y)
+            for part in _beside(x, tick, chars=WORD_CHARS if last else chars - 2)
+        ]
+        if scale.kind != WORDS and scale.low == scale.high:
+            out.append(_text(x + 7, _y(0.5) + 4, number(scale.low), "tick halo"))
+    return out
+
+
+def _beside(x: float, tick: Tick, *, chars: int) -> list[str]:
+    y = _y(tick.place)
+    text = shorten(tick.text, max(3, chars))
+    return [
+        f'<path class="axis" d="M{x - 3:.1f} {y:.1f}h6"/>',
+        _text(x + 7, y + 4, text, "tick halo"),
+    ]
+
+
+def _thread(places: Sequence[float | None], at: Sequence[float]) -> str:
+    """From axis to axis; broken where the trial has no value, a dash where it stands alone."""
+    moves, pen = [], "M"
+    for n, (x, place) in enumerate(zip(at, places, strict=True)):
+        if place is None:
+            pen = "M"
+            continue
+        moves.append(f"{pen}{x:.1f} {_y(place):.1f}")
+        after = places[n + 1] if n + 1 < len(places) else None
+        if pen == "M" and after is None:
+            moves.append("h6")
+        pen = "L"
+    return "".join(moves)
+
+
+def _bars(chart: Bars) -> list[str]:
+    room = WIDE - BAR_LEFT - BAR_RIGHT
+    out = []
+    for n, bar in enumerate(chart.bars):
+        y, share = n * BAR_HIGH + 10, bar.share or 0.0
+        word = "bar faint" if bar.remark == "within chance" else "bar"
+        percent = f"{share:.0%}" if bar.share is not None else "?"
+        out.append(_text(BAR_LEFT - 10, y + 15, shorten(bar.name, 26), "axisname", "end"))
+        out.append(
+            f'<rect class="rail" x="{BAR_LEFT:g}" y="{y:g}" width="{room:g}" height="20" rx="3"/>'
+        )
+        if share:
+            wide = max(share * room, 2)
+            out.append(
+                f'<rect class="{word}" x="{BAR_LEFT:g}" y="{y:g}" width="{wide:.1f}" '
+                'height="20" rx="3"/>'
+            )
+        out.append(_text(BAR_LEFT + room + 48, y + 15, percent, "percent", "end"))
+        out.append(_text(BAR_LEFT + room + 60, y + 15, bar.remark, "tick"))
+    return out
+
+
+def _lines(note: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(note, NOTE_CHARS)
+
+
+def _text(x: float, y: float, text: str, word: str, anchor: str = "start") -> str:
+    place = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text class="{word}" x="{x:.1f}" y="{y:.1f}"{place}>{escape(text)}</text>'

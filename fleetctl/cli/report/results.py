@@ -1,0 +1,246 @@
+"""`fleetctl results`: what tasks submitted, a row for every task that has run, by index."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from shutil import get_terminal_size
+
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.output.render import GAP, Screen
+from fleetctl.cli.values import count
+from fleetctl.common.errors import UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import assignments, did_you_mean, plural, safe, scalar, shorten, width
+from fleetctl.views.kinds import target
+from fleetctl.views.objects import View, mapping, parsed
+from fleetctl.views.reading import Reading, must_find, open_reading
+from fleetctl.views.tasks import OUTDATED, Task
+
+CELLS_MIN = 16  # of parameters, and of a result: less says nothing, so then a line is too long
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME [--best] [--sort-by FIELD] [--top N]\n"
+        "    [-o table|json|csv|parquet | --to DIR]",
+        summary="Show what tasks submitted: one row for every task that has run, failed ones too."
+        "\n--to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to"
+        "\nvolumes come with `fleetctl cp volume/NAME:/ DIR`. --best sorts a sweep by its metric,"
+        "\nthe best first; --sort-by takes a column: index, params.lr, result.loss; -result.loss"
+        "\nturns it round. What lacks the field comes last.",
+        examples=(
+            "fleetctl results job/chunks",
+            "fleetctl results sweep/lr --best --top 5",
+            "fleetctl results job/chunks --sort-by=-result.count --top 10",
+            "fleetctl results sweep/lr -o csv > trials.csv",
+            "fleetctl results job/chunks -o json | jq '.[].result.count'",
+            "fleetctl results job/chunks -o parquet > chunks.parquet",
+            "fleetctl results job/chunks --to out",
+        ),
+        codes="0 ok, 2 wrong usage, 3 refused (parquet without pyarrow), 4 no such object",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="whose results")
+    made.add_argument(
+        "--to", type=Path, metavar="DIR", help="write each task's result to a file of its own"
+    )
+    made.add_argument("--best", action="store_true", help="by the metric of a sweep, best first")
+    made.add_argument("--sort-by", metavar="FIELD", help="least first; -FIELD: greatest first")
+    made.add_argument("--top", type=count, metavar="N", help="only the first N rows")
+    add_output(made, "table", "json", "csv", "parquet")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(args.object, args.namespace)
+    if args.to is not None and args.output != "table":
+        raise UsageError("`--to` writes JSON files, so `-o` says nothing there")
+    with open_reading(home()) as reading:
+        seen = must_find(wanted, reading)
+        if not seen.kind.runs:
+            raise UsageError(f"a {seen.kind.name} has no results")
+        rows = _chosen(result_rows(seen, reading), seen, args)
+        if args.to is not None:
+            from fleetctl.cli.report.results_files import write_files
+
+            written = write_files(rows, args.to)
+            screen.data(f"wrote {plural(written, 'result')} to {safe(str(args.to))}")
+        elif args.output == "json":
+            _json(rows, screen)
+        elif args.output == "csv":
+            from fleetctl.cli.output.csv_text import write_csv
+
+            write_csv(*_grid(rows), screen)
+        elif args.output == "parquet":
+            from fleetctl.cli.output.parquet import write_parquet
+
+            names, cells = _grid(rows)
+            write_parquet(names, list(cells), screen)
+        else:
+            _table(rows, seen, screen)
+    return 0
+
+
+def result_rows(seen: View, reading: Reading) -> Iterator[dict[str, object]]:
+    """Rows of tasks that the newest spec has; those of a larger, older one are left out."""
+    name = metric_name(seen)
+    total = seen.status.get("total") if seen.current else None
+    told = "unwantedIndexes" in seen.status  # not by a controller of an older version
+    for one in reading.tasks(seen, results=True):
+        if not told and isinstance(total, int) and one.run.index >= total:
+            return
+        if not one.wanted and seen.current:
+            continue
+        row = _row(one)
+        if name:
+            value = _score(row["result"], name)
+            if value is None:
+                value = reading.last_metric(one.run.name, name)
+            row["metric"] = None if value is None else {"name": name, "value": value}
+        yield row
+
+
+def _chosen(
+    rows: Iterator[dict[str, object]], seen: View, args: Namespace
+) -> Iterator[dict[str, object]]:
+    """In the order of the flags, and as many. Raises UsageError."""
+    field = args.sort_by or ""
+    if args.best:
+        if field or not metric_name(seen):
+            why = "--best is an order of its own" if field else f"{seen.key} has no metric"
+            raise UsageError(why, hint="name one field with --sort-by, such as result.loss")
+        greatest = seen.map("metric").get("goal") == "maximize"
+        field = f"{'-' if greatest else ''}metric.{metric_name(seen)}"
+    if field:
+        rows = iter(_sorted(list(rows), field.removeprefix("-"), reverse=field[:1] == "-"))
+    return rows if args.top is None else islice(rows, args.top)
+
+
+def _sorted(rows: list[dict[str, object]], field: str, *, reverse: bool) -> list[dict[str, object]]:
+    """Numbers before texts; rows without the field last, in any direction."""
+    flat = [_flat(row) for row in rows]
+    known = {name for one in flat for name in one}
+    if rows and field not in known:
+        near = did_you_mean(field, known)
+        raise UsageError(
+            f"no row has a field `{safe(field)}`", hint=near or f"there are {', '.join(known)}"
+        )
+    having = [at for at, one in enumerate(flat) if one.get(field) is not None]
+    having.sort(key=lambda at: _order(flat[at][field]), reverse=reverse)
+    return [rows[at] for at in [*having, *sorted(set(range(len(rows))) - set(having))]]
+
+
+def _order(value: object) -> tuple[bool, float, str]:
+    if isinstance(value, (int, float)):
+        return False, float(value), ""
+    return True, 0.0, str(value)
+
+
+def metric_name(seen: View) -> str:
+    """The metric that a sweep searches by; empty for other kinds."""
+    return str(seen.map("metric").get("name") or "")
+
+
+def _score(result: object, name: str) -> float | None:
+    """`name` in the result, as a field or else as a dotted path: what the sweep itself goes by."""
+    value: object = mapping(result).get(name)
+    if value is None:
+        value = result
+        for part in name.split("."):
+            value = mapping(value).get(part)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _row(one: Task) -> dict[str, object]:
+    return {
+        "index": one.run.index,
+        "params": parsed(one.run.params),
+        "state": one.state,
+        "attempts": one.attempts,
+        "content": one.run.content or None,
+        "outdated": one.outdated,
+        "result": None if one.result is None else json.loads(one.result),
+    }
+
+
+def _state(row: Mapping[str, object]) -> str:
+    """In a word; documents tell by `outdated`."""
+    return OUTDATED if row["outdated"] else str(row["state"])
+
+
+def _json(rows: Iterable[Mapping[str, object]], screen: Screen) -> None:
+    """A list, written as it is read: one row a line."""
+    separator = "["
+    for row in rows:
+        screen.piece(f"{separator}\n  {json.dumps(row)}")
+        separator = ","
+    screen.piece("[]\n" if separator == "[" else "\n]\n")
+
+
+def _grid(
+    rows: Iterable[Mapping[str, object]],
+) -> tuple[list[str], Iterator[list[object]]]:
+    """Params and results as columns, `params.lr` and `result.loss`; deeper values as JSON."""
+    flat = [_flat(row) for row in rows]
+    names = ["index", "state", "attempts"]
+    for prefix in ("params.", "metric.", "result."):
+        found: dict[str, None] = {}
+        for row in flat:
+            found.update(dict.fromkeys(key for key in row if key.startswith(prefix)))
+        names += found
+    return names, ([row.get(name) for name in names] for row in flat)
+
+
+def _flat(row: Mapping[str, object]) -> dict[str, object]:
+    from fleetctl.cli.output.csv_text import csv_cell
+
+    flat: dict[str, object] = {key: row[key] for key in ("index", "state", "attempts")}
+    flat["state"] = _state(row)
+    for group in ("params", "result"):
+        for key, value in mapping(row[group]).items():
+            flat[f"{group}.{key}"] = csv_cell(value)
+    metric = mapping(row.get("metric"))
+    if metric:
+        flat[f"metric.{metric['name']}"] = csv_cell(metric["value"])
+    return flat
+
+
+def _table(rows: Iterator[dict[str, object]], seen: View, screen: Screen) -> None:
+    metric = metric_name(seen)
+    header = ["INDEX", "STATE", "ATTEMPTS", *([safe(metric)] if metric else []), "PARAMS", "RESULT"]
+    cells: Iterable[list[str]] = (_cells(row, with_metric=bool(metric)) for row in rows)
+    if screen.out_is_terminal:
+        cells = _fitted(header, list(cells), get_terminal_size().columns)
+    if not screen.table(header, cells):
+        screen.talk(f"{safe(seen.key)} has no results yet")
+
+
+def _fitted(header: list[str], rows: list[list[str]], columns: int) -> list[list[str]]:
+    """A line a row: of parameters and results as much as there is room for, shared fairly."""
+    *fixed, params, result = (max(map(width, column)) for column in zip(header, *rows, strict=True))
+    room = max(columns - sum(cells + len(GAP) for cells in fixed) - len(GAP), 2 * CELLS_MIN)
+    if params + result <= room:
+        return rows
+    half = room // 2
+    most = max(half, room - result), max(half, room - params)
+    return [[*row[:-2], shorten(row[-2], most[0]), shorten(row[-1], most[1])] for row in rows]
+
+
+def _cells(row: Mapping[str, object], *, with_metric: bool) -> list[str]:
+    cells = [str(row["index"]), safe(_state(row)), str(row["attempts"])]
+    if with_metric:
+        metric = mapping(row.get("metric"))
+        cells.append(safe(scalar(metric["value"])) if metric else "-")
+    result = row["result"]
+    shown = (
+        assignments(result)
+        if isinstance(result, dict)
+        else ""
+        if result is None
+        else scalar(result)
+    )
+    return [*cells, safe(assignments(mapping(row["params"]))) or "-", safe(shown) or "-"]

@@ -1,0 +1,1 @@
+"""Screens of what is stored: get, describe, summary, events."""

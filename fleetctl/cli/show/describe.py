@@ -1,0 +1,298 @@
+"""`fleetctl describe`: one object in full. The first lines say how it stands and why."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from fleetctl.cli.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.show.figures import attempts_line, cost_line, timing_line, where_line
+from fleetctl.cli.show.summary import best_line, failed_line, took
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.home import home
+from fleetctl.common.text import age, assignments, plural, safe, safe_lines, scalar, timestamp, usd
+from fleetctl.daemon.spawn import holder
+from fleetctl.daemon.standstill import standstill
+from fleetctl.views.kinds import target
+from fleetctl.views.objects import View, fix, why
+from fleetctl.views.reading import Reading, must_find, open_reading
+from fleetctl.views.tasks import Task, in_order
+
+LABEL_CELLS = 13
+EVENTS_SHOWN_MAX = 10
+TRACEBACK_LINES_MAX = 12
+ALSO_SHOWN_MAX = 4
+FAILED_SHOWN_MAX = 10
+SPILLED_OVER = "SpilledOver"  # as controllers/status.py names the condition
+# A stored spec leaves out what has its default; these are worth seeing all the same.
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "Volume": {"provider": "local", "deletionPolicy": "Retain"},
+    "Function": {"provider": "local", "minContainers": 0, "scaledownSeconds": 60},
+    "Budget": {"period": "month", "onExceeded": "Suspend"},
+}
+LABELS = {
+    "deletionPolicy": "On delete",
+    "fromEnv": "From env",
+    "fromFile": "From file",
+    "maxCost": "Max cost",
+    "onExceeded": "When over",
+    "selector": "Selects",
+    "warnAt": "Warn at",
+}
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND/NAME | KIND NAME",
+        summary="Show one object in full: how it stands, why, what would help, and what happened.",
+        examples=(
+            "fleetctl describe job/chunks",
+            "fleetctl describe sweep lr",
+            "fleetctl describe vol/ckpt",
+        ),
+        codes="0 ok, 2 wrong usage, 4 no such object",
+    )
+    made.add_argument("object", metavar="KIND/NAME", help="what to describe")
+    made.add_argument("name", nargs="?", help="the name, when KIND stands alone")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    wanted = target(f"{args.object}/{args.name}" if args.name else args.object, args.namespace)
+    place = home()
+    with open_reading(place) as reading:
+        seen = must_find(wanted, reading)
+        now_s = SystemClock().now_s()
+        for line in lines(seen, reading, now_s):
+            screen.data(line)
+    # Without a controller the screen is as old as its end, and would otherwise not show it.
+    waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
+    if waits and holder(place) is None:
+        screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
+    elif waits and (still := standstill(place)) is not None:
+        screen.warn(still.why)
+        screen.hint(still.hint)
+    return 0
+
+
+def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
+    """The whole screen. Every text that came from users is made safe here."""
+    yield from _head(seen, now_s)
+    if seen.kind.runs:
+        yield from _work(seen, reading, now_s)
+        yield from _failures(seen, reading)
+    else:
+        yield from _facts(seen)
+        if seen.kind.name == "Volume":
+            from fleetctl.cli.show.volume_size import asked
+
+            yield _label("Size", asked(seen))
+        if seen.kind.name == "Function":
+            from fleetctl.cli.show.function_lines import function_lines
+
+            for name, text in function_lines(seen, now_s):
+                yield _label(name, text)
+        if seen.kind.name == "Budget":
+            from fleetctl.cli.show.budget_lines import budget_lines
+
+            for name, text in budget_lines(seen):
+                yield _label(name, safe(text))
+    yield from _conditions(seen, now_s)
+    yield from _events(seen, reading, now_s)
+
+
+def _label(name: str, value: str) -> str:
+    return f"{name + ': ':<{LABEL_CELLS}}{value}"
+
+
+def _head(seen: View, now_s: float) -> Iterator[str]:
+    resource = seen.resource
+    yield _label("Name", safe(seen.key))
+    stale = "" if seen.current else f" (generation {resource.generation} not yet looked at)"
+    # A Budget has a word of its own, as in the column of `get`.
+    yield _label("Status", safe(seen.text("state") or seen.phase) + stale)
+    if because := why(seen):
+        yield _label("Why", safe(because))
+    for also in _also(seen, because):
+        yield _label("Also" if because else "Waiting", safe(also))
+    if help_ := fix(seen):
+        yield _label("Fix", safe(help_))
+    yield _label(
+        "Created", f"{timestamp(resource.created_at_s)} ({age(now_s - resource.created_at_s)} ago)"
+    )
+    if resource.labels:
+        yield _label("Labels", safe(" ".join(f"{k}={v}" for k, v in resource.labels.items())))
+
+
+def _also(seen: View, because: str) -> list[str]:
+    """What else is waited for, without what the first sentence says already."""
+    message = seen.text("message")
+    lines = [it for it in seen.waiting_on if it not in because and not (message and message in it)]
+    return lines[:ALSO_SHOWN_MAX]
+
+
+def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
+    unit = seen.kind.unit
+    counts = [f"{seen.count('succeeded')} succeeded", f"{seen.count('active')} active"]
+    counts.append(f"{seen.count('failed')} failed")
+    if seen.count("refused"):
+        counts.append(f"{seen.count('refused')} refused")
+    total = seen.status.get("total")
+    of = f"{total} = " if isinstance(total, int) else ""
+    yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if old := seen.count("outdated"):
+        yield _label("Outdated", _outdated(seen, old))
+    if cached := _cached(seen):
+        yield _label("Cache", safe(cached))
+    if attempts := attempts_line(seen):
+        yield _label("Attempts", attempts)
+    if where := where_line(seen):
+        yield _label("Where", where)
+    if cost := cost_line(seen, reading.live_prices(seen, now_s)):
+        yield _label("Cost", cost)
+    if timing := timing_line(seen, reading, now_s):
+        yield _label("Timing", timing)
+    if best := best_line(seen):
+        yield _label("Best", best.removeprefix("best "))
+    if stage := seen.text("stage"):
+        yield _label("Stage", safe(stage))
+    if isolation := seen.text("isolation"):
+        yield _label("Isolation", safe(isolation))
+    if spent := took(seen):
+        yield _label("Took", spent.removeprefix(" in "))
+    if seen.count("succeeded"):
+        yield _label("Results", f"fleetctl results {safe(seen.key)}")
+
+
+def _outdated(seen: View, old: int) -> str:
+    unit = plural(old, f"finished {seen.kind.unit}")
+    what = f"{unit} of another program, image or source"
+    kept = seen.over and not seen.count("active")
+    return f"{what}; {'kept as asked' if kept else 'run again'}"
+
+
+def _cached(seen: View) -> str:
+    """How many results came from equal work, or why none may."""
+    if seen.count("cached"):
+        return f"{plural(seen.count('cached'), seen.kind.unit)} with the result of equal work"
+    why_not = seen.text("notCached")
+    return f"not used: {why_not}" if why_not else ""
+
+
+def _queued(seen: View, total: object) -> str:
+    if not isinstance(total, int) or seen.over:
+        return ""
+    left = total - sum(map(seen.count, ("succeeded", "failed", "active", "refused")))
+    return f" + {left} queued" if left > 0 else ""
+
+
+def _failures(seen: View, reading: Reading) -> Iterator[str]:
+    """The failed tasks, and the end of the newest traceback: usually all that one needs."""
+    last = _last_failure(seen, reading)
+    if seen.count("failed"):
+        yield from _failed(seen, reading)
+    if last is not None:
+        yield from _traceback(last, seen)
+
+
+def _failed(seen: View, reading: Reading) -> Iterator[str]:
+    unit = seen.kind.unit
+    units = unit if seen.count("failed") == 1 else f"{unit}s"
+    failed = list(islice(reading.failed_tasks(seen), FAILED_SHOWN_MAX))
+    yield _label("Failed", f"{units} {safe(seen.text('failedIndexes')) or '?'}")
+    for task in failed:
+        yield f"  {failed_line(task, seen)}"
+
+
+def _last_failure(seen: View, reading: Reading) -> Task | None:
+    """The newest attempt that failed, also of a task that will be tried again."""
+    index, attempt = (seen.map("lastFailure").get(key) for key in ("index", "attempt"))
+    if not isinstance(index, int):
+        index = next(in_order(seen.text("failedIndexes")), None)
+    if index is None:
+        return None
+    found = list(reading.attempts(seen, index=index))
+    named = [task for task in found if task.run.attempt == attempt]
+    return next(reversed(named or found), None)
+
+
+def _traceback(task: Task, seen: View) -> Iterator[str]:
+    index = task.run.index
+    if task.run.message.strip():
+        yield f"Last failure, {seen.kind.unit} {index} attempt {task.run.attempt}:"
+        shown = safe_lines(task.run.message)
+        if len(shown) > TRACEBACK_LINES_MAX:
+            yield "  ..."
+        for line in shown[-TRACEBACK_LINES_MAX:]:
+            yield f"  {line}"
+    yield _label("Logs", f"fleetctl logs {safe(seen.key)} --index {index}")
+
+
+def _facts(seen: View) -> Iterator[str]:
+    """The spec of a small kind, one line a field. A Secret's has references, never values."""
+    for key, value in {**DEFAULTS.get(seen.resource.kind, {}), **seen.spec()}.items():
+        shown = _field(key, value)
+        if shown:
+            yield _label(LABELS.get(key, key[:1].upper() + key[1:]), safe(shown))
+
+
+def _field(key: str, value: object) -> str:
+    """A field of a spec in a line: `gpu.L4=0.8 cpu=0.02`, `$5.00`, `TOKEN from HF_TOKEN`."""
+    if key in ("fromEnv", "fromFile") and isinstance(value, dict):
+        return ", ".join(f"{name} from {source}" for name, source in value.items())
+    if key == "maxCost" and isinstance(value, (int, float)):
+        return usd(value)
+    if isinstance(value, list):
+        return ", ".join(_one(item) for item in value)
+    return _one(value)
+
+
+def _one(value: object) -> str:
+    if isinstance(value, dict):
+        return assignments(dict(_leaves(value)))
+    return "" if value is None else scalar(value).strip('"')
+
+
+def _leaves(value: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Of a block, by dotted names; whole numbers as people write them."""
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _leaves(inner, f"{above}{name}.")
+        elif isinstance(inner, float) and inner.is_integer():
+            yield above + name, int(inner)
+        else:
+            yield above + name, inner
+
+
+def _conditions(seen: View, now_s: float) -> Iterator[str]:
+    shown = [_condition(condition, now_s) for condition in seen.conditions]
+    if shown:
+        yield _label("Conditions", "  ".join(shown))
+
+
+def _condition(condition: Mapping[str, object], now_s: float) -> str:
+    text = f"{condition.get('type')}={condition.get('status')}"
+    since = condition.get("lastTransitionTime")
+    if isinstance(since, (int, float)):
+        text += f" {age(now_s - since)}"
+    # What the others say stands in the first lines already.
+    told = condition.get("type") == SPILLED_OVER and condition.get("message")
+    return safe(f"{text} ({told})" if told else text)
+
+
+def _events(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
+    found = reading.events(seen)
+    if not found:
+        return
+    yield "Events:"
+    if len(found) > EVENTS_SHOWN_MAX:
+        yield f"  {len(found) - EVENTS_SHOWN_MAX} older: fleetctl events {safe(seen.key)}"
+    shown = [event.line for event in found[-EVENTS_SHOWN_MAX:]]
+    reason_cells = max(len(safe(row.reason)) for row in shown)
+    for row in shown:
+        times = f" (x{row.count})" if row.count > 1 else ""
+        ago, reason = age(now_s - row.at_s), safe(row.reason)
+        yield f"  {ago:<5}  {reason:<{reason_cells}}  {safe(row.message)}{times}"

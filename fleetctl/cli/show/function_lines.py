@@ -1,0 +1,39 @@
+"""What `describe function/x` tells of money: what its warm containers cost an hour and by now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleetctl.common.text import plural, usd
+from fleetctl.views.objects import View, mapping
+
+HOUR_S = 3600
+
+
+def function_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:
+    """(label, text); nothing of one that keeps and kept nothing warm, or nothing that costs."""
+    warm, cost = seen.map("warm"), seen.map("cost")
+    rate, since_s = _number(warm.get("usdPerSecond")), _number(warm.get("since"))
+    spent = _number(cost.get("actual")) or 0.0
+    if warm and rate is not None and since_s is not None:
+        spent += rate * max(0.0, now_s - since_s)
+    said = [f"{usd(spent)} {'so far' if warm else 'spent'}"] if spent else []
+    if warm:
+        each = "an unknown price" if rate is None else f"{usd(rate * HOUR_S)}/h"
+        count = int(_number(warm.get("containers")) or 0)
+        stays = "stays" if count == 1 else "stay"
+        many = f"{plural(count, 'container')} {stays} warm, whether or not anything runs"
+        said.append(f"{each} while it exists: {many}")
+    if said:
+        yield "Cost", ", ".join(said)
+
+
+def per_hour(seen: View) -> str:
+    """`$63.20`; `unknown`; empty where nothing that costs stays warm."""
+    warm = mapping(seen.status.get("warm"))
+    rate = _number(warm.get("usdPerSecond"))
+    return "" if not warm else "unknown" if rate is None else usd(rate * HOUR_S)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None

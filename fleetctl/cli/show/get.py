@@ -1,0 +1,185 @@
+"""`fleetctl get`: lists of objects, tasks and attempts. Reads the store alone."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from fleetctl.cli.flags import Parser, add_all_namespaces, add_output, add_picking
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.show.get_objects import (
+    HINT_CHARS_MAX,
+    Wanted,
+    cells,
+    named,
+    pick,
+    select,
+    wanted_of,
+)
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import UsageError
+from fleetctl.common.home import home
+from fleetctl.common.text import safe, shorten
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.views.kinds import ATTEMPTS, NAMESPACES, TASKS
+from fleetctl.views.objects import (
+    DELETING,
+    PARTS,
+    PENDING,
+    RUNNING,
+    View,
+    document,
+    stands_still,
+    why,
+)
+from fleetctl.views.reading import open_reading
+from fleetctl.views.selectors import label_keys, selector
+
+FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces\n"
+        "    | tasks|attempts KIND/NAME [--queued]",
+        summary="List objects, newest last; or the tasks and attempts of one object.",
+        examples=(
+            "fleetctl get jobs",
+            "fleetctl get jobs,sweeps -L team --sort-by duration",
+            "fleetctl get sweep/lr -o json",
+            "fleetctl get tasks job/chunks -o wide",
+            "fleetctl get tasks job/chunks --queued --no-headers",
+            "fleetctl get all -l team=rlm -w",
+            "fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual",
+            "fleetctl get all -A",
+            "fleetctl get jobs -o jsonpath='{.items[*].metadata.name}'",
+        ),
+        codes="0 ok, 2 wrong usage, 4 no such object",
+    )
+    made.add_argument("words", nargs="+", metavar="KIND", help="what to list")
+    add_output(made, *FORMATS)
+    made.add_argument(
+        "-w",
+        "--watch",
+        action="store_true",
+        help="go on: a table that is redrawn on a terminal, else a line for every change",
+    )
+    made.add_argument(
+        "-l",
+        "--selector",
+        type=selector,
+        default=(),
+        metavar="LABELS",
+        help="such as team=rlm,stage!=test",
+    )
+    made.add_argument(
+        "-L",
+        "--label-columns",
+        type=label_keys,
+        action="extend",
+        default=[],
+        metavar="LABEL",
+        help="a column for this label; several with commas",
+    )
+    made.add_argument("--show-labels", action="store_true", help="a column with all labels")
+    made.add_argument("--no-headers", action="store_true", help="rows alone, without their titles")
+    made.add_argument(
+        "--queued", action="store_true", help="of tasks also those that have not begun"
+    )
+    add_all_namespaces(made)
+    add_picking(made)
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    first = args.words[0].lower()
+    with open_reading(home()) as reading:
+        if first in TASKS or first in ATTEMPTS:
+            from fleetctl.cli.show.get_tasks import get_tasks
+
+            return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
+        if args.queued:
+            raise UsageError("`--queued` lists tasks", hint="fleetctl get tasks job/NAME --queued")
+        if first in NAMESPACES:
+            from fleetctl.cli.show.get_namespaces import get_namespaces
+
+            return get_namespaces(args, reading, screen)
+        wanted = wanted_of(args)
+        if args.watch:
+            from fleetctl.cli.show.get_watch import watch
+
+            return watch(wanted, args, reading, screen)
+        specs = "=" in args.output or args.output in ("json", "yaml")
+        found = pick(select(wanted, args.selector, reading, specs=specs), args)
+        _show(found, wanted, args.output, screen)
+        if args.output in ("table", "wide"):
+            warn_if_stopped(found, screen)
+    return 0
+
+
+def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> None:
+    now_s = SystemClock().now_s()
+    if output == "name":
+        for view in found:
+            screen.data(named(view))
+    elif output in ("json", "yaml"):
+        from fleetctl.cli.output.documents import write, write_all
+
+        documents = [document(view, now_s) for view in found]
+        if wanted.one and documents:
+            write(documents[0], output, screen)
+        elif documents or output == "json":
+            write_all(documents, output, screen)
+    elif "=" in output or output == "csv":
+        from fleetctl.cli.output.templates import OBJECT_CSV, writer
+
+        write_them = writer(output, OBJECT_CSV, screen, headers=wanted.headers)
+        parts = ("metadata", "status") if output == "csv" else PARTS
+        shown = (document(view, now_s, parts=parts) for view in found)
+        write_them(shown, one=wanted.one and bool(found))
+    elif not found:
+        what = ", ".join(kind.plural for kind in wanted.kinds) or "objects"
+        where = "" if wanted.namespace in (None, DEFAULT_NAMESPACE) else f" in {wanted.namespace}"
+        screen.talk(f"no {what}{where}")
+    else:
+        screen.table(*cells(found, wanted, wide=output == "wide"))
+        if any(view.kind.runs and not view.over for view in found):
+            _say_standstill(screen)
+        if screen.talk_is_terminal:
+            _hint(found, screen)
+
+
+def _say_standstill(screen: Screen) -> None:
+    """Their status cannot say that it cannot be written."""
+    from fleetctl.daemon.standstill import standstill
+
+    still = standstill(home())
+    if still is not None:
+        screen.warn(still.why)
+        screen.hint(still.hint)
+
+
+def warn_if_stopped(found: Sequence[View], screen: Screen) -> None:
+    """A table is as old as its controller, and would otherwise not show it."""
+    waits = any(
+        view.phase in (PENDING, RUNNING, DELETING) and (view.kind.runs or view.phase == DELETING)
+        for view in found
+    )
+    if not waits:
+        return
+    from fleetctl.daemon.spawn import holder
+
+    if holder(home()) is None:
+        screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
+
+
+def _hint(found: list[View], screen: Screen) -> None:
+    """One line for the newest object that does not get on."""
+    for view in reversed(found):
+        if stands_still(view):
+            because = safe(shorten(why(view), HINT_CHARS_MAX))
+            verb = "failed" if view.phase == "Failed" else "waits"
+            name, key = safe(view.resource.name), safe(view.key)
+            screen.hint(f"{name} {verb}: {because} (fleetctl describe {key})")
+            return

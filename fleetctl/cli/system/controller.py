@@ -1,0 +1,151 @@
+"""`fleetctl up`, `down` and `status`: the controller process."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.output.render import Screen
+from fleetctl.cli.system.down import down
+from fleetctl.cli.system.version import VERSION
+from fleetctl.cli.values import duration_s
+from fleetctl.common.errors import Refused
+from fleetctl.common.home import home
+from fleetctl.common.text import plural
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import ping
+from fleetctl.daemon.patience import Hung, Unanswered
+from fleetctl.views.reading import open_reading
+
+_STATE_UNREADY = "does not listen: it starts or stops, or makes a lost socket anew"
+
+_CODES = "0 ok, 1 failed, 2 wrong usage"
+_HELP = {
+    "up": (
+        "[--detach] [--idle-exit TIME]",
+        "Run the controller. `apply` starts one by itself; this is for watching it, or a service.",
+        ("fleetctl up", "fleetctl up --detach", "fleetctl up --idle-exit 10m"),
+        "0 ended in order (with --detach: runs), 1 failed, 2 wrong usage, 3 one runs already",
+    ),
+    "down": (
+        "[--force]",
+        "Stop the controller. Running tasks go on; the next controller finds them again.\n"
+        "--force ends one that hangs, once it is sure that this is the controller of this home.",
+        (
+            "fleetctl down",
+            "fleetctl down && fleetctl up --detach",
+            "fleetctl down --force",
+            "FLEETCTL_HOME=/srv/fleet fleetctl down",
+        ),
+        _CODES,
+    ),
+    "status": (
+        "[-o table|json]",
+        "Tell whether the controller runs, where the state is and how much there is.",
+        (
+            "fleetctl status",
+            "fleetctl status -o json",
+            "FLEETCTL_HOME=/srv/fleet fleetctl status",
+        ),
+        _CODES,
+    ),
+}
+
+
+def parser(verb: str) -> Parser:
+    usage, summary, examples, codes = _HELP[verb]
+    made = Parser(verb=verb, usage=usage, summary=summary, examples=examples, codes=codes)
+    made.set_defaults(verb=verb)
+    if verb == "up":
+        made.add_argument(
+            "--detach", action="store_true", help="run in the background; return when it is ready"
+        )
+        made.add_argument(
+            "--idle-exit",
+            type=duration_s,
+            metavar="TIME",
+            help="end after so long with nothing to do",
+        )
+    if verb == "down":
+        made.add_argument(
+            "--force",
+            action="store_true",
+            help="end it also where it does not answer; work goes on",
+        )
+    if verb == "status":
+        add_output(made, "table", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    place = home()
+    if args.verb == "up":
+        return _up(place, args, screen)
+    if args.verb == "status":
+        return _status(place, args.output, screen)
+    if args.force:
+        from fleetctl.cli.system.down import end_by_force
+
+        return end_by_force(place, screen)
+    return down(place, screen)
+
+
+def _up(place: Path, args: Namespace, screen: Screen) -> int:
+    if args.detach:
+        before = spawn.holder(place)
+        found = spawn.start(place, idle_exit_s=args.idle_exit)
+        already = " already" if before == found.get("pid") else ""
+        screen.data(f"controller runs{already}, pid {found.get('pid')}")
+        return 0
+    running = spawn.holder(place)
+    if running is not None:
+        raise Refused(
+            f"a controller runs already, pid {running}",
+            hint="`fleetctl down` stops it; work goes on",
+        )
+    from fleetctl.daemon.serve import serve
+
+    return serve(place, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal)
+
+
+def _status(place: Path, output: str, screen: Screen) -> int:
+    pid = spawn.holder(place)
+    answer, why = _asked(place) if pid is not None else (None, None)
+    facts: dict[str, object] = {
+        "pid": pid,
+        "ready": bool(answer and answer.get("ready")),
+        "hangs": isinstance(why, Hung),
+        "home": str(place),
+        "version": VERSION,
+    }
+    with open_reading(place) as reading:
+        objects = Counter(seen.resource.kind for seen in reading.views())
+        facts |= {"objects": dict(objects), "liveRuns": reading.live_runs()}
+    code = int(isinstance(why, Hung))
+    if output == "json":
+        screen.data(json.dumps(facts))
+        return code
+    state = "ready" if facts["ready"] else _STATE_UNREADY
+    if why is not None:
+        state = "hangs" if code else "does not answer"
+    counts = ", ".join(plural(count, name) for name, count in objects.items())
+    screen.data(f"Controller:  {f'runs, pid {pid}, {state}' if pid else 'does not run'}")
+    screen.data(f"Home:        {place}")
+    screen.data(f"Version:     {VERSION}")
+    screen.data(f"Objects:     {counts or 'none'}")
+    screen.data(f"Live runs:   {facts['liveRuns']}")
+    if why is not None:
+        screen.warn(str(why))
+        screen.hint(why.hint)
+    return code
+
+
+def _asked(place: Path) -> tuple[dict[str, object] | None, Unanswered | None]:
+    """What the controller says of itself, or why it says nothing."""
+    try:
+        return ping(place), None
+    except Unanswered as error:
+        return None, error

@@ -1,0 +1,175 @@
+"""`fleetctl doctor`: what this machine can do, and the command that mends what it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.errors import StoreError
+from fleetctl.common.home import LOG, home
+from fleetctl.common.text import plural, safe
+from fleetctl.daemon.client import ping
+from fleetctl.daemon.patience import Unanswered
+from fleetctl.daemon.spawn import holder
+from fleetctl.views.objects import View, mapping
+from fleetctl.views.reading import open_reading
+
+if TYPE_CHECKING:
+    from fleetctl.providers.diagnostics import Finding
+
+# What every command needs.
+ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite")
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(
+        verb=verb,
+        usage="[-o table|json]",
+        summary=(
+            "Try what this machine and its accounts can do. Every line that is not well has the\n"
+            "command that would mend it. `absent` is what nothing that is declared needs, and\n"
+            "`away` a service of that sort that does not answer."
+        ),
+        examples=(
+            "fleetctl doctor",
+            "fleetctl doctor -o json",
+            "fleetctl doctor -o json | jq '.[] | select(.ok | not)'",
+        ),
+        codes="0 all that is needed is well, 1 something is not, 2 wrong usage",
+    )
+    add_output(made, "table", "json")
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    found, needed = asyncio.run(examine(home()))
+    if args.output == "json":
+        screen.data(json.dumps([{**one._asdict(), "needed": one.topic in needed} for one in found]))
+    else:
+        for one in found:
+            _show(one, screen, needed=one.topic in needed)
+    return int(any(not one.ok and one.topic in needed for one in found))
+
+
+async def examine(place: Path) -> tuple[list[Finding], set[str]]:
+    """Everything that was found, and the topics that something needs."""
+    from fleetctl.cli.system.machine import look
+
+    state, needed = _state(place)
+    # Each may wait for servers that do not answer; together they wait once.
+    machine, told = await asyncio.gather(
+        asyncio.to_thread(lambda: list(look(place))), _providers(place)
+    )
+    return [state, *machine, _controller(place), *told], needed | set(ALWAYS)
+
+
+async def _providers(place: Path) -> list[Finding]:
+    from fleetctl.cli.targets.accounts import accounts
+    from fleetctl.providers.account import built_in
+    from fleetctl.specs.builtin import BUILT_IN
+    from fleetctl.wiring import check_providers
+
+    try:
+        with open_reading(place) as reading:
+            known = list(accounts(reading).values())
+    except (StoreError, OSError):
+        known = [built_in(name) for name in BUILT_IN]  # what is wrong with it, `_state` has said
+    return await check_providers(place, known)
+
+
+def _show(one: Finding, screen: Screen, *, needed: bool) -> None:
+    status = "ok" if one.ok else "bad" if needed else "away" if one.away else "absent"
+    screen.data(f"{status:<7} {one.topic:<11} {one.what}: {safe(one.says)}")
+    if not one.ok and one.fix:
+        screen.data(f"{'':<19} fix: {safe(one.fix)}")
+
+
+def _state(place: Path) -> tuple[Finding, set[str]]:
+    """How the state directory is, and what the objects in it need."""
+    from fleetctl.providers.diagnostics import Finding
+    from fleetctl.stores.filesystem import refuse_shared_filesystem
+
+    nearest = place
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        said, fix = f"`{nearest}` cannot be written to", "export FLEETCTL_HOME=~/fleetctl"
+        return Finding("state", "directory", False, said, fix), set()
+    try:
+        refuse_shared_filesystem(nearest)
+        with open_reading(place) as reading:
+            seen = reading.views()
+    except StoreError as error:
+        return Finding("state", "store", False, str(error), error.hint), set()
+    held = plural(len(seen), "object") if place.exists() else "made at the first apply"
+    needed = {topic for one in seen for topic in _needs(one)}
+    return Finding("state", "directory", True, f"`{place}`, {held}"), needed
+
+
+def _controller(place: Path) -> Finding:
+    from fleetctl.common.version import VERSION
+    from fleetctl.providers.diagnostics import Finding
+
+    try:
+        pid = holder(place)
+        if pid is None:
+            return Finding("controller", "process", True, "does not run; `apply` starts one")
+        told = ping(place)
+    except PermissionError as error:
+        said = f"`{error.filename}` is not open to you"
+        return Finding("controller", "process", False, said, "export FLEETCTL_HOME=~/fleetctl")
+    except Unanswered as error:
+        fix = "fleetctl down --force && fleetctl up --detach"
+        return Finding("controller", "process", False, str(error), fix)
+    if told is None:
+        said = f"process {pid} holds the store and does not listen; it may be starting or ending"
+        return Finding("controller", "process", False, said, f"tail {place / LOG}")
+    version = str(told.get("version") or "")
+    if version != VERSION:
+        said = f"runs, pid {pid}, and is version `{version or 'unknown'}`; this is `{VERSION}`"
+        return Finding(
+            "controller", "process", False, said, "fleetctl down && fleetctl up --detach"
+        )
+    loop = f", event loop of {told['loop']}" if told.get("loop") else ""
+    return Finding("controller", "process", True, f"runs, pid {pid}, version {version}{loop}")
+
+
+def _needs(seen: View) -> Iterator[str]:
+    """The topics that an object cannot do without which is not over, or which was refused."""
+    over = seen.over and seen.text("reason") != "Refused"
+    if over or seen.kind.name == "Secret":
+        return
+    spec = seen.spec()
+    if seen.kind.name == "Provider":
+        if spec.get("account"):
+            yield seen.resource.name
+        return
+    if not seen.kind.runs:
+        yield str(spec.get("provider") or "local")
+        return
+    providers = set(_placed(mapping(spec.get("placement"))))
+    yield from providers
+    if "local" not in providers:
+        return
+    template = mapping(spec.get("template"))
+    image, source = mapping(template.get("image")), mapping(template.get("source"))
+    if image.get("pip") or image.get("python"):
+        yield "uv"
+    if source.get("git"):
+        yield "git"
+
+
+def _placed(placement: Mapping[str, object]) -> Iterator[str]:
+    """Names of providers where work may run."""
+    candidates = placement.get("ordered") or placement.get("anyOf")
+    if isinstance(candidates, list):
+        yield from (str(mapping(one).get("provider")) for one in candidates)
+    else:
+        yield str(placement.get("provider") or "local")

@@ -1,0 +1,247 @@
+"""What `doctor` finds out about this machine itself: Python and SQLite, room, filesystem, clock,
+and what its kernel can do. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from importlib import metadata
+from pathlib import Path
+
+from fleetctl.common.errors import FleetctlError
+from fleetctl.common.text import byte_size, duration
+from fleetctl.providers.diagnostics import Finding
+
+PYTHON_MIN = (3, 11)
+SQLITE_MIN = (3, 35)  # RETURNING, which the store's queries use
+# The store gives up a ballast of some MiB when the disk is full; logs and images need more.
+ROOM_BYTES_MIN = 512 << 20
+# A provider refuses signed requests, and leases end early, from some minutes on.
+SKEW_S_MAX = 30.0
+ASK_S = 3.0
+SET_CLOCK = "sudo timedatectl set-ntp true"
+NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
+CLONE = Path("/proc/sys/kernel/unprivileged_userns_clone")
+UNIFIED = "systemd.unified_cgroup_hierarchy=1"
+CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
+SDKS = ("modal", "daytona", "wandb", "kubernetes", "optuna")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)")
+# landlock_create_ruleset(NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) answers the version it has.
+_LANDLOCK_CREATE, _LANDLOCK_VERSION = 444, 1
+# Whose Date is looked at, when there are credentials: the variable, the server, what names another.
+SERVERS = (
+    ("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
+    ("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
+)
+
+
+def look(place: Path) -> Iterator[Finding]:
+    """place: the state directory, which need not be there."""
+    nearest = _nearest(place)
+    yield _python()
+    yield _sqlite()
+    yield _room(nearest)
+    yield _filesystem(nearest)
+    yield from _clock(place)
+    yield from _kernel()
+    yield from _packages()
+
+
+def _nearest(place: Path) -> Path:
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    return place
+
+
+def _python() -> Finding:
+    fine = sys.version_info[:2] >= PYTHON_MIN
+    said = f"{platform.python_implementation()} {platform.python_version()}, `{sys.executable}`"
+    return Finding("python", "version", fine, said, "uv python install 3.12")
+
+
+def _sqlite() -> Finding:
+    fine = sqlite3.sqlite_version_info[:2] >= SQLITE_MIN
+    return Finding("sqlite", "version", fine, sqlite3.sqlite_version, "uv python install 3.12")
+
+
+def _room(nearest: Path) -> Finding:
+    try:
+        free, inodes = shutil.disk_usage(nearest).free, os.statvfs(nearest)
+    except OSError as error:
+        return Finding("disk", "room", False, f"`{nearest}`: {error.strerror}", f"df -h {nearest}")
+    if inodes.f_files and inodes.f_favail < 1000:
+        said = f"`{nearest}` has room for {inodes.f_favail} more files"
+        return Finding("disk", "room", False, said, f"df -i {nearest}")
+    said = f"{byte_size(free)} free at `{nearest}`"
+    return Finding("disk", "room", free >= ROOM_BYTES_MIN, said, f"df -h {nearest}")
+
+
+def _filesystem(nearest: Path) -> Finding:
+    from fleetctl.stores.filesystem import filesystem_of
+
+    try:
+        kind = filesystem_of(nearest, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    except OSError:
+        kind = ""
+    said = f"`{nearest}` is on {kind or 'one that this system does not name'}"
+    return Finding("disk", "filesystem", True, said)
+
+
+def _clock(place: Path) -> Iterator[Finding]:
+    now_s = time.time()
+    ahead_s = _newest_s(place) - now_s
+    said = (
+        "agrees with the store"
+        if os.path.lexists(place)
+        else "there is no store to compare it with"
+    )
+    if ahead_s > SKEW_S_MAX:
+        said = f"is {duration(ahead_s)} behind what the store has seen"
+    yield Finding("clock", "store", ahead_s <= SKEW_S_MAX, said, SET_CLOCK)
+    began = time.monotonic()
+    steady = time.get_clock_info("monotonic").monotonic and time.monotonic() >= began
+    yield Finding("clock", "monotonic", steady, "never goes back", "uname -a")
+    for credential, server, named in SERVERS:
+        if os.environ.get(credential):
+            yield from _against(os.environ.get(named) or server)
+
+
+def _newest_s(place: Path) -> float:
+    """The latest time that stands in the store; 0 without one."""
+    from fleetctl.views.reading import open_reading
+
+    try:
+        with open_reading(place) as reading:
+            return max((seen.resource.created_at_s for seen in reading.views()), default=0.0)
+    except FleetctlError:
+        return 0.0  # the line about the state directory says why
+
+
+def _against(server: str) -> Iterator[Finding]:
+    """How far our clock is from a server's; nothing when it does not answer or tells no time."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    if not server.startswith(("https://", "http://")):
+        return
+    before_s = time.time()
+    try:
+        with urlopen(Request(server, method="HEAD"), timeout=ASK_S) as answer:  # noqa: S310
+            told = answer.headers.get("Date")
+    except HTTPError as error:
+        told = error.headers.get("Date")
+    except (OSError, ValueError, HTTPException):
+        return  # also what speaks another protocol, as a gRPC server does
+    if not told:
+        return
+    try:
+        theirs_s = parsedate_to_datetime(told).timestamp()
+    except ValueError:
+        return
+    off_s = (before_s + time.time()) / 2 - theirs_s
+    which = "ahead of" if off_s > 0 else "behind"
+    fine = abs(off_s) <= SKEW_S_MAX
+    said = f"agrees with `{server}`" if fine else f"is {duration(abs(off_s))} {which} `{server}`"
+    yield Finding("clock", "server", fine, said, SET_CLOCK)
+
+
+def _kernel() -> Iterator[Finding]:
+    """For tier `namespaces` of provider `local`; without them it runs in tier `process`."""
+    most, clone = _number(NAMESPACES), _number(CLONE)
+    on = most != 0 and clone != 0
+    fix = "sudo sysctl -w user.max_user_namespaces=15000"
+    if clone == 0:
+        fix = "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    yield Finding("kernel", "namespaces", on, "users may make them" if on else "are off", fix)
+    version = _landlock()
+    said = f"version {version}" if version > 0 else "is not in this kernel, or is off"
+    yield Finding(
+        "kernel", "landlock", version > 0, said, "boot with lsm=landlock,... (Linux 5.13)"
+    )
+    try:
+        said = CGROUPS.read_text(encoding="utf-8").strip()
+        yield Finding("kernel", "cgroups", True, f"version 2: {said or 'no controllers'}")
+    except OSError:
+        yield Finding("kernel", "cgroups", False, "version 2 is not mounted", _boot_with(UNIFIED))
+
+
+def _boot_with(argument: str) -> str:
+    """How this system's own tools say it to the kernel."""
+    if shutil.which("grubby"):
+        return f"sudo grubby --update-kernel=ALL --args={argument}"
+    if shutil.which("update-grub"):
+        return f"add {argument} to GRUB_CMDLINE_LINUX in /etc/default/grub; sudo update-grub"
+    return f"boot with {argument}"
+
+
+def _packages() -> Iterator[Finding]:
+    """Each installed SDK against what this version of fleetctl was made for."""
+    try:
+        lines = metadata.requires("fleetctl") or ()
+    except metadata.PackageNotFoundError:
+        return  # run from its sources, which name no versions
+    for line in lines:
+        wanted, _, condition = line.partition(";")
+        extra = _EXTRA.search(condition)
+        name = re.split(r"[^A-Za-z0-9_.-]", wanted.strip())[0]
+        if extra is None or name not in SDKS:
+            continue
+        try:
+            has = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # the line of its provider says so, when anything needs it
+        limits = wanted.strip().removeprefix(name).strip()
+        fix = f"pip install --upgrade 'fleetctl[{extra[1]}]'"
+        said = f"{name} {has}" + (f", made for {limits}" if limits else "")
+        yield Finding(name, "version", fits(has, limits), said, fix)
+
+
+def fits(version: str, limits: str) -> bool:
+    """Whether `1.6.4` keeps to `>=1.6,<2`. Only what our own requirements say is understood."""
+    for limit in filter(None, limits.replace(" ", "").split(",")):
+        sign, number = re.split(r"(?=[0-9])", limit, maxsplit=1)
+        has, most = _parts(version), _parts(number.removesuffix(".*"))
+        size = max(len(has), len(most))
+        left, right = (one + (0,) * (size - len(one)) for one in (has, most))
+        same_series = has[: len(most)] == most
+        well = {
+            ">=": left >= right,
+            "<=": left <= right,
+            ">": left > right,
+            "<": left < right,
+            "==": same_series if number.endswith(".*") else left == right,
+            "!=": left != right,
+            "~=": left >= right and has[: len(most) - 1] == most[:-1],
+        }
+        if not well[sign]:
+            return False
+    return True
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0])[:3])
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _landlock() -> int:
+    import ctypes
+
+    if platform.system() != "Linux":
+        return 0
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    return int(call(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION))

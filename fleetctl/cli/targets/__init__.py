@@ -1,0 +1,1 @@
+"""Words on a command line that name kinds, objects, tasks, volumes and accounts."""

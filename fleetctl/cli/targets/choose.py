@@ -1,0 +1,113 @@
+"""Which objects a verb means that takes names, or `-l LABELS` among all or those of a kind.
+
+Called by logs, wait, delete and label. Reads the store alone.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from fleetctl.cli.flags import Parser, add_recursive
+from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.specs.kinds import Kind
+from fleetctl.views.kinds import Target, kinds_of, target, target_of
+from fleetctl.views.objects import DELETING, View
+from fleetctl.views.reading import Reading, must_find_all
+from fleetctl.views.selectors import Term, selector
+
+_LABELS_HINT = "`fleetctl get all --show-labels` lists them"
+
+
+def add_labels_and_files(made: Parser, verb: str) -> None:
+    made.add_argument(
+        "-l",
+        "--selector",
+        type=selector,
+        default=(),
+        metavar="LABELS",
+        help="of all objects, or of a kind, with such labels",
+    )
+    made.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
+        help=f"{verb} the objects that these manifests name",
+    )  # fmt: skip
+    add_recursive(made)
+
+
+def meant(args: Namespace, reading: Reading, *, working: bool) -> list[Target]:
+    """The objects that the words, the labels or the files name; with working, of labels and files
+    those that do work. Raises UsageError and NotFound.
+    """
+    verb = args.verb
+    if sum(map(bool, (args.selector or args.objects, args.files))) != 1:
+        raise UsageError(
+            f"`fleetctl {verb}` takes either objects or -f FILE", hint=f"fleetctl {verb} job/NAME"
+        )
+    if args.selector:
+        kinds = kinds_before_labels(args.objects, verb=verb)
+        views = with_labels(kinds, args.selector, args.namespace, reading)
+        found = [target_seen(seen) for seen in views if seen.kind.runs or not working]
+        if not found:
+            raise NotFound("no object has such labels", hint=_LABELS_HINT)
+        return found
+    if not args.files:
+        return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
+    from fleetctl.cli.targets.manifests import chosen_of, named_objects
+
+    named = named_objects(args.files, chosen_of(args), recursive=args.recursive)
+    found = [one for one in named if one.kind.runs or not working]
+    if not found:
+        raise UsageError(f"nothing that these files name ends, so one cannot {verb} for its end")
+    return found
+
+
+def working_objects(args: Namespace, reading: Reading, *, verb: str) -> list[View]:
+    """Those that do work: the named ones, or those with the labels. Raises NotFound for none."""
+    if not args.selector:
+        if not args.objects:
+            raise UsageError("`KIND/NAME` is missing", hint=f"fleetctl {verb} job/NAME")
+        targets = [target(text, args.namespace) for text in args.objects]
+        return must_find_all(list(dict.fromkeys(targets)), reading)
+    kinds = kinds_before_labels(args.objects, verb=verb)
+    found = [
+        seen
+        for seen in with_labels(kinds, args.selector, args.namespace, reading)
+        if seen.kind.runs
+    ]
+    if not found:
+        raise NotFound(
+            "no object that does work has such labels",
+            hint=_LABELS_HINT,
+        )
+    return found
+
+
+def kinds_before_labels(words: Sequence[str], *, verb: str) -> list[Kind]:
+    """Of `jobs -l team=rlm`; none for `all`, and for `-l` alone. Raises UsageError for a name."""
+    if len(words) > 1 or (words and "/" in words[0]):
+        raise UsageError(
+            "`-l` selects among the objects of a kind, or of all",
+            hint=f"fleetctl {verb} jobs -l team=rlm",
+        )
+    return [] if not words or words[0].lower() == "all" else kinds_of(words[0])
+
+
+def with_labels(
+    kinds: Sequence[Kind], terms: Sequence[Term], namespace: str, reading: Reading
+) -> list[View]:
+    """Those that live, oldest first; without terms all of the kinds, without kinds of all."""
+    from fleetctl.views.selectors import matches
+
+    found = reading.views(kinds[0] if len(kinds) == 1 else None, namespace=namespace)
+    return [
+        seen
+        for seen in found
+        if (not kinds or seen.kind in kinds)
+        and seen.phase != DELETING
+        and matches(seen.resource.labels, terms)
+    ]
+
+
+def target_seen(seen: View) -> Target:
+    return target_of(seen.kind, seen.resource.name, seen.resource.namespace)

@@ -1,0 +1,151 @@
+"""The small languages inside flags: times, indexes, counts, money, namespaces, formats."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from fleetctl.common.text import did_you_mean
+from fleetctl.specs.values.quantities import INDEX_MAX
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+# A year: longer is a slip of the pen, and larger numbers overflow select().
+DURATION_S_MAX = 366 * 86400.0
+
+
+_SUCH_AS = {
+    "jsonpath": "such as jsonpath={.metadata.name}",
+    "custom-columns": "such as custom-columns=NAME:.metadata.name",
+}
+
+
+def duration_s(text: str) -> float:
+    """`45s 5m 2h 7d`, combinations such as `1h30m`, or plain seconds. Raises ArgumentTypeError."""
+    total, number, last_unit = 0.0, "", DURATION_S_MAX
+    for char in text:
+        if char.isascii() and (char.isdigit() or char == "."):
+            number += char
+            continue
+        unit = _UNITS_S.get(char)
+        if unit is None or not _is_number(number) or unit >= last_unit:
+            raise _bad_duration(text)
+        total, number, last_unit = total + float(number) * unit, "", unit
+    if number:
+        if total or not _is_number(number):
+            raise _bad_duration(text)
+        total = float(number)
+    elif last_unit == DURATION_S_MAX:
+        raise _bad_duration(text)
+    if total > DURATION_S_MAX:
+        raise argparse.ArgumentTypeError(f"`{text}` is longer than a year")
+    return total
+
+
+def _is_number(text: str) -> bool:
+    return text.count(".") <= 1 and any(c.isdigit() for c in text)
+
+
+def _bad_duration(text: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(
+        f"`{text}` is not a time; write it as 45s, 5m, 2h, 7d or a number of seconds"
+    )
+
+
+class Indexes:
+    """A set of task indexes as ranges, so that `0-99999` costs nothing."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        self.ranges = ranges
+
+    def __contains__(self, index: int) -> bool:
+        return any(low <= index <= high for low, high in self.ranges)
+
+
+def indexes(text: str) -> Indexes:
+    """`3,7-9`. Raises ArgumentTypeError."""
+    ranges = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not _is_index(low) or (dash and not _is_index(high)):
+            raise argparse.ArgumentTypeError(
+                f"`{text}` is not a list of indexes; write it as 3,7-9"
+            )
+        first, last = int(low), int(high if dash else low)
+        if last < first:
+            raise argparse.ArgumentTypeError(
+                f"`{part.strip()}` runs backwards; write {last}-{first}"
+            )
+        ranges.append((first, last))
+    return Indexes(tuple(ranges))
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= INDEX_MAX
+
+
+def count(text: str) -> int:
+    """A whole number from 0. Raises ArgumentTypeError."""
+    if not _is_index(text):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0")
+    return int(text)
+
+
+def money(text: str) -> float:
+    """`25`, `25.50` or `25USD`, in USD. Raises ArgumentTypeError."""
+    number = text.removesuffix("USD").removeprefix("$").strip()
+    whole, _, part = number.partition(".")
+    if not (whole + part).isdigit() or not (whole + part).isascii() or len(number) > 12:
+        raise argparse.ArgumentTypeError(f"`{text}` is no amount; write it as 25 or 25USD")
+    return float(number)
+
+
+def namespace(text: str) -> str:
+    """The name of one. Raises ArgumentTypeError."""
+    if not is_namespace(text):
+        raise argparse.ArgumentTypeError(
+            f"`{text}` cannot name a namespace; write at most 63 lower case letters, digits and `-`"
+        )
+    return text
+
+
+def is_namespace(text: str) -> bool:
+    plain = all(char.islower() or char.isdigit() or char == "-" for char in text)
+    return 0 < len(text) <= 63 and text.isascii() and plain and text.strip("-") == text
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """An argparse type that takes one of `words` and says which is nearest."""
+
+    def check(text: str) -> str:
+        if text in words:
+            return text
+        near = did_you_mean(text, words)
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is not one of {', '.join(words)}" + (f"; {near}" if near else "")
+        )
+
+    return check
+
+
+def rollout(text: str) -> str:
+    """Also as peers write it: `finish-running`. Raises ArgumentTypeError."""
+    known = {"replace": "Replace", "finishrunning": "FinishRunning"}
+    return known.get(text.lower().replace("-", "")) or one_of(*known.values())(text)
+
+
+def _format(*formats: str) -> Callable[[str], str]:
+    whole = one_of(*formats)
+
+    def check(text: str) -> str:
+        word, equals, rest = text.partition("=")
+        if equals and f"{word}=" in formats and rest:
+            return text
+        if f"{word}=" in formats:
+            raise argparse.ArgumentTypeError(f"`{word}=` needs what to write; {_SUCH_AS[word]}")
+        return whole(text)
+
+    return check

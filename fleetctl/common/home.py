@@ -1,0 +1,51 @@
+"""Where fleetctl keeps its state, and the name of every file below it. Read by all floors above;
+creates nothing.
+
+Imports stay tiny: the CLI's read paths come through here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fleetctl.common.errors import UsageError
+
+STORE = "store"  # the directory that one controller locks
+STATE_DB = "store/state.db"
+EVENTS_DB = "store/events.db"
+LOCK = "store/lock"
+BALLAST = "store/ballast"  # given up when the disk is full, so that stops can still be recorded
+STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed
+LAST_BACKUP = "last-backup.json"  # where the newest copy of the store is
+RESTORED = "restored.json"  # the store was put back, and nobody has asked the providers since
+SOCKET = "controller.sock"
+LOG = "controller.log"
+CONTROLLER = "controller.json"
+LOCAL = "local"  # sandboxes, volumes and environments of the provider `local`
+
+
+def home() -> Path:
+    """`$FLEETCTL_HOME`, `$XDG_STATE_HOME/fleetctl` or `~/.local/state/fleetctl`; absolute.
+
+    Raises UsageError when the machine does not say where a home directory is.
+    """
+    try:
+        if chosen := os.environ.get("FLEETCTL_HOME"):
+            return Path(chosen).expanduser().absolute()
+        state = os.environ.get("XDG_STATE_HOME", "")
+        # The XDG rules say that a relative value is to be ignored.
+        base = Path(state)
+        if not base.is_absolute():
+            base = Path.home() / ".local" / "state"
+        return base / "fleetctl"
+    except RuntimeError as error:
+        raise UsageError(
+            "the state directory is not known: this user has no home directory",
+            hint="set FLEETCTL_HOME to a directory on a local disk",
+        ) from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            "FLEETCTL_HOME is a relative path, and the current directory is gone",
+            hint="set FLEETCTL_HOME to an absolute path",
+        ) from error

@@ -1,0 +1,89 @@
+"""Adoption: a sandbox that carries a tag of ours, and that no record knows, becomes a run.
+
+Called by the socket server. The sandbox is claimed first, so that all that follows finds it to be
+ours; then its run is written down (enroll.py), and the next pass follows it as it does after a
+restart. Where it belongs is found in targets.py; where its object is not there, one is made for it
+that starts nothing by itself (shelter.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import FleetctlError
+from fleetctl.controllers.model import Resource
+from fleetctl.daemon.adoption.enroll import enrol, enrol_sheltered
+from fleetctl.daemon.adoption.targets import home_of, index_of, named, uid_for
+from fleetctl.providers.orphans import Stray, Strays
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What became of one stray: why is empty for one that was adopted."""
+
+    stray: Stray
+    key: str = ""  # of its object
+    index: int = -1
+    made: bool = False  # the object was made for it
+    why: str = ""
+    hint: str = ""
+
+
+class Adopter:
+    """strays_of: what a provider knows of sandboxes that nobody may remember."""
+
+    def __init__(self, engine: Engine, strays_of: Callable[[str], Strays]) -> None:
+        self._engine = engine
+        self._strays_of = strays_of
+
+    async def adopt(self, strays: Sequence[Stray], into: str = "") -> list[Adopted]:
+        """Each by itself: one that cannot be adopted says why and stops no other.
+
+        into: the key of the object that they belong to, as a person says; raises NotFound.
+        """
+        if into:
+            named(self._engine.store, into)
+        done = []
+        for stray in strays:
+            self._engine.adopting.add(stray.run)
+            try:
+                done.append(await self._adopt(stray, into))
+            except FleetctlError as error:
+                done.append(Adopted(stray, why=str(error), hint=error.hint))
+            finally:
+                self._engine.adopting.discard(stray.run)
+        self._engine.poke_wishes()
+        return done
+
+    async def _adopt(self, stray: Stray, into: str) -> Adopted:
+        engine, known = self._engine, self._remembered(stray)
+        if known is not None:
+            await self._claim(stray, known.uid)
+            return Adopted(stray, known.key, index_of(stray) or 0)
+        home = home_of(engine, stray, into)
+        uid = home.resource.uid if home.resource is not None else uid_for(engine.store, stray)
+        await self._claim(stray, uid)
+        # Others may have changed the object while the provider was asked.
+        home = home_of(engine, stray, into) if home.resource is not None else home
+        if home.resource is None or home.taking is None:
+            made = enrol_sheltered(engine, stray, uid)
+            return Adopted(stray, made.key, 0, made=True)
+        enrol(engine, home.resource, home.taking, stray)
+        return Adopted(stray, home.resource.key, home.taking.unit.index)
+
+    async def _claim(self, stray: Stray, uid: str) -> None:
+        strays = self._strays_of(stray.provider)
+        try:
+            await strays.claim(stray, self._engine.store.store_id, uid)
+        finally:
+            await strays.close()
+
+    def _remembered(self, stray: Stray) -> Resource | None:
+        """The object of its run, where an earlier adoption was cut off before the answer."""
+        track = self._engine.tracks.get(self._engine.owner_of.get(stray.run, ""))
+        return None if track is None else track.resource

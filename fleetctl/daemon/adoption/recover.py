@@ -1,0 +1,156 @@
+"""After a store was put back from a backup: what the providers have begun since then is found
+before anything starts, so that no work is done twice for want of its record.
+
+Names of runs are a function of store, object, unit and attempt. So a start of the same name finds
+what began under it, also what has ended, where the provider still knows. Here is the rest: what
+lives at a provider and has no record is taken over where it is the very work that is wished for;
+else it is ended and its attempt counts as made, so that its name is never used again. What belongs
+to objects that the backup does not know is left to the sweep.
+
+Called by the loop, before its first turn; starts at a provider that does not answer wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import FleetctlError, Refused
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.schedule.adoption import Taking
+from fleetctl.daemon.adoption.enroll import enrol, enrol_ended
+from fleetctl.daemon.adoption.targets import index_of
+from fleetctl.providers.orphans import SANDBOX, SHARED, Stray, Strays, work_mark
+from fleetctl.providers.remote.sandboxes.names import tag_of
+from fleetctl.tracking.run_names import run_name
+from fleetctl.tracking.track import load, track_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+log = logging.getLogger("fleetctl.engine")
+
+ANSWER_WAIT_S = 20.0  # for all providers together; one that needs longer is asked again
+AGAIN_S, AGAIN_S_MAX = 5.0, 60.0
+# An attempt whose predecessor still has a record that lives begins within its backoff.
+SPARED_S = 1800.0
+ATTEMPTS_MAX = 200  # looked through for a name; retries are far fewer
+
+
+class Recovery:
+    """strays_of: what a provider knows of sandboxes. finished: called once all have answered."""
+
+    def __init__(
+        self, engine: Engine, strays_of: Callable[[str], Strays], finished: Callable[[], None]
+    ) -> None:
+        self._engine = engine
+        self._strays_of = strays_of
+        self._finished = finished
+        self.unasked: set[str] = set()  # providers at which nothing may start yet
+
+    async def begin(self) -> None:
+        """Ask all providers; those that do not answer now are asked on by `go_on`."""
+        self.unasked = {name for name in self._engine.providers if _is_named(self._engine, name)}
+        await self._round()
+
+    async def go_on(self) -> None:
+        wait_s = AGAIN_S
+        while self.unasked:
+            await asyncio.sleep(wait_s)
+            await self._round()
+            wait_s = min(2 * wait_s, AGAIN_S_MAX)
+
+    async def _round(self) -> None:
+        names = sorted(self.unasked)
+        await asyncio.gather(*(self._ask(name) for name in names))
+        if not self.unasked:
+            self._finished()
+
+    async def _ask(self, name: str) -> None:
+        strays = self._strays_of(name)
+        try:
+            async with asyncio.timeout(ANSWER_WAIT_S):
+                found = await strays.found()
+            await self._take_in(found, strays)
+        except Refused as error:
+            # Without an account there nothing can start either.
+            log.info("provider not asked", extra={"provider": name, "error": str(error)})
+        except (FleetctlError, TimeoutError) as error:
+            log.warning("starts wait", extra={"provider": name, "error": str(error)})
+            return
+        finally:
+            await strays.close()
+        self.unasked.discard(name)
+
+    async def _take_in(self, found: Sequence[Stray], strays: Strays) -> None:
+        engine = self._engine
+        tags = {engine.store.store_id, tag_of(engine.store.store_id)}
+        resources = {one.uid: one for one in engine.store.resources.list()}
+        for stray in sorted(found, key=lambda one: one.created_at_s):
+            resource = resources.get(stray.uid)
+            if stray.kind != SANDBOX or stray.store not in tags or resource is None:
+                continue
+            if resource.deleted_at_s is not None or _has_record(engine, stray):
+                continue
+            await self._take(resource, stray, strays)
+            # Taking it over has made a new version of its object.
+            resources = {one.uid: one for one in engine.store.resources.list()}
+
+    async def _take(self, resource: Resource, stray: Stray, strays: Strays) -> None:
+        engine, index = self._engine, index_of(stray)
+        attempt = None if index is None else _attempt_of(engine, stray, index)
+        if index is None or attempt is None:
+            return  # the sweep ends it
+        track = track_of(resource)
+        load(track, engine.store.runs)
+        assert track.controller is not None and track.history is not None
+        unit = track.controller.unit(index)
+        same = unit is not None and stray.work != SHARED
+        if unit is not None and same:
+            same = work_mark(unit.template_hash, unit.params_hash) == stray.work
+        # Of a unit that has succeeded nothing more is wished for, and a newer attempt in the
+        # records would say that it is.
+        wanted = same and index not in track.history.succeeded
+        if wanted and index in track.history.live_by_index:
+            # Its predecessor's end is not known here yet; its own start will find it.
+            self._spare(stray)
+        elif wanted and unit is not None and not track.controller.policy.suspend:
+            log.info("run taken over", extra={"run": stray.run, "provider": stray.provider})
+            enrol(engine, resource, Taking(unit, attempt), stray)
+        else:
+            log.info("run ended", extra={"run": stray.run, "provider": stray.provider})
+            await strays.remove(stray)
+            # While an older attempt has no end here there can be no newer record beside it: that
+            # may have succeeded with what is wished for now.
+            if index not in track.history.succeeded and index not in track.history.live_by_index:
+                enrol_ended(engine, resource, index, attempt, stray)
+
+    def _spare(self, stray: Stray) -> None:
+        adopting = self._engine.adopting
+        adopting.add(stray.run)
+        asyncio.get_running_loop().call_later(SPARED_S, adopting.discard, stray.run)
+
+
+def _is_named(engine: Engine, provider: str) -> bool:
+    """Whether work of this store is, was or may be there: `local` is where nobody says so."""
+    if provider == "local" or any(
+        f'"{provider}"' in one.spec for one in engine.store.resources.list()
+    ):
+        return True
+    histories = [it.history for it in engine.tracks.values() if it.history is not None]
+    return any(run.provider == provider for it in histories for run in it.live.values())
+
+
+def _has_record(engine: Engine, stray: Stray) -> bool:
+    return any(stray.run in (run.name, run.sandbox) for run, _ in engine.store.runs.of(stray.uid))
+
+
+def _attempt_of(engine: Engine, stray: Stray, index: int) -> int | None:
+    """Which attempt of its unit has this name; None for a name that is not of our making."""
+    store_id = engine.store.store_id
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        if run_name(store_id, stray.uid, index, attempt) == stray.run:
+            return attempt
+    return None

@@ -1,0 +1,75 @@
+"""The object that is made for a stray whose own is nowhere: its one sandbox is all there is of it.
+
+Called by enroll.py.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from fleetctl.apply.options import Order
+from fleetctl.apply.propose import commit, propose
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Resource
+from fleetctl.daemon.adoption.targets import index_of
+from fleetctl.manifest import Document, load
+from fleetctl.providers.orphans import Stray
+from fleetctl.specs.values.namespaces import split_key
+from fleetctl.stores.base import Store
+
+NAME_CHARS_MAX = 63
+MADE_MAX = 1000  # objects made for strays of one name, before we say that something is wrong
+
+# What an object that is made for strays would run, if somebody made it start anything: nobody
+# here knows the work of its sandboxes.
+_UNKNOWN_WORK = (
+    "echo 'this object was made to adopt a sandbox; apply the manifest of its work to run it again'"
+    " >&2; exit 1"
+)
+
+
+def shelter(store: Store, stray: Stray, uid: str, now_s: float) -> Resource:
+    """Stored at once. It starts nothing by itself."""
+    text = json.dumps(_document(store, stray))
+    document = Document(path="adopted", text=text, dir="/")
+    (change,) = propose(store, load([document]), Order(), now_s)
+    made = replace(change.after, uid=uid)
+    commit(store, [replace(change, after=made)], now_s)
+    resource = store.resources.get(made.kind, made.name, made.namespace)
+    assert resource is not None
+    return resource
+
+
+def _document(store: Store, stray: Stray) -> dict[str, object]:
+    _, name, namespace = split_key(stray.job)
+    task: dict[str, object] = {"run": stray.run}
+    if stray.job:
+        task["of"] = stray.job
+    if index_of(stray) is not None:
+        task["index"] = index_of(stray)
+    return {
+        "apiVersion": "fleetctl.dev/v1alpha1",
+        "kind": "BatchJob",
+        "metadata": {
+            "name": _free_name(store, f"adopted-{name or stray.run}", namespace),
+            "namespace": namespace,
+        },
+        "spec": {
+            "tasks": {"items": [task]},
+            "parallelism": 0,  # it starts nothing: its one sandbox is all there is of it
+            "maxInfraRetries": 0,
+            "cache": {"policy": "Never"},
+            "placement": {"provider": stray.provider},
+            "template": {"script": _UNKNOWN_WORK},
+        },
+    }
+
+
+def _free_name(store: Store, wanted: str, namespace: str) -> str:
+    for number in range(1, MADE_MAX + 1):
+        end = f"-{number}" if number > 1 else ""
+        name = wanted[: NAME_CHARS_MAX - len(end)].rstrip("-") + end
+        if store.resources.get("BatchJob", name, namespace) is None:
+            return name
+    raise Refused(f"there are {MADE_MAX:,} objects named `{wanted}`", hint="delete some")

@@ -1,0 +1,113 @@
+"""Where a stray belongs: the object that it was made for, one that a person names, or one that is
+to be made for it. Called by adopt.py; asks the store alone, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.commit import find
+from fleetctl.common.errors import Refused, UsageError
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.schedule.adoption import NotTaken, Taking, taking
+from fleetctl.providers.orphans import SHARED, Stray, work_mark
+from fleetctl.specs.kinds import KINDS, find_kind
+from fleetctl.specs.values.namespaces import split_key
+from fleetctl.stores.base import Store
+from fleetctl.tracking.track import Track, load, track_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a stray goes. resource: None = an object is to be made."""
+
+    resource: Resource | None
+    taking: Taking | None
+
+
+def home_of(engine: Engine, stray: Stray, into: str) -> Home:
+    """Raises Refused with the reason where it can be adopted nowhere."""
+    if stray.work == SHARED:
+        raise Refused(
+            "tasks take turns in it, and its tag tells of the first of them alone",
+            hint=_or_else(stray),
+        )
+    if stray.provider not in engine.providers:
+        raise Refused(
+            f"there is no provider `{stray.provider}` here",
+            hint="apply a `kind: Provider` of that name",
+        )
+    resource = named(engine.store, into) if into else _own(engine.store, stray)
+    if resource is None:
+        return Home(None, None)
+    track = track_of(resource)
+    load(track, engine.store.runs)
+    found = _taken(track, stray)
+    if isinstance(found, NotTaken):
+        if not into and not _same_work(track, stray):
+            return Home(None, None)
+        raise Refused(f"{resource.key}: {found.why}", hint=_or_else(stray))
+    if not into and work_mark(found.unit.template_hash, found.unit.params_hash) != stray.work:
+        return Home(None, None)
+    return Home(resource, found)
+
+
+def named(store: Store, key: str) -> Resource:
+    """The object of this key, which must run work. Raises NotFound and UsageError."""
+    word, name, namespace = split_key(key)
+    kind = find_kind(word)
+    if kind is None or not name or not kind.runs:
+        raise UsageError(f"`{key}` names no object that runs work")
+    return find(store, kind.name, name, namespace)
+
+
+def uid_for(store: Store, stray: Stray) -> str:
+    """That of its old object while nothing here has it: its files lie under it."""
+    free = stray.uid and store.resources.of(stray.uid) is None
+    return stray.uid if free else secrets.token_hex(8)
+
+
+def index_of(stray: Stray) -> int | None:
+    """Of its unit, where its tag tells."""
+    return int(stray.index) if stray.index.isdigit() else None
+
+
+def _own(store: Store, stray: Stray) -> Resource | None:
+    """The object that it was made for, or the one that has its name now."""
+    same = store.resources.of(stray.uid)
+    if same is not None and same.deleted_at_s is not None:
+        raise Refused(
+            f"{same.key} is being deleted, and it goes with it",
+            hint="`--into` makes it a run of another object",
+        )
+    if same is not None:
+        return same
+    word, name, namespace = split_key(stray.job)
+    kind = find_kind(word) if name else None
+    if kind is None or not kind.runs:
+        return None
+    return store.resources.get(kind.name, name, namespace)
+
+
+def _taken(track: Track, stray: Stray) -> Taking | NotTaken:
+    assert track.controller is not None and track.history is not None
+    what = KINDS[track.resource.kind].unit
+    return taking(track.controller, track.history, index_of(stray), what=what)
+
+
+def _same_work(track: Track, stray: Stray) -> bool:
+    """The object still wishes for just what runs there."""
+    index = index_of(stray)
+    assert track.controller is not None
+    unit = None if index is None else track.controller.unit(index)
+    return unit is not None and work_mark(unit.template_hash, unit.params_hash) == stray.work
+
+
+def _or_else(stray: Stray) -> str:
+    name = stray.run if stray.provider == "local" else stray.handle
+    return f"`fleetctl orphans {name} --delete` ends it"

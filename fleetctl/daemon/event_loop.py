@@ -1,0 +1,60 @@
+"""Which event loop the controller runs on: uvloop's where it is installed, else asyncio's own.
+
+Called by serve.py, and by the emulators of the tests. Other commands are over before a faster loop
+could be worth its import. `FLEETCTL_LOOP` chooses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import warnings
+from collections.abc import Callable
+
+from fleetctl.common.errors import Refused
+
+VARIABLE = "FLEETCTL_LOOP"
+FASTEST, UVLOOP, ASYNCIO = CHOICES = ("auto", "uvloop", "asyncio")
+# Where Python has no policy of event loops any more.
+NO_POLICY = (3, 16)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the loop, for `asyncio.Runner`; None for asyncio's own.
+
+    With uvloop's, loops that others make in threads of this process are of its kind from now on:
+    Modal's SDK works in one. Raises Refused for a wish that cannot be met.
+    """
+    wanted = os.environ.get(VARIABLE) or FASTEST
+    if wanted not in CHOICES:
+        raise Refused(
+            f"{VARIABLE} is `{wanted}`; it must be one of {', '.join(CHOICES)}",
+            hint=f"unset {VARIABLE}",
+        )
+    if wanted == ASYNCIO:
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        if wanted == FASTEST:
+            return None
+        raise Refused(
+            f"{VARIABLE} is `{UVLOOP}`, and the package `uvloop` is not installed",
+            hint=f"pip install uvloop, or unset {VARIABLE}",
+        ) from None
+    if sys.version_info < NO_POLICY:
+        _for_threads_of_others()
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _for_threads_of_others() -> None:
+    """`asyncio.run` in code that is not ours takes a loop from nowhere but the policy, which warns
+    of its end from Python 3.14 on: nothing that a user could mend.
+    """
+    import uvloop
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())

@@ -1,0 +1,150 @@
+"""What requests do to objects that are there: delete, suspend, resume, retry, adopt.
+
+Called by the socket server. What a wish writes is in apply/commit.py, a retry in apply/retry.py, an
+adoption in adopt.py; here it is asked for, its object is looked at soon, and an answer is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fleetctl.apply import commit
+from fleetctl.apply.requests import Reply, Request, keys_in, list_in, ranges_of, stray_of
+from fleetctl.apply.retry import Choice, retry
+from fleetctl.common.errors import UsageError
+from fleetctl.daemon.adoption.adopt import Adopter
+from fleetctl.engine.capacity.providers import kept_on
+from fleetctl.specs.kinds import KINDS, parse_spec
+from fleetctl.specs.values.namespaces import object_key
+from fleetctl.tracking.annotations import ORIGIN
+from fleetctl.tracking.sources import source_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+    from fleetctl.tracking.track import Track
+
+
+class Verbs:
+    """adopter: None = no sandbox can be adopted."""
+
+    def __init__(self, engine: Engine, adopter: Adopter | None = None) -> None:
+        self._engine = engine
+        self._adopter = adopter
+
+    async def delete(self, request: Request) -> Reply:
+        results = []
+        keys = keys_in(request)
+        store = self._engine.store
+        for wanted in keys:
+            commit.find(store, *wanted)  # all are there, or none is deleted
+        for kind, name, namespace in keys:
+            now_s = self._engine.clock.now_s()
+            uid = commit.delete(store, kind, name, now_s, namespace=namespace)
+            self._engine.poke(uid)
+            key = object_key(kind, name, namespace)
+            results.append({"key": key, "outcome": "deleted", "message": "", "uid": uid})
+        return {"ok": True, "results": results}
+
+    async def abandon(self, request: Request) -> Reply:
+        """Forget deleted objects at once, whatever of them is confirmed gone. What may be left is
+        told, and ended as soon as its provider answers.
+        """
+        results = []
+        wanted = set(map(str, list_in(request, "uids")))
+        rows = [it for it in self._engine.store.resources.list() if it.uid in wanted]
+        for row in [it for it in rows if it.deleted_at_s is not None]:
+            uid, track = row.uid, self._engine.tracks.get(row.uid)
+            left = list(_left(track)) if track is not None else []
+            results.append({"key": row.key, "left": left})
+            self._engine.abandoned.add(uid)
+            self._engine.poke(uid)
+        return {"ok": True, "results": results}
+
+    async def suspend(self, request: Request) -> Reply:
+        return self._set_suspend(request, wanted=True)
+
+    async def resume(self, request: Request) -> Reply:
+        return self._set_suspend(request, wanted=False)
+
+    def _set_suspend(self, request: Request, *, wanted: bool) -> Reply:
+        engine = self._engine
+        results = []
+        word = "suspended" if wanted else "resumed"
+        for kind, name, namespace in keys_in(request):
+            changed = commit.suspend(
+                engine.store,
+                kind,
+                name,
+                engine.clock.now_s(),
+                wanted=wanted,
+                namespace=namespace,
+            )
+            outcome = word if changed else "unchanged"
+            key = object_key(kind, name, namespace)
+            results.append({"key": key, "outcome": outcome, "message": ""})
+        engine.poke_wishes()
+        return {"ok": True, "results": results}
+
+    async def retry(self, request: Request) -> Reply:
+        which = request.get("which")
+        if which not in ("failed", "index", "all", "rerun"):
+            raise UsageError("a retry needs `which`: failed, index, all or rerun")
+        chosen = ranges_of(list_in(request, "indexes")) if which == "index" else ()
+        choice = Choice(which, chosen, str(request.get("request") or ""))
+        results = []
+        for kind, name, namespace in keys_in(request):
+            now_s = self._engine.clock.now_s()
+            done = retry(self._engine.store, kind, name, choice, now_s, namespace=namespace)
+            results.append(
+                {
+                    "key": done.key,
+                    "units": done.units,
+                    "live": done.live,
+                    "unit": KINDS[kind].unit,
+                    "sourceMoved": await self._source_moved(kind, name, namespace),
+                }
+            )
+        self._engine.poke_wishes()
+        return {"ok": True, "results": results}
+
+    async def _source_moved(self, kind: str, name: str, namespace: str) -> str:
+        """How the directory of its source differs by now from the copy that it runs; or nothing."""
+        row, sources = self._engine.store.resources.get(kind, name, namespace), self._engine.sources
+        if row is None or sources is None or ORIGIN not in row.annotations:
+            return ""
+        try:
+            source = source_of(parse_spec(kind, row.spec))
+        except ValueError:
+            return ""  # a newer fleetctl wrote it; its source is none of this one's business
+        return await asyncio.to_thread(sources.moved_on, source, row.annotations)
+
+    async def adopt(self, request: Request) -> Reply:
+        if self._adopter is None:
+            raise UsageError("this controller adopts nothing")
+        strays = [stray_of(item) for item in list_in(request, "sandboxes")]
+        done = await self._adopter.adopt(strays, str(request.get("into") or ""))
+        results = [
+            {
+                "run": it.stray.run,
+                "key": it.key,
+                "index": it.index,
+                "made": it.made,
+                "why": it.why,
+                "hint": it.hint,
+            }
+            for it in done
+        ]
+        return {"ok": True, "results": results}
+
+
+def _left(track: Track) -> Iterator[str]:
+    """What may be there when nobody waits for its end, for people."""
+    if track.history is None:
+        yield f"{track.resource.key} at provider `{kept_on(track.resource)}`"
+        return
+    for box in track.history.sandboxes.values():
+        call = track.calls.get(box.last.name)
+        if call is None or not call.nothing_made or box.last.handle:
+            yield f"sandbox `{box.last.handle or box.name}` at provider `{box.provider}`"

@@ -1,0 +1,1 @@
+"""What each provider may hold, and at which price."""

@@ -1,0 +1,166 @@
+"""What each provider is to a template: its price, and what it lacks. Called by passes.
+
+What a person says in a Provider object comes before what the provider says itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.kind import Controller
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.placement import Offer
+from fleetctl.engine.execute import functions
+from fleetctl.providers.base import Backend
+from fleetctl.providers.prices import own
+from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.template import Template
+from fleetctl.tracking.track import Track
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+log = logging.getLogger("fleetctl.engine")
+
+KIND = "Provider"
+
+Offers = Mapping[str, Mapping[str, Offer]]  # template hash -> provider
+
+
+class Market:
+    """The Provider objects, read once a generation."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.said: dict[str, ProviderSpec] = {}  # by provider name
+        self.uids: dict[str, str] = {}  # of the objects that say it, by the same
+        # Accounts that were declared and are to go: what is there ends, and nothing new begins.
+        self.closing: frozenset[str] = frozenset()
+        self._read: dict[tuple[str, int], ProviderSpec | None] = {}
+
+    def refresh(self) -> bool:
+        """Take in the Provider objects as they are stored; True when something changed."""
+        assets = self._engine.tracks.assets.values()
+        objects = [it.resource for it in assets if it.resource.kind == KIND]
+        living = [it for it in objects if it.deleted_at_s is None]
+        self._open(objects, living)
+        self._read = {(it.uid, it.generation): self._spec(it) for it in living}
+        before = self.said, self.closing
+        self.said = {}
+        names = {it.name for it in living}
+        going = [it for it in objects if it.deleted_at_s is not None and it.name not in names]
+        own = self._engine.built_in
+        self.closing = frozenset(it.name for it in going if it.name not in own)
+        self.uids = {it.name: it.uid for it in going if it.name in self.closing}
+        for resource in living:
+            spec = self._read[resource.uid, resource.generation]
+            if spec is not None and resource.name in self._engine.providers:
+                self.said[resource.name], self.uids[resource.name] = spec, resource.uid
+        return (self.said, self.closing) != before
+
+    def _open(self, objects: list[Resource], living: list[Resource]) -> None:
+        """A backend for each account, also for one that is to go: something may still run there."""
+        engine = self._engine
+        if engine.accounts is None:
+            return
+        newest = {it.name: it for it in [*objects, *living]}  # a living one has the last word
+        for name, resource in newest.items():
+            if resource.deleted_at_s is not None and name in engine.built_in:
+                engine.accounts.restore(name)
+            else:
+                engine.admit(name, engine.accounts.open(name, json.loads(resource.spec)))
+
+    def offers(self, track: Track) -> Offers:
+        """What the candidates of an object are to each template that it may start."""
+        controller = track.controller
+        assert controller is not None
+        names = [it.provider for it in controller.policy.placement.candidates]
+        return {
+            digest: {
+                name: self._offer(track, name, digest, template, only=len(names) == 1)
+                for name in names
+                if name in self._engine.providers and name not in self.closing
+            }
+            for digest, template in _templates(controller)
+        }
+
+    def price(self, provider: str, template: Template, namespace: str) -> float | None:
+        """USD a second of one sandbox; None when nobody knows."""
+        try:
+            whole, _ = functions.resolved(self._engine, template, namespace)
+        except Unavailable:
+            return None  # the start waits for its Function
+        return self._usd_per_s(provider, whole)
+
+    def _offer(
+        self, track: Track, provider: str, digest: str, template: Template, *, only: bool
+    ) -> Offer:
+        try:
+            whole, _ = functions.resolved(self._engine, template, track.resource.namespace)
+        except Unavailable:
+            return Offer()
+        price = self._usd_per_s(provider, whole)
+        if only:
+            # Where there is no choice the provider itself refuses, and says it best.
+            return Offer(price)
+        backend = self._engine.providers[provider]
+        refused = track.refusals.get((digest, provider))
+        volume = partial(self._volume, namespace=track.resource.namespace)
+        return Offer(price, refused or lacks(provider, backend, whole, volume))
+
+    def _usd_per_s(self, provider: str, template: Template) -> float | None:
+        return charged(self._engine.providers[provider], self.said.get(provider), template)
+
+    def _volume(self, name: str, *, namespace: str) -> Resource | None:
+        return self._engine.store.resources.get("Volume", name, namespace)
+
+    def _spec(self, resource: Resource) -> ProviderSpec | None:
+        key = (resource.uid, resource.generation)
+        if key in self._read:
+            return self._read[key]
+        try:
+            spec = parse_spec(KIND, resource.spec)
+        except ValueError:
+            # Its own pass fails by it, and says so in its status.
+            log.warning("provider object not readable", extra={"uid": resource.uid})
+            return None
+        assert isinstance(spec, ProviderSpec)
+        return spec
+
+
+def charged(backend: Backend, said: ProviderSpec | None, template: Template) -> float | None:
+    """USD a second of one sandbox, by its Provider object before the provider itself."""
+    if said is not None and said.prices is not None:
+        return own.usd_per_s(said.prices, template.resources)
+    return backend.usd_per_s(template)
+
+
+def lacks(
+    provider: str,
+    backend: Backend,
+    template: Template,
+    volume_named: Callable[[str], Resource | None],
+) -> str:
+    """Why this template can never run there, as far as is known without asking; or empty."""
+    if template.is_function and not backend.contract.functions:
+        return f"provider `{provider}` has no functions"
+    for mount in template.volumes:
+        volume = volume_named(mount.name)
+        kept = getattr(parse_spec("Volume", volume.spec), "provider", "") if volume else ""
+        if kept and kept != provider:
+            return f"volume `{mount.name}` is kept on `{kept}`"
+    return backend.lacks(template)
+
+
+def _templates(controller: Controller) -> list[tuple[str, Template]]:
+    """Every template that a unit may start with, by its hash; kinds share one or have few."""
+    if controller.template_hash:
+        return [(controller.template_hash, controller.template(0))]
+    units = [controller.unit(index) for index in range(controller.total or 0)]
+    return [(unit.template_hash, controller.template(unit.index)) for unit in units if unit]

@@ -1,0 +1,1 @@
+"""One pass over one object: load, decide, and write the intent."""

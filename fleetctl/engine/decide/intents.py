@@ -1,0 +1,189 @@
+"""The durable half of a plan: what each action writes. execute/executor.py does the other half."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from fleetctl.controllers.cache import comparable
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.plan import (
+    CloseSandbox,
+    Drop,
+    EnsureFunction,
+    EnsureVolume,
+    FreeScratch,
+    Plan,
+    RemoveFunction,
+    RemoveVolume,
+    Reuse,
+    Start,
+    Stop,
+)
+from fleetctl.engine.capacity.prices import KIND as PROVIDER
+from fleetctl.engine.decide.assets import ASSET_KINDS
+from fleetctl.engine.execute.leftovers import leftover
+from fleetctl.engine.money.warm_functions import KIND as FUNCTION
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.tracking.result_cache import contents_of, fixed, take_over
+from fleetctl.tracking.run_names import run_name
+from fleetctl.tracking.track import Call, Track, last_values, score_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+
+class Intents:
+    """Writes in the turn's transaction what is to be done after it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def record(self, track: Track, plan: Plan, now_s: float) -> None:
+        """The durable half of each action; effects.drive does the other half."""
+        starts: list[Run] = []
+        for action in plan.actions:
+            match action:
+                case Start():
+                    starts.append(self._intent(track, action, now_s))
+                case Reuse():
+                    self._reuse(track, action, now_s)
+                case Stop():
+                    self._stop(track, action, now_s)
+                case CloseSandbox():
+                    assert track.history is not None
+                    track.history.sandboxes.closing(action.sandbox)
+                case EnsureVolume() | RemoveVolume() | EnsureFunction() | RemoveFunction():
+                    pass
+                case FreeScratch():
+                    pass
+                case Drop():
+                    self.drop(track)
+                case _:
+                    assert_never(action)
+        if starts:
+            self._engine.store.runs.begin(starts)
+            assert track.history is not None
+            for run in starts:
+                track.history.began(run)
+                self._engine.owner_of[run.name] = track.resource.uid
+                # Of an attempt that is new in the store, no earlier call was made.
+                track.calls[run.name] = Call(nothing_made=True)
+            self._begin_with(track, starts)
+            self._engine.admission.started(track, starts, now_s)
+        durable = Start | Reuse | Stop | Drop
+        track.asset_actions = [a for a in plan.actions if not isinstance(a, durable)]
+
+    def _intent(self, track: Track, start: Start, now_s: float) -> Run:
+        assert track.controller is not None
+        uid = track.resource.uid
+        template = track.controller.template(start.index)
+        unit = track.controller.unit(start.index)
+        assert unit is not None, f"unit {start.index} starts and is not wanted"
+        name = run_name(self._engine.store.store_id, uid, start.index, start.attempt)
+        return Run(
+            name=name,
+            uid=uid,
+            index=start.index,
+            attempt=start.attempt,
+            state=RunState.STARTING,
+            provider=start.provider,
+            sandbox=start.sandbox or name,
+            template_hash=start.template_hash,
+            params=canonical_json(dict(start.params)),
+            params_hash=start.params_hash,
+            created_at_s=now_s,
+            usd_per_s=self._engine.market.price(start.provider, template, track.resource.namespace),
+            placed=start.placed,
+            usd=start.usd,
+            content=unit.content,
+        )
+
+    def _begin_with(self, track: Track, starts: list[Run]) -> None:
+        """What the work is now, where a volume or a Function may be another by its end. Known here
+        alone: of a run that outlives this controller, nobody takes the result over.
+        """
+        controller = track.controller
+        asked = comparable(controller) if controller is not None else None
+        contents = contents_of(self._engine.store, track)
+        if contents is None or controller is None or asked is None:
+            return
+        for run in starts:
+            unit = controller.unit(run.index)
+            if unit is not None and not fixed(asked.content(run.index)):
+                track.begun_with[run.name] = contents.of(unit).key
+
+    def _reuse(self, track: Track, action: Reuse, now_s: float) -> None:
+        """Record the unit as done. One whose result is dropped by now starts in the next pass."""
+        assert track.history is not None and track.controller is not None
+        store, uid = self._engine.store, track.resource.uid
+        del track.cached[action.index]
+        name = run_name(store.store_id, uid, action.index, action.attempt)
+        unit = track.controller.unit(action.index)
+        assert unit is not None, f"unit {action.index} is done and not wanted"
+        taken = take_over(store, name, uid, action, unit.content, now_s)
+        if taken is None:
+            return
+        values = last_values(taken.metrics)
+        store.runs.begin([replace(taken.run, state=RunState.STARTING, ended_at_s=None)])
+        store.runs.advance(taken.run, result=taken.result, metrics=taken.metrics)
+        score = score_of(track.controller, taken.run, taken.result, lambda: values)
+        track.history.reused(taken.run, score=score)
+
+    def _stop(self, track: Track, stop: Stop, now_s: float) -> None:
+        assert track.history is not None
+        run = track.history.live[stop.run]
+        call = track.calls.get(run.name)
+        if call is not None and _is_nowhere(run, call):
+            ended = replace(run, state=RunState.STOPPED, reason=stop.reason, ended_at_s=now_s)
+            self._engine.records.end(track, ended, None)
+            self._engine.queue.add(track.resource.uid)
+            return
+        self._engine.admission.stopped(run.provider, now_s)
+        stopping = replace(run, state=RunState.STOPPING, reason=stop.reason)
+        track.history.changed(stopping)
+        track.waits.pop(run.name, None)
+        if run.name in track.calls:
+            # What its start waited for does not hold up the stop.
+            track.calls[run.name].tries, track.calls[run.name].retry_at_s = 0, 0.0
+        self._engine.records.changed(stopping)
+
+    def abandon(self, track: Track, now_s: float) -> None:
+        """Somebody wants the object gone, confirmed or not: nothing of it has a record any more,
+        and what may be there is ended in the background, by the sweep at the latest.
+        """
+        engine, history = self._engine, track.history
+        assert history is not None
+        for box in [box for box in history.sandboxes.values() if not box.busy]:
+            engine.leftovers.end(leftover(box.last))
+            engine.records.closed(track, box.name)
+        for run in list(history.live.values()):
+            call = track.calls.get(run.name)
+            engine.effects.drop(run.name)
+            if call is None or not _is_nowhere(run, replace(call, busy="")):
+                engine.leftovers.end(leftover(run))
+            ended = replace(run, state=RunState.STOPPED, reason="Abandoned", ended_at_s=now_s)
+            engine.records.end(track, ended, None)
+
+    def drop(self, track: Track) -> None:
+        uid = track.resource.uid
+        if track.resource.kind == FUNCTION:
+            self._engine.budgets.warming.gone(track)
+        self._engine.store.cache.forget(uid)
+        self._engine.store.resources.delete(uid)
+        self._engine.tracks.let_go(uid)
+        self._engine.queue.discard(uid)
+        self.wake_assets()
+
+    def wake_assets(self) -> None:
+        """One may wait for its last user, or for a deleted one of its name."""
+        for track in self._engine.tracks.assets.values():
+            deleted = track.resource.deleted_at_s is not None
+            waits = deleted or (track.resource.kind in ASSET_KINDS and not track.asset.ready)
+            if track.resource.kind in (*ASSET_KINDS, PROVIDER) and waits:
+                self._engine.queue.add(track.resource.uid)
+
+
+def _is_nowhere(run: Run, call: Call) -> bool:
+    """Every start of it was answered, and by no answer is a sandbox of it anywhere."""
+    return call.nothing_made and not call.busy and not run.handle and run.sandbox == run.name

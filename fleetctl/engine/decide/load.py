@@ -1,0 +1,91 @@
+"""What a pass knows of a resource: its row, its history, and which units succeeded before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.cache import comparable
+from fleetctl.controllers.model import Resource, RunState
+from fleetctl.tracking.result_cache import contents_of, lookup
+from fleetctl.tracking.track import Track, load, track_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+
+class Reading:
+    """Rows that a wish wrote since, and what is read of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.wished: dict[str, Resource] = {}  # rows that a wish wrote since they were read
+
+    def read(self, track: Track) -> None:
+        """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
+        load(track, self._engine.store.runs)
+        self._own(track)
+        self._look_up(track)
+
+    def _look_up(self, track: Track) -> None:
+        """Which of its units have succeeded before, elsewhere or here; asked once a reading."""
+        track.cached, track.uncached = {}, ""
+        track.contents.clear()
+        contents = contents_of(self._engine.store, track, revision=self._pinned(track))
+        if contents is not None and track.history is not None and not track.over:
+            track.cached, track.uncached = lookup(contents, track.history)
+
+    def _pinned(self, track: Track) -> str | None:
+        """The commit that its runs have got of `source.git`; None where they have none, or work at
+        different ones.
+        """
+        asked = comparable(track.controller) if track.controller is not None else None
+        first = track.controller.unit(0) if track.controller is not None else None
+        if asked is None or track.controller is None or first is None:
+            return None
+        template = asked.content(first.index)
+        if template.source is None or template.source.git is None:
+            return None
+        uid, providers = track.resource.uid, self._engine.providers
+        places = [it.provider for it in track.controller.policy.placement.candidates]
+        told = {
+            providers[name].revision(uid, template, first.template_hash)
+            for name in places
+            if name in providers
+        }
+        known = told - {""}
+        return known.pop() if len(known) == 1 else None
+
+    def fresh_track(self, uid: str) -> Track | None:
+        """The track with the newest row; rebuilt when the spec changed, dropped when the row is
+        gone. One that sleeps is read back.
+        """
+        engine = self._engine
+        track = engine.tracks.get(uid)
+        row = self.wished.pop(uid, None)
+        if row is None and track is None:
+            row = engine.store.resources.of(uid)
+        if row is None:
+            return track
+        if track is None:
+            track = engine.tracks.hold(track_of(row))
+        elif row.generation != track.resource.generation:
+            track.resource = row
+            track.spec, track.controller, track.history = None, None, None
+            # The new generation's runs leave something again; a volume may have to be elsewhere.
+            track.asset.freed, track.asset.ready = False, False
+            track.forget_places()
+        else:
+            track.resource = row
+            if row.deleted_at_s is not None and track.history is None:
+                track.spec = None
+        return track
+
+    def _own(self, track: Track) -> None:
+        if track.history is None:
+            return
+        for run in track.history.live.values():
+            self._engine.owner_of[run.name] = track.resource.uid
+            if run.state is not RunState.STARTING:
+                self._engine.watcher.look(run.name)
+        for box in track.history.sandboxes.values():
+            self._engine.owner_of[box.last.name] = track.resource.uid

@@ -1,0 +1,133 @@
+"""The records of a turn: the only place where a run's record changes, be it for what the world said
+or for what a pass decided.
+
+Called while facts are absorbed and decisions are taken; writes each changed run once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.kind import outdated, superseded
+from fleetctl.controllers.model import Metric, Run, RunState
+from fleetctl.engine.decide.remembered import remembered
+from fleetctl.specs.kinds import KINDS
+from fleetctl.stores.base import Remembered
+from fleetctl.tracking.track import Track, last_values, score_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+
+class Records:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._changed: dict[str, Run] = {}
+        self._metrics: dict[str, list[Metric]] = {}
+        self._results: dict[str, str | None] = {}
+        self._remembered: list[Remembered] = []
+        self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
+        self.begins: set[str] = set()  # uids of runs whose sandbox is made, and work is to begin
+
+    def write(self) -> None:
+        """Every run that changed in this turn, once, with its metrics and result."""
+        runs = self._engine.store.runs
+        for run in self._changed.values():
+            fresh = runs.advance(
+                run,
+                result=self._results.get(run.name),
+                metrics=self._metrics.get(run.name, ()),
+            )
+            assert fresh, f"run {run.name} was not live in the store"
+        self._engine.store.cache.remember(self._remembered)
+        for run in self._closed.values():
+            runs.advance(run, from_states=frozenset({run.state}))
+        self._engine.charges.write()
+        self.forget()
+
+    def forget(self) -> None:
+        self._changed.clear()
+        self._metrics.clear()
+        self._results.clear()
+        self._remembered.clear()
+        self._closed.clear()
+
+    def changed(self, run: Run) -> None:
+        """A pass changed a live run's record (a stop became the wish)."""
+        self._changed[run.name] = run
+
+    def keep(self, track: Track, run: Run) -> None:
+        """A live run is still live, with a newer record."""
+        assert track.history is not None
+        track.history.changed(run)
+        self._changed[run.name] = run
+
+    def end(self, track: Track, run: Run, result: str | None) -> None:
+        """A live run is over."""
+        assert track.history is not None and track.controller is not None
+        run = self._engine.charges.ended(track, run, track.calls.get(run.name))
+        latest = track.latest.pop(run.name, {})
+        score = score_of(track.controller, run, result, lambda: latest)
+        if run.state is not RunState.SUCCEEDED:
+            result = None
+        track.history.ended(
+            run,
+            score=score,
+            superseded=superseded(track.controller, run),
+            outdated=outdated(track.controller, run),
+            wanted=track.controller.unit(run.index) is not None,
+        )
+        track.waits.pop(run.name, None)
+        track.held.pop(run.name, None)
+        track.missing.pop(run.name, None)
+        track.calls.pop(run.name, None)
+        if not run.sandbox_open:
+            self._engine.owner_of.pop(run.name, None)
+            self._engine.freed(run.provider)
+        self._changed[run.name] = run
+        self._results[run.name] = result
+        self._remember(track, run, result, latest)
+        if run.state in (RunState.FAILED, RunState.LOST):
+            unit, ended = KINDS[track.resource.kind].unit, run.state.value
+            what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
+            self._engine.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
+
+    def entered(self, track: Track, run: Run) -> None:
+        """The run has begun: from now on it speaks for its sandbox, and the one before no more."""
+        assert track.history is not None
+        last = track.history.sandboxes[run.sandbox].last
+        track.history.sandboxes.entered(run)
+        if last.name != run.name:
+            until_s = run.started_at_s if run.started_at_s is not None else run.created_at_s
+            self._let_go(track, last, until_s)
+
+    def closed(self, track: Track, sandbox: str) -> None:
+        """An idle sandbox is confirmed gone."""
+        assert track.history is not None
+        last = track.history.sandboxes[sandbox].last
+        track.history.sandboxes.closed(sandbox)
+        track.calls.pop(last.name, None)
+        self._let_go(track, last, self._engine.clock.now_s())
+        self._engine.freed(last.provider)
+
+    def measured(self, track: Track, run: Run, fresh: Sequence[Metric]) -> None:
+        """What a live run measured since it was seen last."""
+        self._metrics.setdefault(run.name, []).extend(fresh)
+        track.latest.setdefault(run.name, {}).update(last_values(fresh))
+        self._changed.setdefault(run.name, run)
+
+    def _let_go(self, track: Track, last: Run, until_s: float) -> None:
+        """last: what a sandbox executed last, which held it until then."""
+        self._engine.owner_of.pop(last.name, None)
+        paid = self._engine.charges.idled(track, last, until_s)
+        self._closed[last.name] = replace(paid, sandbox_open=False)
+
+    def _remember(
+        self, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
+    ) -> None:
+        """Keep a success for equal work. It becomes known with the run's record, or not at all."""
+        kept = remembered(self._engine, track, run, result, latest)
+        if kept is not None:
+            self._remembered.append(kept)

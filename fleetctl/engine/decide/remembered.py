@@ -1,0 +1,54 @@
+"""Successes that are kept for equal work: what a run had when it began, and what it must have been
+for its result to be taken over. Called by decide/records.py as runs end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.cache import Comparable, comparable
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.stores.base import Remembered
+from fleetctl.tracking.annotations import REVISION
+from fleetctl.tracking.result_cache import contents_of, fixed, success
+from fleetctl.tracking.track import Track
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+
+def remembered(
+    engine: Engine, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
+) -> Remembered | None:
+    """The success of an ended run, where equal work may have it; else None."""
+    begun_with = track.begun_with.pop(run.name, None)
+    controller = track.controller
+    if run.state is not RunState.SUCCEEDED or controller is None:
+        return None
+    unit, asked = controller.unit(run.index), comparable(controller)
+    if unit is None or asked is None:
+        return None
+    if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
+        return None
+    contents = contents_of(engine.store, track, revision=_revision(engine, track, run, asked))
+    if contents is None:
+        return None
+    if fixed(asked.content(run.index)):
+        contents.memo = track.contents
+    elif contents.of(unit).key != begun_with:
+        return None  # a volume or a Function became another while it ran
+    return success(contents, unit, run, owner=track.resource.key, result=result, latest=latest)
+
+
+def _revision(engine: Engine, track: Track, run: Run, controller: Comparable) -> str:
+    """What the run's copy of its source was: that of the apply where one was kept; else what the
+    provider took, which is not what the directory held, nor where the branch is by now.
+    """
+    template = controller.content(run.index)
+    if template.source is None:
+        return ""
+    pinned = track.resource.annotations.get(REVISION, "")
+    if engine.sources is not None and pinned:
+        return pinned
+    return engine.providers[run.provider].revision(run.uid, template, run.template_hash)

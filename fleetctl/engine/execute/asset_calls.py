@@ -1,0 +1,88 @@
+"""Provider calls for what is not a run: volumes, functions, and what runs left behind. Called by
+executor.py, which guards them and tells how they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.plan import (
+    AssetAction,
+    EnsureFunction,
+    EnsureVolume,
+    FreeScratch,
+    RemoveFunction,
+    RemoveVolume,
+)
+from fleetctl.engine.execute.functions import order_of, pinned, placed
+from fleetctl.engine.execute.secrets import Found
+from fleetctl.providers.base import Backend, FunctionAsset
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.template import Template
+from fleetctl.specs.values.namespaces import asset_name
+from fleetctl.tracking.track import Track
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+Resolve = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
+Call = Callable[[], Awaitable[None]]
+
+
+async def carry_out(engine: Engine, track: Track, action: AssetAction, secrets: Resolve) -> None:
+    """Make the action's calls, one provider after the other. Raises Refused and Unavailable."""
+    for name, call in _calls(engine, track, action, secrets):
+        await engine.effects.gates[name].ask(call)
+
+
+def _calls(
+    engine: Engine, track: Track, action: AssetAction, secrets: Resolve
+) -> list[tuple[str, Call]]:
+    """(provider, call) pairs."""
+    providers, namespace = engine.providers, track.resource.namespace
+    if isinstance(action, FreeScratch):
+        # Only where it ran: a provider that is away must not hold up the others' objects.
+        used = track.history.providers if track.history is not None else set(providers)
+        free = {name: providers[name].remove_scratch for name in sorted(used & set(providers))}
+        return [
+            (name, partial(call, action.uid, keep_logs=action.keep_logs))
+            for name, call in free.items()
+        ]
+    if isinstance(action, RemoveFunction):
+        # Jobs may have called it elsewhere than where it was kept ready.
+        called = asset_name(action.name, namespace)
+        having = [name for name, it in sorted(providers.items()) if it.contract.functions]
+        return [(name, partial(providers[name].remove_function, called)) for name in having]
+    if action.provider not in providers:
+        known = ", ".join(f"`{name}`" for name in sorted(providers))
+        raise Refused(
+            f"there is no provider `{action.provider}`",
+            hint=f"there is {known or 'none'}; `kind: Provider` declares another account",
+        )
+    backend = providers[action.provider]
+    called = asset_name(action.name, namespace)
+    match action:
+        case EnsureVolume():
+            return [(action.provider, partial(backend.ensure_volume, called))]
+        case RemoveVolume():
+            return [(action.provider, partial(backend.remove_volume, called))]
+        case EnsureFunction():
+            asset = _function(engine, track, backend, secrets)
+            return [(action.provider, partial(backend.ensure_function, asset))]
+
+
+def _function(engine: Engine, track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset:
+    """What a Function object stands for; its secrets are found here and kept nowhere."""
+    spec = track.spec
+    assert isinstance(spec, FunctionSpec)
+    if not backend.contract.functions:
+        raise Refused(f"provider `{spec.provider}` has no functions", hint="name one that has them")
+    name, namespace = track.resource.name, track.resource.namespace
+    whole = pinned(engine, spec.applied_to(Template()), track.resource)
+    template = placed(whole, namespace)
+    found = secrets(template.secrets, namespace) if template.secrets else Found()
+    order = order_of(name, namespace, spec)
+    return FunctionAsset(order, template, found.values, tuple(found.refs))

@@ -1,0 +1,355 @@
+"""Carry-out: provider calls for what the store says is wished. Level-triggered: looks at the live
+runs, not at events.
+
+STARTING and no call under way -> start; STOPPING -> stop. Each call has a gate and a deadline and
+ends in a fact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.plan import (
+    AssetAction,
+    CloseSandbox,
+    EnsureFunction,
+    EnsureVolume,
+    FreeScratch,
+    RemoveFunction,
+    RemoveVolume,
+)
+from fleetctl.engine.boundary import NoAnswer, guarded
+from fleetctl.engine.execute import functions
+from fleetctl.engine.execute.asset_calls import carry_out
+from fleetctl.engine.execute.rate_limit import MINUTE_S, Gate
+from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.messages import (
+    AssetReplied,
+    Fact,
+    StartRefused,
+    StartReplied,
+    StartUnknown,
+    StartWaits,
+    StopReplied,
+)
+from fleetctl.providers.base import RunOrder, RunRef
+from fleetctl.specs.content import combined_hash
+from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.template import Template
+from fleetctl.tracking.track import Call, Track
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+log = logging.getLogger("fleetctl.engine")
+
+ROOM_LOOK_S = 1.0  # while a lowered limit is exceeded, which is rare and short
+
+
+class Effects:
+    def __init__(self, engine: Engine, secrets: Callable[[tuple[str, ...], str], Found]) -> None:
+        self._engine = engine
+        self._secrets = secrets
+        self._tasks: dict[
+            str, asyncio.Task[None]
+        ] = {}  # by run or sandbox name, or by uid for assets
+        self.gates: dict[str, Gate] = {}
+        for name in engine.providers:
+            self.add_gate(name)
+
+    def add_gate(self, provider: str) -> None:
+        """Also of an account that is declared after the start."""
+        engine = self._engine
+        gate = self.gates[provider] = Gate(engine.providers[provider].contract, engine.clock)
+        gate.remember(engine.store.creates.times(provider), partial(self._note_create, provider))
+
+    def _note_create(self, provider: str, at_s: float) -> None:
+        store = self._engine.store
+        with store.transaction():
+            store.creates.add(provider, at_s, forget_until_s=at_s - MINUTE_S)
+
+    def limit_creates(self, said: Mapping[str, ProviderSpec]) -> None:
+        """createsPerMinute of each provider, by its Provider object."""
+        for name, gate in self.gates.items():
+            gate.creates_per_minute = said[name].limits.creates_per_minute if name in said else None
+
+    def backoff_s(self, tries: int) -> float:
+        """Doubles per try up to retry_max_s, times a jitter in [0.5, 1.5)."""
+        settings = self._engine.settings
+        base_s = min(settings.retry_initial_s * 2.0 ** min(tries - 1, 32), settings.retry_max_s)
+        return base_s * (0.5 + self._engine.random.random())
+
+    def drive(self, track: Track, now_s: float) -> None:
+        """Begin every call that this resource needs now."""
+        if track.history is not None:
+            above = self._above_parallelism(track)
+            for run in track.history.live.values():
+                if run.state is RunState.STARTING:
+                    if above:
+                        continue  # after a scale-down, until enough is confirmed gone
+                    call = track.calls.get(run.name)
+                    if call is not None and call.busy:
+                        continue  # its answer brings the next look
+                    if self._makes_too_many(run):
+                        # Another object's stop makes the room, and tells this one nothing.
+                        self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
+                        continue
+                    self._drive_start(track, run, now_s)
+                elif run.state is RunState.STOPPING:
+                    self._drive_stop(track, run, now_s)
+        for action in track.asset_actions:
+            if isinstance(action, CloseSandbox):
+                self._drive_close(track, action, now_s)
+            else:
+                self._drive_asset(track, action, now_s)
+
+    def _above_parallelism(self, track: Track) -> bool:
+        """More runs are live than the present spec allows."""
+        assert track.history is not None and track.controller is not None
+        allowed = track.controller.policy.parallelism
+        return allowed is not None and len(track.history.live) > allowed
+
+    def _makes_too_many(self, run: Run) -> bool:
+        """It would make a sandbox where a lowered limit is still exceeded."""
+        makes = run.sandbox == run.name and not run.handle
+        return makes and self._engine.admission.exceeded(run.provider)
+
+    def drop(self, key: str) -> None:
+        """Leave the call of one run where it is, and hear no more of it."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    def drop_all(self) -> None:
+        """Leave every call where it is, and hear no more of it."""
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
+
+    async def cancel_all(self) -> None:
+        """Leave every call where it is; what they began is found again under its name."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def _drive_start(self, track: Track, run: Run, now_s: float) -> None:
+        call = track.calls.setdefault(run.name, Call())
+        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
+            return
+        if self._engine.holds_starts(run.provider):
+            self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
+            return
+        call.busy, call.asked_at_s = "start", now_s
+        if call.nothing_made:
+            call.held_from_s = now_s  # the first that may make its sandbox
+        cancelled = StartUnknown(run.name, "the start was cancelled")
+        self._spawn(run.name, self._start(track, run), cancelled)
+
+    def _drive_stop(self, track: Track, run: Run, now_s: float) -> None:
+        call = track.calls.setdefault(run.name, Call(appeared_at_s=self._engine.started_at_s))
+        if call.busy == "start":
+            # Its outcome is unknown now; the stop goes by name and the bound is waited out.
+            # A call that has just ended has its fact in the inbox, and the stop follows that.
+            if run.name in self._tasks:
+                self._tasks[run.name].cancel()
+            return
+        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
+            return
+        self._spawn_stop(track, call, run)
+
+    def _drive_close(self, track: Track, action: CloseSandbox, now_s: float) -> None:
+        assert track.history is not None
+        box = track.history.sandboxes.get(action.sandbox)
+        if box is None or box.busy:
+            return
+        call = track.calls.setdefault(box.last.name, Call())
+        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(box.provider):
+            return
+        self._spawn_stop(track, call, box.last)
+
+    def _spawn_stop(self, track: Track, call: Call, run: Run) -> None:
+        assert track.controller is not None
+        call.busy = "stop"
+        work = self._stop(run.provider, _ref(run), track.controller.policy.grace_s)
+        self._spawn(run.name, work, StopReplied(run.name, "cancelled"))
+
+    def _later(self, track: Track, retry_at_s: float, now_s: float) -> bool:
+        """True when it is too early to call; the resource is looked at again when it is time.
+
+        Said anew in every turn, because an earlier look at the resource takes it off the queue.
+        """
+        if now_s >= retry_at_s:
+            return False
+        self._engine.queue.add(track.resource.uid, retry_at_s)
+        return True
+
+    def _unknown(self, provider: str) -> bool:
+        return provider not in self._engine.providers
+
+    async def _start(self, track: Track, run: Run) -> None:
+        engine = self._engine
+        tell = engine.tell
+        try:
+            order = self._order(track, run)
+            handle = await guarded(self._start_call(run, order), what="start", key=run.name)
+            if isinstance(handle, NoAnswer):
+                tell(StartUnknown(run.name, handle.why))
+            else:
+                two_phase = engine.providers[run.provider].contract.two_phase
+                tell(StartReplied(run.name, handle, begun=not two_phase or bool(order.handle)))
+        except Refused as error:
+            tell(StartRefused(run.name, _with_hint(error)))
+        except Unavailable as error:
+            known = track.calls.setdefault(run.name, Call())
+            known.tries += 1
+            delay_s = max(error.retry_after_s, self.backoff_s(known.tries))
+            retry_at_s = engine.clock.now_s() + delay_s
+            said = _with_hint(error)
+            tell(
+                StartWaits(
+                    run.name,
+                    error.reason,
+                    said,
+                    retry_at_s,
+                    account=error.account,
+                    perhaps_made=error.perhaps_made,
+                )
+            )
+
+    async def _start_call(self, run: Run, order: RunOrder) -> str | NoAnswer:
+        async def start() -> str | NoAnswer:
+            # The gate may have held it for long: an ended run's sandbox must not be made again.
+            if not self._is_wished(run):
+                return NoAnswer("nobody waits for this start any more")
+            return await self._engine.providers[run.provider].start(order)
+
+        creates = order.sandbox == order.run and not order.handle
+        return await self.gates[run.provider].start(start, creates=creates)
+
+    def _is_wished(self, run: Run) -> bool:
+        track = self._engine.tracks.get(run.uid)
+        if track is None or track.history is None:
+            return track is not None and not track.dormant  # its rows are yet to be read back
+        known = track.history.live.get(run.name)
+        return known is not None and known.state is not RunState.STOPPING
+
+    async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
+        engine = self._engine
+        stop = partial(engine.providers[provider].stop, ref, grace_s=grace_s)
+        message = ""
+        try:
+            reply = await guarded(self.gates[provider].ask(stop), what="stop", key=ref.run)
+            message = reply.why if isinstance(reply, NoAnswer) else ""
+        except (Refused, Unavailable) as error:
+            message = _with_hint(error)
+        engine.tell(StopReplied(ref.run, message))
+
+    def _order(self, track: Track, run: Run) -> RunOrder:
+        """Everything that the provider needs; secrets are resolved here and kept nowhere."""
+        controller = track.controller
+        assert controller is not None
+        namespace = track.resource.namespace
+        own = controller.template(run.index)
+        own = functions.pinned(self._engine, own, track.resource)
+        whole, function = functions.resolved(self._engine, own, namespace)
+        template = functions.placed(whole, namespace)
+        if function is not None and not self._engine.providers[run.provider].contract.functions:
+            raise Refused(
+                f"provider `{run.provider}` has no functions",
+                hint="use `runtime: sandbox`, or place it on one that has",
+            )
+        policy = controller.policy
+        box = track.history.sandboxes.get(run.sandbox) if track.history else None
+        used = box.used if box else 1
+        shared = run.sandbox != run.name and box is not None
+        found = self._secrets(template.secrets, namespace) if template.secrets else Found()
+        return RunOrder(
+            run=run.name,
+            sandbox=run.sandbox,
+            owner=self._engine.store.store_id,
+            uid=run.uid,
+            resource=track.resource.key,
+            index=run.index,
+            attempt=run.attempt,
+            template=template,
+            template_hash=_hash(run, whole),
+            params=json.loads(run.params),
+            reusable=policy.reuse is None or used < policy.reuse,
+            secrets=found.values,
+            secret_refs=found.refs,
+            stop_grace_s=policy.grace_s,
+            handle=run.handle or (box.last.handle if box is not None and shared else ""),
+            function=function,
+        )
+
+    # -- assets ------------------------------------------------------------------------------------
+
+    def _drive_asset(self, track: Track, action: AssetAction, now_s: float) -> None:
+        if track.asset.busy or self._later(track, track.asset.retry_at_s, now_s):
+            return
+        track.asset.busy = True
+        cancelled = AssetReplied(track.resource.uid, _WORDS[type(action)], "cancelled")
+        self._spawn(track.resource.uid, self._asset(track, action), cancelled)
+
+    async def _asset(self, track: Track, action: AssetAction) -> None:
+        uid, engine = track.resource.uid, self._engine
+        what = _WORDS[type(action)]
+        if isinstance(action, FreeScratch) and not action.keep_logs:
+            what = "swept"
+        message = ""
+        try:
+            reply = await guarded(
+                carry_out(engine, track, action, self._secrets), what=what, key=uid
+            )
+            message = reply.why if isinstance(reply, NoAnswer) else ""
+        except (Refused, Unavailable) as error:
+            message = _with_hint(error)
+        engine.tell(AssetReplied(uid, what, message))
+
+    def _spawn(self, key: str, work: Coroutine[object, object, None], unknown: Fact) -> None:
+        """unknown: what to tell when the call ends without a fact, be it before its first step."""
+        task = asyncio.ensure_future(work)
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._ended(key, done, unknown))
+
+    def _ended(self, key: str, done: asyncio.Task[None], unknown: Fact) -> None:
+        if self._tasks.get(key) is not done:
+            return
+        del self._tasks[key]
+        if done.cancelled():
+            self._engine.tell(unknown)
+        elif done.exception() is not None:
+            log.error("call failed", exc_info=done.exception(), extra={"key": key})
+            self._engine.tell(unknown)
+
+
+_WORDS: dict[type, str] = {
+    EnsureVolume: "ensured",
+    RemoveVolume: "removed",
+    EnsureFunction: "ensured",
+    RemoveFunction: "removed",
+    FreeScratch: "freed",
+}
+
+
+def _hash(run: Run, template: Template) -> str:
+    """A Function may have changed since the run's own template was hashed."""
+    return combined_hash(run.template_hash, template) if template.function else run.template_hash
+
+
+def _ref(run: Run) -> RunRef:
+    return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
+
+
+def _with_hint(error: Refused | Unavailable) -> str:
+    return f"{error}; hint: {error.hint}" if error.hint else str(error)

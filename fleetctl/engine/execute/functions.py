@@ -1,0 +1,77 @@
+"""Functions as runs see them: what the tasks that name one run in. Called by effects and passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Resource
+from fleetctl.providers.base import FunctionOrder
+from fleetctl.specs.function import SCALEDOWN_S, FunctionSpec
+from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.template import Template
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+REASON_MISSING = "FunctionMissing"  # why a start waits
+
+
+def resolved(
+    engine: Engine, template: Template, namespace: str
+) -> tuple[Template, FunctionOrder | None]:
+    """The template with all that its Function says, and the Function's settings.
+
+    Raises Unavailable when the Function is not there; a run waits until it is.
+    """
+    if template.function is None:
+        if not template.is_function:
+            return template, None
+        return template, FunctionOrder("", 0, None, SCALEDOWN_S)
+    resource = _resource(engine, template.function, namespace)
+    spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
+    whole = pinned(engine, spec.applied_to(template), resource)
+    return whole, order_of(template.function, namespace, spec)
+
+
+def pinned(engine: Engine, template: Template, resource: Resource) -> Template:
+    """The template with its source as it was when `resource`, which names it, was applied. Raises
+    Unavailable.
+    """
+    if engine.sources is None or template.source is None:
+        return template
+    found: Template = engine.sources.pinned(template, resource.annotations)
+    return found
+
+
+def placed(template: Template, namespace: str) -> Template:
+    """With the names that its volumes have at a provider."""
+    if namespace == DEFAULT_NAMESPACE or not template.volumes:
+        return template
+    volumes = [
+        mount.model_copy(update={"name": asset_name(mount.name, namespace)})
+        for mount in template.volumes
+    ]
+    return template.model_copy(update={"volumes": type(template.volumes)(volumes)})
+
+
+def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionOrder:
+    called = asset_name(name, namespace)
+    return FunctionOrder(called, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
+
+
+def _resource(engine: Engine, name: str, namespace: str) -> Resource:
+    key = object_key("Function", name, namespace)
+    resource = engine.store.resources.get("Function", name, namespace)
+    if resource is None:
+        # A deleted one serves its users to their end.
+        rows = (track.resource for track in engine.tracks.assets.values())
+        resource = next((row for row in rows if row.key == key), None)
+    if resource is None:
+        raise Unavailable(
+            f"{key} is not declared",
+            reason=REASON_MISSING,
+            hint=f"apply a manifest of kind Function with the name `{name}`",
+        )
+    return resource

@@ -1,0 +1,105 @@
+"""The gate before a provider: token bucket and calls at once, from its contract (I16), and creates
+a minute, from its Provider object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from fleetctl.common.clock import Clock
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.base import Contract
+
+T = TypeVar("T")
+
+MINUTE_S = 60.0
+
+
+class Gate:
+    """One per provider. After `hold_until` no call passes earlier, whoever asks (Retry-After)."""
+
+    def __init__(self, contract: Contract, clock: Clock) -> None:
+        self._contract = contract
+        self._clock = clock
+        self._slots = asyncio.Semaphore(contract.calls_at_once)
+        self._starts = asyncio.Semaphore(max(1, contract.calls_at_once * 3 // 4))
+        self._burst = max(1.0, contract.calls_per_s)
+        self._tokens = self._burst
+        self._filled_at_s = clock.now_s()
+        self._held_until_s = 0.0
+        self.creates_per_minute: int | None = None
+        self._created: deque[float] = deque()  # when, within the last minute
+        self._note: Callable[[float], None] | None = None
+
+    def remember(self, known: Sequence[float], note: Callable[[float], None]) -> None:
+        """Outlive the controller: known is when an earlier one created, ascending; note makes such
+        a time durable, before the call.
+        """
+        now_s = self._clock.now_s()
+        # After the clock was set back, a time in the future must not hold up for longer.
+        self._created = deque(min(at_s, now_s) for at_s in known)
+        self._note = note
+
+    def created(self) -> deque[float]:
+        """When calls that may have made a sandbox were let through; while that is limited."""
+        return self._created.copy()
+
+    def hold_until(self, at_s: float) -> None:
+        self._held_until_s = max(self._held_until_s, at_s)
+
+    async def start(self, call: Callable[[], Awaitable[T]], *, creates: bool = False) -> T:
+        """As `ask`, for starts: building an environment may take minutes, and a place in four
+        stays free of them, so that looks and stops go on meanwhile.
+
+        creates: the call may make a sandbox.
+        """
+        async with self._starts:
+            return await self.ask(call, creates=creates)
+
+    async def ask(self, call: Callable[[], Awaitable[T]], *, creates: bool = False) -> T:
+        """Wait for a place and a token, then make the call under the contract's deadline.
+
+        Raises TimeoutError when the call takes longer than call_deadline_s; the wait does not
+        count.
+        """
+        async with self._slots:
+            while (delay_s := self._delay_s(creates=creates)) > 0:
+                await asyncio.sleep(delay_s)
+            try:
+                async with asyncio.timeout(self._contract.call_deadline_s):
+                    return await call()
+            except Unavailable as error:
+                # Whichever verb was told to wait, the account behind it is the same.
+                if error.reason == "RateLimited":
+                    self.hold_until(self._clock.now_s() + error.retry_after_s)
+                raise
+
+    def _delay_s(self, *, creates: bool) -> float:
+        """0.0 and a token taken, or how long to wait before asking again."""
+        now_s = self._clock.now_s()
+        held_until_s = max(self._held_until_s, self._create_at_s(now_s) if creates else 0.0)
+        if now_s < held_until_s:
+            return held_until_s - now_s
+        rate = self._contract.calls_per_s
+        self._tokens = min(self._burst, self._tokens + (now_s - self._filled_at_s) * rate)
+        self._filled_at_s = now_s
+        if self._tokens >= 1.0:
+            self._tokens -= 1.0
+            if creates and self.creates_per_minute is not None:
+                self._created.append(now_s)
+                if self._note is not None:
+                    self._note(now_s)
+            return 0.0
+        return (1.0 - self._tokens) / rate
+
+    def _create_at_s(self, now_s: float) -> float:
+        """When the next create is due: never more than creates_per_minute in any minute."""
+        while self._created and self._created[0] <= now_s - MINUTE_S:
+            self._created.popleft()
+        most = self.creates_per_minute
+        if most is None or len(self._created) < most:
+            return now_s
+        return self._created[len(self._created) - most] + MINUTE_S

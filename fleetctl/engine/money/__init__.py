@@ -1,0 +1,1 @@
+"""Budgets, reservations and the ledger while work runs."""

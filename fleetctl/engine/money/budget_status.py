@@ -1,0 +1,94 @@
+"""How money stands, told to people: the status of a Budget, and warnings, each said once.
+
+Called by decide/passes.py. What counts against a Budget is in budgets.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.money import budget
+from fleetctl.controllers.money.budget import Account, Purse
+from fleetctl.specs.budget import BudgetSpec
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+    from fleetctl.tracking.track import Track
+
+
+def budget_status(engine: Engine, track: Track, now_s: float) -> dict[str, object]:
+    """How a Budget stands; warnings are said here, each once a period and a cap."""
+    assert isinstance(track.spec, BudgetSpec)
+    account = engine.budgets.account(track, track.spec, now_s)
+    since_s, until_s = budget.period_of(track.spec.period, now_s)
+    if until_s is not None:
+        engine.queue.add(track.resource.uid, until_s)
+    before = track.status
+    same = before.get("since") == since_s and before.get("maxCost") == account.cap.max_usd
+    said = before.get("warned") if same else 0
+    warned = max(said if isinstance(said, int) else 0, account.warned)
+    if warned and warned != said:
+        _warn(engine, track, account, warned)
+    return {
+        "phase": "Ready",
+        "reason": "Ready",
+        "message": "",
+        "waitingOn": [],
+        "observedGeneration": track.resource.generation,
+        **numbers(account),
+        "since": since_s,
+        "until": until_s,
+        "warned": warned,
+    }
+
+
+def numbers(account: Account) -> dict[str, object]:
+    """JSON knows no infinity: reserved is None while a live run has no limit of time."""
+    endless = account.reserved_usd == float("inf")
+    left_usd = 0.0 if endless else account.left_usd
+    used_up = left_usd <= budget.TINY_USD
+    state = "Exhausted" if used_up else "Warning" if account.warned else "OK"
+    return {
+        "used": round(account.charged_usd, 6),
+        "reserved": None if endless else round(account.reserved_usd, 6),
+        "left": round(left_usd, 6),
+        "maxCost": account.cap.max_usd,
+        "state": state,
+        "unpricedSeconds": round(account.unpriced_s, 3),
+    }
+
+
+def say_money(engine: Engine, track: Track, purse: Purse, after: dict[str, object]) -> None:
+    """Warnings of an object whose status becomes `after`, each once: a level of its own budget
+    is crossed, or money is what it lacks.
+    """
+    level, said = _warned(after), _warned(track.status)
+    if purse.own is not None and level > said:
+        _warn(engine, track, purse.own, level)
+    lacks, lacked = _lacking(after), _lacking(track.status)
+    if lacks[0] and lacks[0] != lacked[0]:
+        engine.say(track.resource.uid, lacks[0], lacks[1], kind="Warning")
+
+
+def _warn(engine: Engine, track: Track, account: Account, level: int) -> None:
+    cap = account.cap
+    spent_usd = account.charged_usd + account.accrued_usd
+    parts = f"{budget.usd(spent_usd)} of {budget.usd(cap.max_usd)}"
+    text = f"{parts} is used, which is {level}% or more"
+    engine.say(track.resource.uid, "BudgetWarning", text, kind="Warning")
+
+
+def _warned(status: Mapping[str, object]) -> int:
+    own = status.get("budget")
+    level = own.get("warned") if isinstance(own, dict) else 0
+    return level if isinstance(level, int) else 0
+
+
+def _lacking(status: Mapping[str, object]) -> tuple[str, str]:
+    """Reason and sentence of the condition BudgetOK while it is False; else both empty."""
+    conditions = status.get("conditions")
+    for found in conditions if isinstance(conditions, list) else ():
+        if found["type"] == "BudgetOK" and found["status"] == "False":
+            return str(found["reason"]), str(found["message"])
+    return "", ""

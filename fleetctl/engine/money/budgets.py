@@ -1,0 +1,177 @@
+"""Budgets over many objects: what counts against each now, and who waits for money.
+
+Called by the loop in every turn and by its passes. Counted anew from what is live (reservations.py)
+and from the ledger (ledger.py), so that a crash, a deletion or the turn of a period cannot make it
+drift. How a Budget stands is told in budget_status.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.money import budget
+from fleetctl.controllers.money.budget import Account, Cap, OnExceeded, Purse
+from fleetctl.engine.money import reservations
+from fleetctl.engine.money.budget_status import numbers
+from fleetctl.engine.money.warm_functions import KIND as FUNCTION
+from fleetctl.engine.money.warm_functions import Warming
+from fleetctl.specs.budget import BudgetSpec
+from fleetctl.specs.common import Execution
+from fleetctl.specs.kinds import KINDS, parse_spec
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+    from fleetctl.tracking.track import Track
+
+BUDGET = "Budget"
+
+
+class Budgets:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.warming = Warming(engine)
+        self._uids: dict[str, None] = {}  # of the Budgets, and of some that are gone
+        self._accounts: dict[str, Account] = {}  # uid of a Budget -> what counts against it
+        self._seen: dict[str, tuple[object, ...]] = {}  # how each stood when it was counted last
+        self._waiting: dict[str, None] = {}  # uids that wait for money, the longest waiting first
+
+    def load(self) -> None:
+        """Which Budgets there are, once the tracks are there."""
+        self._seen.clear()
+        tracks = self._engine.tracks.assets.values()
+        self._uids = {it.resource.uid: None for it in tracks if it.resource.kind == BUDGET}
+
+    def count(self, now_s: float) -> list[str]:
+        """Begin a turn; the uids that waited for money and may find some now."""
+        self._take_new_budgets()
+        self._accounts = {
+            track.resource.uid: self._counted(track, spec, now_s) for track, spec in self._budgets()
+        }
+        stands = {uid: _stand(account) for uid, account in self._accounts.items()}
+        before, self._seen = self._seen, stands
+        if stands == before or not self._waiting:
+            return []
+        woken = list(self._waiting)
+        self._waiting.clear()
+        return woken
+
+    def changed(self) -> Iterator[str]:
+        """The Budgets whose status is not what they stand at, after the passes of a turn."""
+        for uid, account in self._accounts.items():
+            track = self._engine.tracks.get(uid)
+            told = numbers(account)
+            if track is not None and any(track.status.get(it) != told[it] for it in told):
+                yield uid
+
+    def purse(self, track: Track, now_s: float) -> Purse:
+        """What the next pass of this object may spend."""
+        shared = self.shared(track)
+        own = self._own(track, now_s)
+        accounts = [*([own] if own is not None else []), *shared]
+        unit = KINDS[track.resource.kind].unit
+        tariffs = partial(reservations.tariff_of, self._engine, track, now_s)
+        return Purse(tariffs, accounts, own, unit, _left(track))
+
+    def shared(self, track: Track) -> list[Account]:
+        """The accounts of the Budgets that select this object."""
+        return [
+            self._accounts[budget_.resource.uid]
+            for budget_, spec in self._budgets()
+            if budget_.resource.uid in self._accounts
+            and budget_.resource.namespace == track.resource.namespace
+            and budget.selects(spec.selector, track.resource.labels)
+        ]
+
+    def account(self, track: Track, spec: BudgetSpec, now_s: float) -> Account:
+        """What counts against this Budget in this turn."""
+        return self._accounts.get(track.resource.uid) or self._counted(track, spec, now_s)
+
+    def denied(self, track: Track) -> None:
+        """A pass found too little money; its object is looked at again when there is more."""
+        self._waiting.setdefault(track.resource.uid)
+
+    # -- counting ----------------------------------------------------------------------------------
+
+    def _take_new_budgets(self) -> None:
+        """A Budget holds from the turn in which it is heard of, whose pass comes first or last."""
+        reading = self._engine.reading
+        for uid in [uid for uid, row in reading.wished.items() if row.kind == BUDGET]:
+            reading.fresh_track(uid)
+            self._uids[uid] = None
+
+    def _budgets(self) -> Iterator[tuple[Track, BudgetSpec]]:
+        for uid in self._uids:
+            track = self._engine.tracks.get(uid)
+            if track is None or track.resource.deleted_at_s is not None:
+                continue
+            if track.spec is None:
+                try:
+                    track.spec = parse_spec(BUDGET, track.resource.spec)
+                except ValueError:
+                    continue  # its pass raises the same, and says so in its status
+            assert isinstance(track.spec, BudgetSpec)
+            yield track, track.spec
+
+    def _counted(self, track: Track, spec: BudgetSpec, now_s: float) -> Account:
+        start_s, until_s = budget.period_of(spec.period, now_s)
+        cap = Cap(
+            owner=track.resource.key,
+            raise_by=f"{track.resource.key} maxCost",
+            max_usd=spec.max_cost,
+            on_exceeded=OnExceeded(spec.on_exceeded),
+            warn_at=spec.warn_at,
+            until_s=until_s,
+        )
+        account = Account(cap)
+        first_day, namespace = budget.day_of(start_s), track.resource.namespace
+        for entry in self._engine.charges.entries():
+            if entry.day < first_day or entry.namespace != namespace:
+                continue
+            if budget.selects(spec.selector, entry.labels):
+                account.charged_usd += entry.usd
+                account.unpriced_s += entry.unpriced_s
+        for other in self._engine.tracks.values():
+            about = other.resource
+            if about.namespace != namespace or not budget.selects(spec.selector, about.labels):
+                continue
+            if KINDS[about.kind].runs:
+                reservations.reserve(self._engine, account, other, now_s)
+            elif about.kind == FUNCTION:
+                self.warming.reserve(account, other, first_s=start_s, now_s=now_s)
+        return account
+
+    def _own(self, track: Track, now_s: float) -> Account | None:
+        """Of the object's own budget; counts all that it ever ran."""
+        assert isinstance(track.spec, Execution) or track.spec is None
+        wanted = track.spec.budget if track.spec is not None else None
+        if wanted is None or track.history is None:
+            return None
+        cap = Cap(
+            owner="its budget",
+            raise_by=f"{track.resource.key} budget.maxCost",
+            max_usd=wanted.max_cost,
+            on_exceeded=OnExceeded(wanted.on_exceeded),
+            warn_at=wanted.warn_at,
+        )
+        history = track.history
+        account = Account(cap, charged_usd=history.charged_usd, unpriced_s=history.unpriced_s)
+        reservations.reserve(self._engine, account, track, now_s)
+        return account
+
+
+def _stand(account: Account) -> tuple[object, ...]:
+    # What is charged is told apart: a reservation that was charged whole frees nothing, and whoever
+    # waits learns that nothing will come free.
+    money = round(account.committed_usd, 6), round(account.charged_usd, 6)
+    return account.cap, *money, account.unpriced_live, account.unpriced_s
+
+
+def _left(track: Track) -> int:
+    """Units that have not ended and do not run; at least one."""
+    total = track.controller.total if track.controller is not None else None
+    if total is None or track.history is None:
+        return 1
+    history = track.history
+    return max(1, total - len(history.succeeded) - len(history.failed) - len(history.live))

@@ -1,0 +1,161 @@
+"""What the containers cost that a Function keeps warm, whether or not anything runs in them.
+
+Called by budgets.py, which counts them, and by passes.py. Since when they are not charged yet, and
+what they were charged before, is in the Function's status, so that no restart forgets it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.controllers.money.budget import Account, Denied, Purse, Tariff
+from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.template import Template
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+    from fleetctl.tracking.track import Track
+
+KIND = "Function"
+# They are charged this often, and so much is set aside ahead: it is lost when a cap is reached.
+CHARGE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """containers that cost usd_per_s together; None = nobody knows. idle_s: how long they outlive
+    the wish for them.
+    """
+
+    containers: int
+    usd_per_s: float | None
+    idle_s: float
+
+    def held_s(self, uncharged_s: float) -> float:
+        """What is set aside, in whole steps, so that a budget stands still between two charges."""
+        return CHARGE_S * max(1, math.ceil(uncharged_s / CHARGE_S)) + self.idle_s
+
+
+class Warming:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def reserve(self, account: Account, track: Track, *, first_s: float, now_s: float) -> None:
+        """Add what a Function holds of a budget whose period began at first_s."""
+        known = _noted(track)
+        if known is None:
+            return
+        warm, since_s = known
+        uncharged_s = max(0.0, now_s - max(since_s, first_s))
+        if warm.usd_per_s is None:
+            account.unpriced_live += warm.containers
+            return
+        account.reserved_usd += warm.usd_per_s * warm.held_s(uncharged_s)
+        account.accrued_usd += warm.usd_per_s * uncharged_s
+
+    def status(self, track: Track, now_s: float) -> dict[str, object]:
+        """The part of a Function's status that tells of them; charges what is due."""
+        known, wanted, cost = _noted(track), self._wanted(track), track.status.get("cost")
+        cost = cost if isinstance(cost, dict) else {}
+        if not track.asset.ready and known is not None:
+            wanted = known[0]  # what is there goes on, until the new one has taken its place
+        if known is not None:
+            warm, since_s = known
+            if warm == wanted and now_s < since_s + CHARGE_S:
+                self._engine.queue.add(track.resource.uid, since_s + CHARGE_S)
+                return _note(warm, since_s) | {"cost": cost}
+            self._charge(track, warm, now_s - since_s)
+            cost = _grown(cost, warm, now_s - since_s) | {"until": now_s}
+            self._count(track, warm, -warm.held_s(now_s - since_s), charged_s=now_s - since_s)
+        if wanted is None or (known is None and not track.asset.ready):
+            return {"cost": cost} if cost else {}
+        cost = {"from": now_s, **cost, "provider": _spec(track).provider}
+        self._engine.queue.add(track.resource.uid, now_s + CHARGE_S)
+        self._count(track, wanted, wanted.held_s(0.0), charged_s=0.0)
+        return _note(wanted, now_s) | {"cost": cost}
+
+    def gone(self, track: Track) -> None:
+        """The Function is dropped, and its containers are no more."""
+        known = _noted(track)
+        if known is not None:
+            warm, since_s = known
+            lasted_s = self._engine.clock.now_s() - since_s
+            self._charge(track, warm, lasted_s)
+            self._count(track, warm, -warm.held_s(lasted_s), charged_s=lasted_s)
+            self._close(track, warm, lasted_s)
+
+    def _close(self, track: Track, warm: Warm, lasted_s: float) -> None:
+        """The last status, which stays for people: what it cost, with nothing warm any more."""
+        before = track.status.get("cost")
+        cost = _grown(before if isinstance(before, dict) else {}, warm, lasted_s)
+        status = {key: value for key, value in track.status.items() if key != "warm"}
+        status["cost"] = cost | {"until": self._engine.clock.now_s()}
+        about = track.resource
+        text = json.dumps(status, separators=(",", ":"))
+        self._engine.store.resources.put_status(about.uid, text, expected_version=about.version)
+
+    def denied(self, track: Track, accounts: list[Account]) -> Denied | None:
+        """Why the budgets do not pay for making it ready; None once it is, and where they do."""
+        warm = self._wanted(track)
+        if warm is None or _noted(track) is not None or track.resource.deleted_at_s is not None:
+            return None
+        tariff = Tariff(warm.usd_per_s, warm.held_s(0.0))
+        purse = Purse(lambda provider, index: tariff, accounts, None, "function")  # noqa: ARG005
+        return purse.denial(0, _spec(track).provider)
+
+    def _wanted(self, track: Track) -> Warm | None:
+        """What the present spec keeps warm; None where that is nothing, or free."""
+        spec = _spec(track)
+        if not spec.min_containers or spec.provider not in self._engine.providers:
+            return None
+        template, namespace = spec.applied_to(Template()), track.resource.namespace
+        each = self._engine.market.price(spec.provider, template, namespace)
+        if each == 0.0:
+            return None
+        whole = None if each is None else each * spec.min_containers
+        return Warm(spec.min_containers, whole, spec.scaledown_seconds)
+
+    def _count(self, track: Track, warm: Warm, held_s: float, *, charged_s: float) -> None:
+        """In this turn's accounts too: the passes that follow must not spend the same money."""
+        usd_per_s = warm.usd_per_s or 0.0
+        for account in self._engine.budgets.shared(track):
+            account.reserved_usd = max(0.0, account.reserved_usd + usd_per_s * held_s)
+            account.charged_usd += usd_per_s * max(0.0, charged_s)
+            if warm.usd_per_s is None:
+                account.unpriced_live += warm.containers if held_s > 0 else -warm.containers
+
+    def _charge(self, track: Track, warm: Warm, lasted_s: float) -> None:
+        lasted_s = max(0.0, lasted_s)
+        usd = (warm.usd_per_s or 0.0) * lasted_s
+        unpriced_s = lasted_s * warm.containers if warm.usd_per_s is None else 0.0
+        self._engine.charges.add(track, usd, unpriced_s)
+
+
+def _spec(track: Track) -> FunctionSpec:
+    assert isinstance(track.spec, FunctionSpec)
+    return track.spec
+
+
+def _note(warm: Warm, since_s: float) -> dict[str, object]:
+    told = {"containers": warm.containers, "usdPerSecond": warm.usd_per_s, "idle": warm.idle_s}
+    return {"warm": {**told, "since": since_s}}
+
+
+def _grown(cost: dict[str, Any], warm: Warm, lasted_s: float) -> dict[str, Any]:
+    """What all of them cost from the first on, up to the last charge. Seconds are of containers."""
+    lasted_s = max(0.0, lasted_s)
+    more = {"actual": (warm.usd_per_s or 0.0) * lasted_s, "seconds": lasted_s * warm.containers}
+    if warm.usd_per_s is None:
+        more["unpricedSeconds"] = lasted_s * warm.containers
+    return cost | {name: round(cost.get(name, 0.0) + much, 6) for name, much in more.items()}
+
+
+def _noted(track: Track) -> tuple[Warm, float] | None:
+    """(what is warm, since when it is not charged), by the status."""
+    noted = track.status.get("warm")
+    if not isinstance(noted, dict):
+        return None
+    return Warm(noted["containers"], noted["usdPerSecond"], noted["idle"]), noted["since"]

@@ -1,0 +1,111 @@
+"""What was seen of runs and sandboxes: an observation becomes a record, or nothing.
+
+Called as facts are absorbed. What a sighting means for a run is decided in history/outcome.py;
+here it is known how far the look can be trusted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.history.outcome import outcome
+from fleetctl.controllers.model import LIVE_STATES, Alive, Ended, Gone, Observation, Run, RunState
+from fleetctl.engine.execute.leftovers import leftover
+from fleetctl.engine.messages import Observed
+from fleetctl.engine.observe.gpu_price import priced_as_got
+from fleetctl.tracking.track import Track
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+
+class Sightings:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._records = engine.records
+
+    def take(self, track: Track, fact: Observed) -> bool:
+        """True when the resource must be looked at because of it."""
+        if track.history is None:
+            return False
+        run = track.history.live.get(fact.run)
+        if run is None:
+            return self._sandbox_seen(track, fact.seen, fact)
+        return self._run_seen(track, run, fact.seen, fact)
+
+    def _run_seen(self, track: Track, run: Run, seen: Observation, fact: Observed) -> bool:
+        engine = self._engine
+        if not isinstance(seen, Gone):
+            self._take_metrics(track, run, seen)
+        call = track.calls.get(run.name)
+        bound_s = engine.providers[fact.provider].contract.visibility_bound_s
+        appeared_at_s = call.appeared_at_s if call else engine.started_at_s
+        settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
+        held_anew = self._take_held(track, run, seen.held if isinstance(seen, Alive) else "")
+        if not isinstance(seen, Gone):
+            track.missing.pop(run.name, None)
+        elif run.state is not RunState.STARTING:
+            settled = settled and self._missed_twice(track, run, fact, bound_s)
+        after = outcome(run, seen, settled=settled)
+        if after is None:
+            if isinstance(seen, Gone) and run.state is not RunState.STARTING:
+                since_s = max(appeared_at_s, track.missing.get(run.name, 0.0))
+                engine.watcher.look_later(run.name, since_s + bound_s)
+            return held_anew
+        if isinstance(seen, Alive | Ended) and seen.note:
+            assert track.history is not None
+            track.history.note = seen.note
+        if isinstance(seen, Alive | Ended):
+            after = priced_as_got(engine, track, run, after, seen)
+            self._records.entered(track, after)
+        if after.state in LIVE_STATES:
+            began = run.state is RunState.STARTING
+            cheaper = after.usd_per_s != run.usd_per_s  # so a budget may pay for others now
+            track.waits.pop(run.name, None)
+            self._records.keep(track, after)
+            return began or held_anew or cheaper
+        self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
+        if isinstance(seen, Gone) and after.handle:
+            # Should it live all the same, it must not go on: its unit gets another sandbox.
+            engine.leftovers.end(leftover(run))
+        return True
+
+    def _missed_twice(self, track: Track, run: Run, fact: Observed, bound_s: float) -> bool:
+        """Whether the provider said it before, a visibility bound ago: one answer may be odd."""
+        first_s = track.missing.get(run.name)
+        if first_s is None:
+            track.missing[run.name] = fact.asked_at_s
+            return False
+        return fact.asked_at_s >= first_s + bound_s
+
+    def _take_held(self, track: Track, run: Run, held: str) -> bool:
+        """Whether people are to be told something else than before."""
+        before = track.held.pop(run.name, "")
+        if held:
+            track.held[run.name] = held
+            if held != before:
+                text = f"{run.name}: {held}"
+                self._engine.say(track.resource.uid, "EndHeld", text, kind="Warning")
+        return held != before
+
+    def _take_metrics(self, track: Track, run: Run, seen: Alive | Ended) -> None:
+        if seen.metrics:
+            self._records.measured(track, run, seen.metrics)
+
+    def _sandbox_seen(self, track: Track, seen: Observation, fact: Observed) -> bool:
+        """Of the last run in an idle sandbox: is the sandbox still open?"""
+        assert track.history is not None
+        if isinstance(seen, Alive) or (isinstance(seen, Ended) and seen.sandbox_open):
+            return False
+        for box in track.history.sandboxes.values():
+            if not box.busy and box.last.name == seen.run:
+                if isinstance(seen, Gone) and not self._settled_by_end(box.last, fact):
+                    return False
+                self._records.closed(track, box.name)
+                return True
+        return False
+
+    def _settled_by_end(self, last: Run, fact: Observed) -> bool:
+        """A look-up may miss what is younger than the bound, even if an earlier one did not."""
+        bound_s = self._engine.providers[fact.provider].contract.visibility_bound_s
+        return last.ended_at_s is not None and fact.asked_at_s >= last.ended_at_s + bound_s

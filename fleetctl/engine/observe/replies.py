@@ -1,0 +1,236 @@
+"""What providers answered to our calls: starts, stops, and what is done for assets.
+
+Called as facts are absorbed. An answer tells of the call alone; what became of a run is seen
+(observations.py), unless the answer leaves no doubt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.money.budget import WITH_A_HINT
+from fleetctl.controllers.placement import judge, spill_reason
+from fleetctl.controllers.schedule.capacity import grown
+from fleetctl.controllers.wish import Wait
+from fleetctl.engine.messages import (
+    AssetReplied,
+    StartRefused,
+    StartReplied,
+    StartUnknown,
+    StartWaits,
+    StopReplied,
+)
+from fleetctl.providers.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
+from fleetctl.tracking.track import Call, Track
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied
+
+# Answers to a create that come before anything was made.
+_NOTHING_MADE = frozenset(
+    {
+        "NoCapacity",
+        "NoSuchMachine",
+        "Quota",
+        "SpendLimit",
+        "Suspended",
+        "RateLimited",
+        "Unreachable",
+    }
+)
+REFUSED_ONCE = "RefusedOnce"
+
+
+class Answers:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._records = engine.records
+
+    def of_call(self, track: Track, fact: CallReplied, now_s: float) -> bool:
+        """True when the resource must be looked at because of it."""
+        engine = self._engine
+        call = track.calls.setdefault(fact.run, Call(appeared_at_s=engine.started_at_s))
+        call.busy = ""
+        call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(fact)
+        waited = track.waits.pop(fact.run, None) is not None
+        if not isinstance(fact, StopReplied):
+            call.appeared_at_s = now_s
+        if track.history is None:
+            return False  # its rows are read back later, and every call is made that they ask for
+        run = track.history.live.get(fact.run)
+        if isinstance(fact, StartWaits | StartUnknown) and (
+            run is None or run.state is RunState.STOPPING
+        ):
+            # Nobody waits for this start any more: it is over, or its stop follows at once.
+            call.tries, call.retry_at_s = 0, 0.0
+            return True
+        match fact:
+            case StartReplied():
+                call.tries = 0
+                call.retry_at_s = 0.0
+                call.short_since_s = None
+                if run is not None:
+                    track.doubts.pop((run.template_hash, run.provider), None)
+                    engine.troubles.start_served(run.provider)
+                if run is not None and fact.begun:
+                    self._started(track, run, fact.handle, now_s)
+                    self._had_room(track, run.provider, now_s)
+                elif run is not None:
+                    self._records.keep(track, replace(run, handle=fact.handle))
+                    # Once it is durable the work begins; there is nothing to decide.
+                    self._records.begins.add(track.resource.uid)
+                    return waited
+            case StartRefused():
+                if run is not None:
+                    self._refused(track, run, call, fact.message, now_s)
+            case StartWaits() if fact.reason == SANDBOX_CLOSED and run is not None:
+                # Nothing began there and nothing can: the unit goes to another sandbox.
+                ended = replace(run, state=RunState.STOPPED, reason=fact.reason, ended_at_s=now_s)
+                self._records.end(track, ended, None)
+                self._records.closed(track, run.sandbox)
+            case StartWaits() if fact.reason == BEGUN_AS_ANOTHER and run is not None:
+                # Under its name nothing can begin any more: the unit has another attempt.
+                ended = replace(
+                    run,
+                    state=RunState.STOPPED,
+                    reason=fact.reason,
+                    message=fact.message,
+                    ended_at_s=now_s,
+                )
+                self._records.end(track, ended, None)
+            case StartWaits():
+                call.retry_at_s = fact.retry_at_s
+                wait = Wait(fact.reason, fact.message, fact.retry_at_s, account=fact.account)
+                self._wait(track, fact.run, _short(wait, call, now_s))
+                if fact.account and run is not None:
+                    engine.troubles.start_waits(
+                        run.provider, fact.reason, fact.message, fact.retry_at_s
+                    )
+            case StartUnknown():
+                call.tries += 1
+                call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
+                wait = Wait("StartUnknown", fact.message, call.retry_at_s)
+                self._wait(track, fact.run, _short(wait, call, now_s))
+            case StopReplied():
+                self._stop_replied(track, fact, call, now_s)
+            case _:
+                assert_never(fact)
+        return True
+
+    def of_asset(self, track: Track, fact: AssetReplied, now_s: float) -> bool:
+        """The same, of a volume, a function, or what deleted work left behind."""
+        asset = track.asset
+        asset.busy = False
+        asset.problem = fact.message
+        if fact.message:
+            asset.tries += 1
+            asset.retry_at_s = now_s + self._engine.effects.backoff_s(asset.tries)
+            self._engine.queue.add(fact.uid, asset.retry_at_s)
+            self._engine.say(fact.uid, "AssetFailed", fact.message, kind="Warning")
+            return True
+        asset.tries, asset.retry_at_s = 0, 0.0
+        match fact.what:
+            case "ensured":
+                asset.ready = True
+            case "removed":
+                asset.removed = True
+            case "freed":
+                asset.freed = True
+            case "swept":
+                asset.swept = True
+        return True
+
+    def _wait(self, track: Track, run: str, wait: Wait) -> None:
+        """The start of `run` is tried again in its time; until then it says why."""
+        uid = track.resource.uid
+        track.waits[run] = wait
+        self._engine.queue.add(uid, wait.retry_at_s)
+        self._engine.say(uid, wait.reason, wait.message, kind="Warning")
+
+    def _started(self, track: Track, run: Run, handle: str, now_s: float) -> None:
+        state = RunState.RUNNING if run.state is RunState.STARTING else run.state
+        started_at_s = run.started_at_s if run.started_at_s is not None else now_s
+        started = replace(run, state=state, handle=handle, started_at_s=started_at_s)
+        self._records.entered(track, started)
+        self._records.keep(track, started)
+
+    def _had_room(self, track: Track, provider: str, now_s: float) -> None:
+        short = track.shortages.get(provider)
+        if short is not None and track.history is not None:
+            track.shortages[provider] = grown(short, provider, track.history, now_s)
+
+    def _refused(self, track: Track, run: Run, call: Call, message: str, now_s: float) -> None:
+        if run.state is RunState.STOPPING:
+            ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
+        elif (again_at_s := self._doubted(track, run, call, now_s)) is not None:
+            call.retry_at_s = again_at_s
+            self._wait(track, run.name, Wait(REFUSED_ONCE, message, again_at_s))
+            return
+        elif self._has_another_place(track, run, message):
+            ended = replace(
+                run, state=RunState.STOPPED, reason="RefusedHere", message=message, ended_at_s=now_s
+            )
+            text = f"provider `{run.provider}` does not take it: {message}"
+            self._engine.say(track.resource.uid, "RefusedHere", text, kind="Warning")
+        else:
+            ended = replace(
+                run, state=RunState.REFUSED, reason="Refused", message=message, ended_at_s=now_s
+            )
+            self._engine.say(track.resource.uid, "Refused", message, kind="Warning")
+        self._records.end(track, ended, None)
+
+    def _doubted(self, track: Track, run: Run, call: Call, now_s: float) -> float | None:
+        """When to ask again before the refusal is believed; None when this one is the second."""
+        key = run.template_hash, run.provider
+        believed_from_s = track.doubts.setdefault(key, now_s + self._engine.settings.second_look_s)
+        # Of starts that were under way together, each may have met the same odd moment.
+        return None if call.asked_at_s >= believed_from_s else believed_from_s
+
+    def _has_another_place(self, track: Track, run: Run, message: str) -> bool:
+        """Remember that this one is none, and tell whether any candidate is left."""
+        assert track.controller is not None
+        placement = track.controller.policy.placement
+        if len(placement.candidates) < 2:
+            return False
+        track.refusals[run.template_hash, run.provider] = message.partition(WITH_A_HINT)[0]
+        offers = self._engine.market.offers(track).get(run.template_hash, {})
+        return any(it.fits for it in judge(placement, offers))
+
+    def _stop_replied(self, track: Track, fact: StopReplied, call: Call, now_s: float) -> None:
+        engine = self._engine
+        call.tries += 1
+        track.held.pop(fact.run, None)
+        if fact.message:
+            call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
+            track.held[fact.run] = f"its stop failed: {fact.message}"
+            text = f"stop of {fact.run} failed: {fact.message}"
+            engine.say(track.resource.uid, "StopFailed", text, kind="Warning")
+        else:
+            assert track.controller is not None
+            wait_s = track.controller.policy.grace_s + engine.settings.stop_again_s
+            call.retry_at_s = now_s + wait_s * min(call.tries, 8)
+            engine.watcher.look(fact.run)
+        if call.tries == engine.settings.attention_after:
+            text = f"{call.tries} stops of {fact.run} are not confirmed; trying on"
+            engine.say(track.resource.uid, "NeedsAttention", text, kind="Warning")
+        engine.queue.add(track.resource.uid, call.retry_at_s)
+
+
+def _tells_that_nothing_is_made(fact: CallReplied) -> bool:
+    """A provider without room, or that does not know us, has made nothing; `Queued` and its like
+    may have begun to.
+    """
+    if not isinstance(fact, StartWaits) or fact.perhaps_made:
+        return False
+    return fact.account or fact.reason in _NOTHING_MADE
+
+
+def _short(wait: Wait, call: Call, now_s: float) -> Wait:
+    """Since when the start is told of no room, whatever else it was told meanwhile."""
+    if call.short_since_s is None and spill_reason(wait.reason, account=wait.account) is not None:
+        call.short_since_s = now_s
+    return replace(wait, short_since_s=call.short_since_s)

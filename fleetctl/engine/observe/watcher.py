@@ -1,0 +1,144 @@
+"""Asking providers about runs: at once when one is pushed, and by a slow poll that is the net under
+the push.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Run, RunState
+from fleetctl.engine.boundary import NoAnswer, guarded
+from fleetctl.engine.messages import Observed
+from fleetctl.providers.base import RunRef
+
+if TYPE_CHECKING:
+    from fleetctl.engine.engine import Engine
+
+log = logging.getLogger("fleetctl.engine")
+
+RUNS_PER_LOOK_MAX = 500
+
+
+class Watcher:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pushed: dict[str, set[str]] = {name: set() for name in engine.providers}
+        self._later: dict[str, float] = {}
+        self._wakes = {name: asyncio.Event() for name in engine.providers}
+
+    def add(self, provider: str) -> None:
+        """One that was declared after the start."""
+        self._pushed[provider], self._wakes[provider] = set(), asyncio.Event()
+
+    def look(self, run: str) -> None:
+        """Observe `run` soon. Unknown names are ignored: a push is only ever a hint.
+
+        Of a start that waits, it says that what it waited for may be there: it is tried at once.
+        """
+        provider = self._provider_of(run)
+        if provider is not None and provider in self._pushed:
+            self._engine.hurry_start(run)
+            self._pushed[provider].add(run)
+            self._wakes[provider].set()
+
+    def look_later(self, run: str, at_s: float) -> None:
+        """Observe `run` again at at_s: what was seen before may be stale."""
+        self._later[run] = at_s
+        provider = self._provider_of(run)
+        if provider in self._wakes:
+            self._wakes[provider].set()
+
+    async def run(self, provider: str) -> None:
+        """For ever: gather what is due at one provider, ask, and tell the loop."""
+        contract = self._engine.providers[provider].contract
+        clock = self._engine.clock
+        poll_at_s = clock.now_s()
+        tries = 0
+        while True:
+            now_s = clock.now_s()
+            names = self._take(provider, now_s)
+            if now_s >= poll_at_s:
+                names.update(self._polled(provider))
+                poll_at_s = now_s + contract.poll_s
+            if names and not await self._ask(provider, sorted(names)):
+                tries += 1
+                self._pushed[provider].update(names)
+                await asyncio.sleep(self._engine.effects.backoff_s(tries))
+                continue
+            tries = 0
+            await self._wait(provider, poll_at_s)
+
+    async def _wait(self, provider: str, poll_at_s: float) -> None:
+        wake = self._wakes[provider]
+        # Another provider's looks are its own watcher's; waking for them here would spin.
+        ours = [at_s for run, at_s in self._later.items() if self._provider_of(run) == provider]
+        until_s = min([poll_at_s, *ours])
+        if not self._pushed[provider]:
+            left_s = max(0.0, until_s - self._engine.clock.now_s())
+            alarm = asyncio.get_running_loop().call_later(left_s, wake.set)
+            try:
+                await wake.wait()
+            finally:
+                alarm.cancel()
+        wake.clear()
+
+    async def _ask(self, provider: str, names: list[str]) -> bool:
+        """False when the provider did not answer; nothing is concluded then."""
+        engine = self._engine
+        refs = [ref for ref in map(self._ref, names) if ref is not None]
+        for at in range(0, len(refs), RUNS_PER_LOOK_MAX):
+            asked_at_s = engine.clock.now_s()
+            part = refs[at : at + RUNS_PER_LOOK_MAX]
+            call = engine.effects.gates[provider].ask(
+                partial(engine.providers[provider].observe, part)
+            )
+            try:
+                seen = await guarded(call, what="observe", key=provider)
+            except (Refused, Unavailable) as error:
+                log.warning("observe refused", extra={"provider": provider, "error": str(error)})
+                return False
+            if isinstance(seen, NoAnswer):
+                return False
+            for each in seen:
+                engine.tell(Observed(provider, asked_at_s, each))
+        return True
+
+    def _take(self, provider: str, now_s: float) -> set[str]:
+        names, self._pushed[provider] = self._pushed[provider], set()
+        for run in [run for run, at_s in self._later.items() if at_s <= now_s]:
+            if self._provider_of(run) in (provider, None):
+                del self._later[run]
+                names.add(run)  # one that is over has no reference any more and is not asked for
+        return names
+
+    def _polled(self, provider: str) -> set[str]:
+        """Every confirmed live run, and the last run of every open sandbox."""
+        names = set()
+        for run in map(self._known, self._engine.owner_of):
+            if run is not None and run.provider == provider and run.state is not RunState.STARTING:
+                names.add(run.name)
+        return names
+
+    def _known(self, name: str) -> Run | None:
+        uid = self._engine.owner_of.get(name)
+        track = self._engine.tracks.get(uid) if uid is not None else None
+        if track is None or track.history is None:
+            return None
+        run = track.history.live.get(name)
+        if run is not None:
+            return run
+        return next((b.last for b in track.history.sandboxes.values() if b.last.name == name), None)
+
+    def _provider_of(self, name: str) -> str | None:
+        run = self._known(name)
+        return run.provider if run is not None else None
+
+    def _ref(self, name: str) -> RunRef | None:
+        run = self._known(name)
+        if run is None:
+            return None
+        return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)

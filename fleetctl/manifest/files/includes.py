@@ -1,0 +1,211 @@
+"""Files that a manifest names, made part of the wish before it is checked. Called by loader.py.
+
+`searchFrom` becomes `search`, `tasks.fromFile` becomes `tasks.items`, and `-r FILE` in `image.pip`
+becomes what that file lists: what is stored means the same wherever the controller runs and
+whatever happens to the files later. `source.path` stays as it is written, so that two checkouts of
+a repository agree; where it leads is told beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from fleetctl.manifest.files.documents import Document, read_documents
+from fleetctl.manifest.files.requirements import RequirementsError, named_file, read_requirements
+from fleetctl.manifest.files.rows import RowError, read_rows
+from fleetctl.manifest.messages import Finding, findings
+from fleetctl.manifest.problems import Path, Problem, shortened, value_text
+from fleetctl.manifest.yaml.reader import read
+from fleetctl.specs.batchjob import FromFile
+from fleetctl.specs.sweep import SearchFile
+
+FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
+
+# These stand in for what could not be read, so that everything else is still checked.
+_SOME_SEARCH = {"method": "grid", "program": "-", "parameters": {"x": {"value": 0}}}
+_SOME_TASKS = {"completions": 1}
+
+
+@dataclass(slots=True)
+class Included:
+    """What was found in the files that a document names.
+
+    findings: the naming is wrong. problems: the content is. moved: paths that stand elsewhere.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    moved: dict[Path, Document] = field(default_factory=dict)
+    origin: str = ""  # where `source.path` leads
+    read: list[str] = field(default_factory=list)  # files, absolute
+
+
+def include(data: dict[str, Any], document: Document) -> Included:
+    """Change `data`, a part of `document`, in place. Relative paths begin at its directory."""
+    included, directory = Included(), document.dir
+    spec = data.get("spec")
+    if not isinstance(spec, dict):
+        return included
+    _source(spec, directory, included)
+    _requirements(spec, document, included)
+    match data.get("kind"):
+        case "Secret" if isinstance(spec.get("fromFile"), dict):
+            for name, path in spec["fromFile"].items():
+                spec["fromFile"][name] = _absolute(path, directory)
+        case "Sweep" if "searchFrom" in spec:
+            _search(spec, document, included)
+        case "BatchJob" if isinstance(spec.get("tasks"), dict) and "fromFile" in spec["tasks"]:
+            _tasks(spec, document, included)
+    return included
+
+
+def _absolute(path: Any, directory: str) -> Any:
+    """The path from the root; what is no path is left for the model to refuse."""
+    if not isinstance(path, str) or not path or "\0" in path:
+        return path
+    own = os.path.expanduser(path)  # noqa: PTH111 - pathlib's raises where there is no such user
+    return os.path.normpath(os.path.join(directory, own))
+
+
+def _near(path: str, written: str) -> str:
+    """A hint: what lies there under nearly the same name."""
+    place = FilePath(path)
+    try:
+        names = [it.name for it in islice(place.parent.iterdir(), FILES_LOOKED_AT_MAX)]
+    except OSError:
+        return ""
+    found = get_close_matches(place.name, names, n=1)
+    return (
+        f"did you mean `{shortened(str(FilePath(written).with_name(found[0])))}`?" if found else ""
+    )
+
+
+def _shown(path: str, document: Document) -> str:
+    """The path as the person would write it beside the manifest's own."""
+    return os.path.join(os.path.dirname(document.path), path)  # noqa: PTH120 - keeps `./`
+
+
+def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
+    """A Function has its source in its spec, the kinds that run have theirs in their template."""
+    within: Path = ("spec", "template") if "template" in spec else ("spec",)
+    holder = spec.get("template", spec)
+    source = holder.get("source") if isinstance(holder, dict) else None
+    if not isinstance(source, dict) or "path" not in source:
+        return
+    written, here = source["path"], (*within, "source", "path")
+    path = _absolute(written, directory)
+    if not isinstance(path, str) or not path or "\0" in path:
+        return
+    source["path"] = _as_written(written)
+    included.origin = path
+    if not FilePath(path).is_dir():
+        there = FilePath(path).exists()
+        said = "it is a file, and must be a directory" if there else "there is no such directory"
+        hint = "" if there else _near(path, written)
+        included.findings.append(Finding(here, here, f" is {value_text(written)}; {said}", hint))
+
+
+def _as_written(path: str) -> str:
+    """`./src/` and `src` are one path."""
+    own = os.path.expanduser(path)  # noqa: PTH111 - as in _absolute
+    return os.path.normpath(own)
+
+
+def _requirements(spec: dict[str, Any], document: Document, included: Included) -> None:
+    """`-r FILE` in `image.pip` becomes what the file lists."""
+    within: Path = ("spec", "template") if "template" in spec else ("spec",)
+    holder = spec.get("template", spec)
+    image = holder.get("image") if isinstance(holder, dict) else None
+    listed = image.get("pip") if isinstance(image, dict) else None
+    if not isinstance(listed, list):
+        return
+    entries: list[Any] = []
+    for at, entry in enumerate(listed):
+        path = named_file(entry)
+        if path is None:
+            entries.append(entry)
+            continue
+        try:
+            entries += read_requirements(path, document.dir, included.read)
+        except RequirementsError as error:
+            here = (*within, "image", "pip", at)
+            if error.line:
+                shown = _shown(error.file, document)
+                included.problems.append(Problem(shown, error.line, 1, str(error)))
+            else:
+                said = f" names {value_text(error.file)}; {error}"
+                included.findings.append(Finding(here, here, said))
+    assert isinstance(image, dict)
+    image["pip"] = entries
+
+
+def _search(spec: dict[str, Any], document: Document, included: Included) -> None:
+    here = ("spec", "searchFrom")
+    named = spec.pop("searchFrom")
+    if "search" in spec:
+        said = " stands beside `search`; only one of them can be meant"
+        included.findings.append(Finding(here, here, said, at_key=True))
+        return
+    spec["search"] = _SOME_SEARCH
+    try:
+        path = SearchFile.model_validate(named, by_alias=True, by_name=False).file
+    except ValidationError as error:
+        included.findings.extend(findings(error, SearchFile, named, here))
+        return
+    (found,) = read_documents([_absolute(path, document.dir)])
+    included.read.append(_absolute(path, document.dir))
+    if found.refused:
+        at = (*here, "file")
+        said, whole = f" is {value_text(path)}; {found.refused}", _absolute(path, document.dir)
+        included.findings.append(Finding(at, at, said, _near(whole, path)))
+        return
+    path = _shown(path, document)
+    reading = read(path, found.text)
+    included.problems.extend(reading.problems)
+    if len(reading.roots) != 1:
+        if not reading.problems:
+            included.problems.append(
+                Problem(path, 0, 0, "the file must hold one sweep configuration")
+            )
+        return
+    spec["search"] = reading.roots[0].value
+    included.moved[("spec", "search")] = found._replace(path=path)
+
+
+def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None:
+    tasks, here = spec["tasks"], ("spec", "tasks", "fromFile")
+    if set(tasks) - {"fromFile", "chunk"}:
+        return  # the model says that only one of them can be meant
+    try:
+        named = FromFile.model_validate(tasks["fromFile"], by_alias=True, by_name=False)
+    except ValidationError:
+        return  # the model finds the same
+    chunk = tasks.get("chunk", named.chunk)
+    if not isinstance(chunk, int | None) or (chunk is not None and chunk < 1):
+        return
+    spec["tasks"] = _SOME_TASKS
+    path = _absolute(named.path, document.dir)
+    included.read.append(path)
+    try:
+        rows = read_rows(path)
+    except RowError as error:
+        included.problems.append(Problem(_shown(named.path, document), error.line, 1, str(error)))
+    except OSError as error:
+        why = os.strerror(error.errno or 0).lower()
+        said = f" is {value_text(named.path)}; it cannot be read: {why}"
+        included.findings.append(Finding(here, here, said, _near(path, named.path)))
+    except ValueError as error:
+        included.findings.append(Finding(here, here, f" is {value_text(named.path)}; {error}"))
+    else:
+        spec["tasks"] = {"items": rows if chunk is None else _chunks(rows, chunk)}
+
+
+def _chunks(rows: list[Any], size: int) -> list[Any]:
+    return [{"rows": rows[at : at + size]} for at in range(0, len(rows), size)]

@@ -1,0 +1,1 @@
+"""What a person most likely meant, and what a field is called elsewhere."""

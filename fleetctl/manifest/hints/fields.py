@@ -1,0 +1,187 @@
+"""The fields of a kind, out of its generated JSON Schema: what `explain` prints. Imports no model.
+
+A place in a manifest is a Field; lists are stepped through, as in Kubernetes, and a map's own names
+are written `<name>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fleetctl.specs
+
+ANY_NAME = "<name>"  # the key of a map that is the author's own
+_STATUS = "status"
+
+
+class Field(NamedTuple):
+    """One place. `schema` is as generated; `forms` are the shapes of its value, refs followed."""
+
+    name: str
+    schema: Mapping[str, Any]
+    forms: tuple[Mapping[str, Any], ...]
+    definitions: Mapping[str, Any]
+    required: bool
+
+    @property
+    def description(self) -> str:
+        """Of the field itself, else of what stands there."""
+        for schema in (self.schema, *self.forms):
+            if text := schema.get("description"):
+                return str(text)
+        return ""
+
+    @property
+    def type(self) -> str:
+        """`integer`, `[]string`, `map of string`; alternatives with `|` between them."""
+        return " | ".join(dict.fromkeys(_type(form, self.definitions) for form in self.forms))
+
+    @property
+    def default(self) -> str:
+        """As JSON; "" where there is none, or the description names a provider's."""
+        value = self.schema.get("default")
+        return "" if value is None or value == [] else json.dumps(value, ensure_ascii=False)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """Sentences on what a value must be beyond its type."""
+        only = [str(form["const"]) for form in self.forms if "const" in form]
+        several = (f"one of {', '.join(only)}",) if len(only) > 1 else ()
+        limits = (said for form in self.forms for said in _limits(form, several=bool(several)))
+        return tuple(dict.fromkeys((*several, *limits)))
+
+    def children(self) -> list[Field]:
+        """The fields below, in the order of the schema; through lists."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        objects = list(_objects(self.forms, self.definitions))
+        for form in objects:
+            for name, schema in form.get("properties", {}).items():
+                found.setdefault(name, []).append(schema)
+            values = form.get("additionalProperties")
+            if isinstance(values, dict) and _is_structured(values, self.definitions):
+                found.setdefault(ANY_NAME, []).append(values)
+        always = [name for name in found if all(name in o.get("required", ()) for o in objects)]
+        return [
+            _field(name, schemas, self.definitions, required=name in always)
+            for name, schemas in found.items()
+        ]
+
+
+def schema_text(kind: str) -> str:
+    """The JSON Schema of a whole manifest, as it is shipped."""
+    path = Path(fleetctl.specs.__path__[0]) / "schemas" / f"{kind.lower()}.json"
+    return path.read_text(encoding="utf-8")
+
+
+def manifest_field(kind: str) -> Field:
+    """The whole manifest of that kind."""
+    schema = json.loads(schema_text(kind))
+    definitions = schema["$defs"]
+    schema["properties"].pop(_STATUS)  # nobody writes it
+    of_spec = definitions[f"{kind}Spec"].get("description", "")
+    return Field("", {"description": of_spec}, (schema,), definitions, True)
+
+
+class Found(NamedTuple):
+    """Where a path leads: to `field`, by its first `depth` parts. The next part is not there."""
+
+    field: Field
+    depth: int
+
+
+def look_up(top: Field, path: Sequence[str]) -> Found:
+    """Follow `path` as far as it goes."""
+    here = top
+    for depth, part in enumerate(path):
+        below = here.children()
+        named = {child.name: child for child in below}
+        if part not in named and ANY_NAME not in named:
+            return Found(here, depth)
+        here = named[part if part in named else ANY_NAME]
+    return Found(here, len(path))
+
+
+def _field(
+    name: str,
+    schemas: Sequence[Mapping[str, Any]],
+    definitions: Mapping[str, Any],
+    *,
+    required: bool,
+) -> Field:
+    forms = tuple(form for schema in schemas for form in _forms(schema, definitions))
+    return Field(name, schemas[0], forms, definitions, required)
+
+
+def _forms(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any]
+) -> Iterator[Mapping[str, Any]]:
+    """The alternatives behind `schema`, refs followed, without `null`: that only means absent."""
+    if "$ref" in schema:
+        yield from _forms(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    elif "anyOf" in schema:
+        for one in schema["anyOf"]:
+            yield from _forms(one, definitions)
+    elif schema.get("type") != "null":
+        yield schema
+
+
+def _objects(
+    forms: Sequence[Mapping[str, Any]], definitions: Mapping[str, Any]
+) -> Iterator[Mapping[str, Any]]:
+    for form in forms:
+        if form.get("type") == "array":
+            yield from _objects(tuple(_forms(form.get("items", {}), definitions)), definitions)
+        elif form.get("type") == "object":
+            yield form
+
+
+def _is_structured(values: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+    return any(form.get("type") == "object" for form in _forms(values, definitions))
+
+
+def _type(form: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    sort = form.get("type")
+    if sort == "array":
+        items = _types(form.get("items", {}), definitions)
+        return f"[]({' | '.join(items)})" if len(items) > 1 else "[]" + "".join(items)
+    if sort == "object" and "properties" not in form:
+        values = form.get("additionalProperties")
+        if not isinstance(values, dict):
+            values = next(iter(form.get("patternProperties", {}).values()), {})
+        return f"map of {' | '.join(_types(values, definitions))}"
+    if sort is None:
+        return "string" if isinstance(form.get("const"), str) else "any value"
+    return str(sort)
+
+
+def _types(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, None]:
+    return dict.fromkeys(_type(form, definitions) for form in _forms(schema, definitions))
+
+
+def _limits(form: Mapping[str, Any], *, several: bool) -> Iterator[str]:
+    """several: the single values of all forms are told together."""
+    if "enum" in form:
+        yield "one of " + ", ".join(str(value) for value in form["enum"])
+    if "const" in form and not several:
+        yield f"only {form['const']}"
+    for key, said in _BOUNDS:
+        value = form.get(key)
+        if value is not None and value not in _WIDEST:
+            yield f"{said} {value}"
+    if "pattern" in form:
+        yield f"matching {form['pattern']}"
+
+
+_BOUNDS = (
+    ("minimum", "at least"),
+    ("exclusiveMinimum", "more than"),
+    ("maximum", "at most"),
+    ("minItems", "entries: at least"),
+    ("maxItems", "entries: at most"),
+    ("maxLength", "characters: at most"),
+)
+# The widest whole numbers that a store takes; nobody meets them.
+_WIDEST = (2**31 - 1, 2**63 - 1)

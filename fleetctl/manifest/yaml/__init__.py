@@ -1,0 +1,1 @@
+"""Strict YAML: read with limits, errors in plain words, written back."""

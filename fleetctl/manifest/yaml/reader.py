@@ -1,0 +1,293 @@
+"""Strict YAML: one walk over the parser's events, with limits, that builds plain Python values.
+
+Refuses duplicate keys, aliases and anchors, tags, merge keys and keys that are not texts, and goes
+on, so that one reading finds all of them. Nothing is expanded and nothing recurses, so no document
+is a bomb. Called by loader.py; a second walk tells where the paths stand that a message needs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from fleetctl.manifest.plain import resolve
+from fleetctl.manifest.problems import Path, Problem, masked, path_text, shortened, value_text
+from fleetctl.manifest.yaml.errors import Position, reader_problem, syntax_problem
+
+DEPTH_MAX = 64  # the deepest valid manifest has about 15 levels
+NODES_MAX = 2_000_000  # a BatchJob of 100,000 items with eight parameters each
+KEYS_MAX = 10_000  # of one mapping
+DOCUMENTS_MAX = 10_000
+UNWANTED_SHOWN_MAX = 3  # anchors and aliases that are told; who has one has a hundred
+MISTAKES_MAX = 1000  # of one file; reading ends there
+TAG_DIRECTIVES_MAX = 16  # the parser compares each with all before it
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_BARE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+@dataclass(slots=True)
+class Root:
+    """One document.
+
+    keys, values: positions of the paths that the reader was asked for. collections: those of them
+    that hold others. written: the texts of those that are numbers. broken: values that are not what
+    the author wrote; what a model says of them is noise.
+    """
+
+    value: Any
+    position: Position
+    keys: dict[Path, Position] = field(default_factory=dict)
+    values: dict[Path, Position] = field(default_factory=dict)
+    collections: set[Path] = field(default_factory=set)
+    written: dict[Path, str] = field(default_factory=dict)
+    broken: set[Path] = field(default_factory=set)
+    prefix: Path = ()  # of an item of a list: where that list has it
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one text holds; when a problem ends the reading, the documents before it remain."""
+
+    roots: list[Root] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read(file: str, text: str, *, wanted: frozenset[Path] = frozenset()) -> Reading:
+    """All documents of one text; empty ones are left out. wanted: paths whose positions to keep."""
+    walk = _Walk(file, wanted)
+    if text.count("\n%TAG") > TAG_DIRECTIVES_MAX:
+        walk.report((1, 1), f"at most {TAG_DIRECTIVES_MAX} `%TAG` directives are read")
+        return walk.reading
+    try:
+        for event in yaml.parse(_as_yaml(text), Loader=_LOADER):
+            if not walk.take(event):
+                break
+    except UnicodeEncodeError as error:
+        walk.report((1, 1), f"U+{ord(text[error.start]):04X} is half a character")
+    except yaml.reader.ReaderError as error:
+        walk.report(*reader_problem(text, error))
+    except yaml.MarkedYAMLError as error:
+        walk.report(*syntax_problem(text, error, walk.unclosed(text)))
+    walk.say_the_rest()
+    return walk.reading
+
+
+class _Frame:
+    """An open collection. wanted: somebody asked for the position of an entry of it."""
+
+    __slots__ = ("at", "container", "full", "key", "keyed", "wanted")
+
+    def __init__(self, container: Any, at: Position, *, wanted: bool) -> None:
+        self.container = container
+        self.at = at
+        self.wanted = wanted
+        self.key: str | None = None
+        self.full = False
+        self.keyed = False  # a key was read and its value comes next
+
+
+class _Walk:
+    def __init__(self, file: str, wanted: frozenset[Path]) -> None:
+        self.file = file
+        self.wanted = wanted
+        self.wanted_in = {path[:-1] for path in wanted if path}
+        self.reading = Reading()
+        self.stack: list[_Frame] = []
+        self.root = Root(None, (1, 1))
+        self.nodes = 0
+        self.documents = 0
+        self.unwanted = 0  # anchors and aliases
+        self.unwanted_at: Position = (1, 1)  # of the first that is not told by itself
+
+    def report(self, at: Position, message: str, hint: str = "") -> None:
+        self.reading.problems.append(Problem(self.file, *at, message, hint))
+
+    def take(self, event: Any) -> bool:
+        """Use one event; False ends the reading."""
+        if len(self.reading.problems) >= MISTAKES_MAX:
+            self.report(_at(event), "reading ends here, after too many mistakes")
+            return False
+        sort = event.__class__
+        if sort is yaml.ScalarEvent:
+            return self._scalar(event)
+        if sort is yaml.MappingStartEvent or sort is yaml.SequenceStartEvent:
+            return self._open(event, {} if sort is yaml.MappingStartEvent else [])
+        if sort is yaml.MappingEndEvent or sort is yaml.SequenceEndEvent:
+            frame = self.stack.pop()
+            self._add(frame.container, frame.at)
+        elif sort is yaml.AliasEvent:
+            self._unwanted(_at(event), f"`*{shortened(event.anchor)}` is an alias")
+            self._add(None, _at(event), broken=True)
+        elif sort is yaml.DocumentEndEvent:
+            return self._document(_at(event))
+        return True
+
+    def _scalar(self, event: Any) -> bool:
+        at = _at(event)
+        broken = self._decorated(event, at)
+        value: Any = event.value
+        if event.implicit[0] and not broken:
+            try:
+                value = resolve(value)
+            except ValueError as error:
+                shown = masked(value, self._path()) or f"`{shortened(value)}`"
+                self.report(at, f"{self._named()}{shown}; {error}")
+                broken = True
+        self._add(value, at, broken=broken, written=event.value if event.implicit[0] else "")
+        return self._counted(at)
+
+    def _open(self, event: Any, container: Any) -> bool:
+        at = _at(event)
+        self._decorated(event, at)
+        if len(self.stack) >= DEPTH_MAX:
+            self.report(at, f"the document is nested more than {DEPTH_MAX} levels deep")
+            return False
+        wanted = bool(self.wanted_in) and self._path() in self.wanted_in
+        self.stack.append(_Frame(container, at, wanted=wanted))
+        return self._counted(at)
+
+    def _counted(self, at: Position) -> bool:
+        self.nodes += 1
+        if self.nodes > NODES_MAX:
+            self.report(at, f"the file holds more than {NODES_MAX:,} values; use `tasks.fromFile`")
+            return False
+        return True
+
+    def _decorated(self, event: Any, at: Position) -> bool:
+        """Report an anchor or a tag; True when the tag makes the value something else."""
+        if event.anchor is not None:
+            self._unwanted(at, f"`&{shortened(event.anchor)}` is an anchor")
+        if event.tag is None:
+            return False
+        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        self.report(at, f"`{shortened(tag)}` is a tag; a value must be written without one")
+        return True
+
+    def unclosed(self, text: str) -> Position | None:
+        """Where the innermost collection in brackets begins that is still open."""
+        lines = text.splitlines()
+        for frame in reversed(self.stack):
+            line, column = frame.at
+            if lines[line - 1][column - 1 : column] in ("[", "{"):
+                return frame.at
+        return None
+
+    def _unwanted(self, at: Position, what: str) -> None:
+        self.unwanted += 1
+        if self.unwanted <= UNWANTED_SHOWN_MAX:
+            said = f"{what}; each value must be written out where it is used"
+            self.report(at, said, "if a text is meant, put it into quotes")
+        elif self.unwanted == UNWANTED_SHOWN_MAX + 1:
+            self.unwanted_at = at
+
+    def say_the_rest(self) -> None:
+        """Those of one habit that were not listed one by one."""
+        more = self.unwanted - UNWANTED_SHOWN_MAX
+        if more > 0:
+            what = "anchor or alias" if more == 1 else "anchors and aliases"
+            self.report(self.unwanted_at, f"and {more:,} more {what}")
+
+    def _add(self, value: Any, at: Position, *, broken: bool = False, written: str = "") -> None:
+        """Put a finished value into the collection around it. written: a plain scalar's text."""
+        if not self.stack:
+            self.root.value, self.root.position = value, at
+            if broken:
+                self.root.broken.add(())
+            return
+        frame = self.stack[-1]
+        if isinstance(frame.container, dict):
+            if not frame.keyed:
+                self._key(frame, value, at, broken=broken, plain=bool(written))
+                return
+            if frame.wanted or broken:
+                self._mark(value, at, broken=broken, written=written)
+            frame.keyed = False
+            if frame.key is not None:
+                frame.container[frame.key] = value
+        else:
+            if frame.wanted or broken:
+                self._mark(value, at, broken=broken, written=written)
+            frame.container.append(value)
+
+    def _key(self, frame: _Frame, key: Any, at: Position, *, broken: bool, plain: bool) -> None:
+        frame.keyed, frame.key = True, None
+        if not isinstance(key, str):
+            if not broken:
+                self.report(at, f"{value_text(key)} is a key; a key must be a text, so quote it")
+        elif key == "<<" and plain:
+            self.report(at, "`<<` merges mappings; each value must be written out where it is used")
+        elif len(frame.container) == KEYS_MAX:
+            if not frame.full:
+                self.report(at, f"a mapping may hold at most {KEYS_MAX:,} keys")
+            frame.full = True
+        elif key in frame.container:
+            self.report(at, f"`{path_text((*self._path()[:-1], key))}` is given twice")
+        else:
+            frame.key = key
+            frame.container[key] = None
+            if frame.wanted and (path := self._path()) in self.wanted:
+                self.root.keys[path] = at
+
+    def _mark(self, value: Any, at: Position, *, broken: bool, written: str) -> None:
+        path = self._path()
+        if path in self.wanted:
+            self.root.values[path] = at
+            if isinstance(value, dict | list):
+                self.root.collections.add(path)
+            if written and isinstance(value, int | float):
+                self.root.written[path] = written
+        if broken:
+            self.root.broken.add(path)
+
+    def _named(self) -> str:
+        path = self._path()
+        return f"{path_text(path)} is " if path else ""
+
+    def _path(self) -> Path:
+        return tuple(
+            (frame.key or "") if isinstance(frame.container, dict) else len(frame.container)
+            for frame in self.stack
+        )
+
+    def _document(self, at: Position) -> bool:
+        root, self.root = self.root, Root(None, (1, 1))
+        self.documents += 1
+        if root.value is not None or root.broken:
+            self.reading.roots.append(root)
+        if self.documents > DOCUMENTS_MAX:
+            self.report(at, f"a file may hold at most {DOCUMENTS_MAX:,} documents")
+            return False
+        return True
+
+
+def _at(event: Any) -> Position:
+    mark = event.start_mark
+    return mark.line + 1, mark.column + 1
+
+
+def _as_yaml(text: str) -> str:
+    """JSON is YAML but for characters as two escapes, and for bare control characters."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    if not ("\\u" in text or _BARE.search(text)) or not _is_json(text):
+        return text
+    return _BARE.sub(lambda it: f"\\u{ord(it[0]):04x}", _SURROGATES.sub(_joined, text))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _joined(match: re.Match[str]) -> str:
+    high, low = int(match[1], 16), int(match[2], 16)
+    return f"\\U{0x10000 + (high - 0xD800) * 0x400 + (low - 0xDC00):08x}"

@@ -1,0 +1,1 @@
+"""Images, snapshots, volumes and sources at Daytona."""

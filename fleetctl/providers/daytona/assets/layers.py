@@ -1,0 +1,112 @@
+"""Recipes as images of the SDK, with the guest in them: nothing is asked of a server here. Called
+by images.py.
+
+All that is built here belongs to root, and so does what runs in it: an image of a registry may name
+another user, who could install nothing, and whom a Dockerfile cannot ask for to give it back to him
+after. Modal does the same, which takes no notice of `USER`. A task that must be somebody else says
+so itself, as in `su jovyan -c ...`, or starts from a snapshot, which is left as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused
+from fleetctl.guest.assemble import posix_source, quick_source, recompile_source, remote_source
+from fleetctl.providers.daytona.runs.streams import IN_IMAGE
+from fleetctl.providers.paths import make_private
+from fleetctl.providers.remote.assets.recipes import Package, Recipe
+from fleetctl.providers.sources.tree import Rules, take
+
+if TYPE_CHECKING:
+    import daytona
+
+FORMAT = "2"  # of what this module makes; a change makes other snapshots
+# Of the SDK's `Image.debian_slim`, which refuses others; a test holds this list to its own.
+SLIM_SERIES = ("3.9", "3.10", "3.11", "3.12", "3.13")
+LINE_CHARACTERS = 48_000  # builders refuse lines of more than 64 KiB
+NO_PYTHON = "the image has no python3, which a task in python needs"
+
+
+def image(recipe: Recipe, scratch: Path) -> daytona.Image:
+    """scratch: where copies of local packages may lie until the image is built."""
+    built = _base(recipe)
+    if recipe.env:
+        built = built.env(dict(recipe.env))
+    if recipe.apt:
+        names = " ".join(recipe.apt)
+        built = built.run_commands(
+            f"apt-get update && apt-get install -y --no-install-recommends {names}"
+            " && rm -rf /var/lib/apt/lists/*"
+        )
+    for package in recipe.packages:
+        built = _with_package(built, package, scratch)
+    wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
+    if wanted:
+        built = built.pip_install(*wanted)
+    if recipe.run:
+        built = built.run_commands(*recipe.run)
+    if recipe.must_have_python:
+        built = built.run_commands(
+            f"command -v python3 >/dev/null || {{ echo {NO_PYTHON!r}; exit 1; }}"
+        )
+    return _with_guest(built).entrypoint(["sleep", "infinity"])
+
+
+def _base(recipe: Recipe) -> daytona.Image:
+    import daytona
+
+    if recipe.registry is not None:
+        if recipe.python is not None:
+            raise Refused(
+                f"image.python is `{recipe.python}` beside the registry image `{recipe.registry}`,"
+                " and Daytona adds no Python to images",
+                hint="name an image that has it",
+            )
+        return daytona.Image.base(recipe.registry).dockerfile_commands(["USER root"])
+    version = recipe.python or ""
+    if (recipe.pip or recipe.packages) and version in SLIM_SERIES:
+        return daytona.Image.debian_slim(version)  # type: ignore[arg-type]  # with compilers
+    return daytona.Image.base(f"python:{version}-slim-bookworm")
+
+
+def _with_package(built: daytona.Image, package: Package, scratch: Path) -> daytona.Image:
+    path = Path(package.path)
+    if path.is_file():
+        return built.add_local_file(path, package.place)
+    copy = make_private(scratch) / package.digest[:16]
+    shutil.rmtree(copy, ignore_errors=True)
+    take(path, copy, Rules.of_project(()))
+    return built.add_local_dir(copy, package.place)
+
+
+def _with_guest(built: daytona.Image) -> daytona.Image:
+    """As text of the commands: a build's context would need a store of its own.
+
+    The guest in Python is compiled here, by the Python that will run it.
+    """
+    commands = [f"mkdir -p {IN_IMAGE}"]
+    program = f"{IN_IMAGE}/recompile.py"
+    files = {
+        f"{IN_IMAGE}/guest.py": remote_source(compiled=False),
+        f"{IN_IMAGE}/guest.sh": posix_source(),
+        f"{IN_IMAGE}/quick.py": quick_source(),
+        program: recompile_source(),
+    }
+    for path, text in files.items():
+        commands += _written(path, text)
+    commands.append(
+        f"if command -v python3 >/dev/null; then python3 -I {program} {IN_IMAGE}/guest.py; fi"
+        f" && rm {program}"
+    )
+    return built.run_commands(*commands)
+
+
+def _written(path: str, text: str) -> list[str]:
+    lines = textwrap.wrap(base64.b64encode(text.encode()).decode(), LINE_CHARACTERS)
+    commands = [f"echo {line} | base64 -d >>{path}" for line in lines]
+    return [f"rm -f {path}", *commands]

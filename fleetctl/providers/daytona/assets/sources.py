@@ -1,0 +1,163 @@
+"""Where a task finds its code in a sandbox on Daytona, and how it gets there, once a sandbox.
+
+A repository is cloned by Daytona itself into `workspace/`; a directory of this machine is uploaded
+as an archive, which the guest unpacks before the first task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.daytona.connection.errors import asking, is_conflict, is_not_found, words
+from fleetctl.providers.sources import clone, git
+from fleetctl.providers.sources.frozen import frozen
+from fleetctl.specs.template import GitSource, Source
+
+if TYPE_CHECKING:
+    import daytona
+
+log = logging.getLogger("fleetctl.providers")
+
+WORKSPACE = "workspace"
+ARCHIVE = "/tmp/fleetctl-source.tar.gz"  # noqa: S108 - in the sandbox, where nobody else is
+CLONE_S = 900.0
+UPLOAD_S = 1800.0
+CALL_S = 30.0
+TAIL_CHARACTERS = 400
+
+
+def directory(source: Source, work_dir: str) -> str:
+    """Absolute path of the code. work_dir: where commands of the sandbox begin."""
+    if source.mount_path is not None:
+        return source.mount_path.rstrip("/") or "/"
+    if source.git is not None:
+        return f"{work_dir}/{WORKSPACE}/{git.directory_name(source.git.url)}"
+    name = Path(source.path or "").resolve().name or "source"
+    return f"{work_dir}/{WORKSPACE}/{name}"
+
+
+def setup(source: Source, place: str) -> list[list[str]]:
+    """Commands for the guest to run before the first task."""
+    if source.git is not None:
+        return []
+    quoted = shlex.quote(place)
+    text = f"mkdir -p {quoted} && tar -xzf {ARCHIVE} -C {quoted} && rm -f {ARCHIVE}"
+    return [["/bin/sh", "-c", text]]
+
+
+async def bring(
+    sandbox: daytona.AsyncSandbox,
+    source: Source,
+    place: str,
+    *,
+    commit: str | None,
+    secrets: Mapping[str, str],
+    job: Path,
+) -> None:
+    """Put the code into a sandbox where nothing has begun. Idempotent. Raises Refused and
+    Unavailable.
+    """
+    if source.git is not None:
+        await _clone(sandbox, source.git, place, commit, secrets)
+        return
+    archive = await asyncio.to_thread(_archive, source, job)
+    async with asking("the source cannot be uploaded", deadline_s=UPLOAD_S):
+        await sandbox.fs.upload_file(str(archive), ARCHIVE)
+
+
+async def _clone(
+    sandbox: daytona.AsyncSandbox,
+    source: GitSource,
+    place: str,
+    commit: str | None,
+    secrets: Mapping[str, str],
+) -> None:
+    what = f"{git.shown(source.url)} cannot be cloned"
+    problem = "it has submodules"
+    if not source.submodules:
+        problem = await _cloned(sandbox, source, place, commit, secrets)
+    if not problem:
+        return
+    log.info("cloned by git itself", extra={"why": problem})
+    await _clear(sandbox, place, what)
+    # Daytona clones branches and commits near their ends; all else is for git itself.
+    wanted = source.model_copy(update={"ref": commit}) if commit else source
+    command = shlex.join(clone.command(wanted, place))
+    async with asking(what, deadline_s=CLONE_S):
+        answer = await sandbox.process.exec(
+            f"{command} 2>&1 </dev/null", env=dict(secrets), timeout=int(CLONE_S)
+        )
+    if answer.exit_code != 0:
+        said = " ".join(answer.result.split())[-TAIL_CHARACTERS:]
+        raise Refused(
+            f"{what}: {problem}; git says: {said}",
+            hint="check source.git, and the secret with its token",
+        )
+
+
+async def _cloned(
+    sandbox: daytona.AsyncSandbox,
+    source: GitSource,
+    place: str,
+    commit: str | None,
+    secrets: Mapping[str, str],
+) -> str:
+    """Why Daytona's own clone did not work, or "": it may not find the ref, or find a part of an
+    earlier clone.
+    """
+    import daytona as sdk
+
+    what = f"{git.shown(source.url)} cannot be cloned"
+    is_commit = git.is_commit(source.ref)
+    user, token = clone.credentials(source, secrets) or (None, None)
+    try:
+        async with asyncio.timeout(CLONE_S):
+            await sandbox.git.clone(
+                url=source.url,
+                path=place,
+                branch=None if is_commit else source.ref,
+                commit_id=source.ref if is_commit else commit,
+                username=user,
+                password=token,
+            )
+    except (sdk.DaytonaAuthenticationError, sdk.DaytonaForbiddenError) as error:
+        raise Refused(
+            f"{what}: the repository asks for a password",
+            hint="add a secret with GIT_TOKEN to template.secrets",
+        ) from error
+    except TimeoutError as error:
+        raise Unavailable(f"{what}: it takes longer than {CLONE_S:.0f} s") from error
+    except (sdk.DaytonaConnectionError, sdk.DaytonaBadGatewayError) as error:
+        raise Unavailable(f"{what}: {words(error)}", reason="SourceUnreachable") from error
+    except sdk.DaytonaError as error:
+        return words(error)
+    return ""
+
+
+async def _clear(sandbox: daytona.AsyncSandbox, place: str, what: str) -> None:
+    """An earlier try may have left a part. Nothing has begun in the sandbox."""
+    try:
+        async with asking(what, deadline_s=CALL_S):
+            await sandbox.fs.delete_file(place, recursive=True)
+    except Exception as error:
+        if not (is_not_found(error) or is_conflict(error)):
+            raise
+
+
+def _archive(source: Source, job: Path) -> Path:
+    """Made once a template; every sandbox gets the same."""
+    tree = frozen(source, job)
+    archive = tree.with_name(f"{tree.name}.tar.gz")
+    if not archive.exists():
+        making = tree.with_name(f".{tree.name}.tar.gz.new")
+        with tarfile.open(making, "w:gz", compresslevel=1) as tar:
+            tar.add(tree, arcname=".")
+        making.replace(archive)
+    return archive

@@ -1,0 +1,1 @@
+"""The SDK and its client: credentials, errors, throttles and settings."""

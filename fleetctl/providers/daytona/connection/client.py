@@ -1,0 +1,155 @@
+"""The provider's one connection to Daytona: the SDK and its client, shared by all calls.
+
+Made at the first call that needs it; several callers share one attempt. Never prints a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.account import Account, AccountNow, built_in
+from fleetctl.providers.daytona.connection import credentials, settings
+from fleetctl.providers.daytona.connection.errors import KEY_HINT, asking
+
+if TYPE_CHECKING:
+    import daytona
+
+FAILED_FOR_S = 5.0  # so long everybody who asks gets the last failure
+CONNECTIONS_MAX = 2000  # a stream for each run, and calls beside them
+
+
+class Connection:
+    """account: whose key it is; with another answer, the next caller connects anew. connect_s: None
+    is that of the settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        account: AccountNow = lambda: built_in("daytona"),
+        connect_s: float | None = None,
+    ) -> None:
+        self._account = account
+        self._connected_as: Account | None = None
+        self._left: list[daytona.AsyncDaytona] = []  # of an account that was changed
+        self._given_connect_s = connect_s
+        self._client: daytona.AsyncDaytona | None = None
+        self._lock = asyncio.Lock()
+        self._failure: tuple[float, FleetctlError] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._client is not None
+
+    async def client(self) -> daytona.AsyncDaytona:
+        """Raises Refused without the package or a key, Unavailable when nobody answers."""
+        if self._client is not None and self._account() == self._connected_as:
+            return self._client
+        async with self._lock:
+            if self._client is not None and self._account() != self._connected_as:
+                self._left.append(self._client)  # calls that are under way still use it
+                self._client, self._failure = None, None
+            if self._client is None:
+                self._fail_again()
+                try:
+                    self._client = await self._connect()
+                except FleetctlError as error:
+                    until_s = asyncio.get_running_loop().time() + FAILED_FOR_S
+                    self._failure = (until_s, error)
+                    raise
+            return self._client
+
+    async def close(self) -> None:
+        clients, self._left = [*self._left, *([self._client] if self._client else [])], []
+        self._client = None
+        for client in clients:
+            await client.close()  # type: ignore[no-untyped-call]
+
+    async def _connect(self) -> daytona.AsyncDaytona:
+        account, connect_s = self._account(), self._given_connect_s
+        if connect_s is None:
+            connect_s = settings.from_environment().connect_s
+        await import_sdk()
+        known = credentials.of_account(account)
+        import daytona
+
+        server = known.url
+        about = daytona.DaytonaConfig(api_url=server, connection_pool_maxsize=CONNECTIONS_MAX)
+        about.api_key, about.target = known.key or None, known.target or None
+        about.jwt_token, about.organization_id = known.token or None, known.organization or None
+        try:
+            client = daytona.AsyncDaytona(about)
+        except daytona.DaytonaError as error:
+            raise Refused(f"{account.label}{error}", hint=account.hint(KEY_HINT)) from error
+        credentials.keep(client, known)
+        what = f"{account.label}cannot reach Daytona at `{server}`"
+        try:
+            async with asking(what, deadline_s=connect_s):
+                await client.snapshot.list(limit=1)  # cheap, and only a working key may
+        except BaseException as error:
+            await client.close()  # type: ignore[no-untyped-call]
+            if isinstance(error, FleetctlError):
+                raise _at_connecting(error, account, server, what) from error
+            raise
+        self._connected_as = account
+        return client
+
+    def _fail_again(self) -> None:
+        """A hundred starts that wait in turn must not wait for a hundred deadlines."""
+        if self._failure is None:
+            return
+        until_s, error = self._failure
+        if asyncio.get_running_loop().time() >= until_s:
+            self._failure = None
+            return
+        if isinstance(error, Unavailable):
+            raise Unavailable(
+                str(error),
+                retry_after_s=error.retry_after_s,
+                reason=error.reason,
+                hint=error.hint,
+                account=error.account,
+            )
+        raise Refused(str(error), hint=error.hint)
+
+
+def _at_connecting(error: FleetctlError, account: Account, server: str, what: str) -> FleetctlError:
+    """What the first question was answered: of an account that was reached, or of a server that was
+    not.
+    """
+    if not isinstance(error, Unavailable):
+        return error
+    if not error.account:
+        silent = error.reason == "Unavailable"
+        error.reason = "Unreachable" if silent else error.reason
+        return error
+    said = str(error).removeprefix(f"{what}: ")
+    hint = account.hint(KEY_HINT) if error.hint == KEY_HINT else error.hint
+    return Unavailable(
+        f"{account.label}{said} (at `{server}`)",
+        reason=error.reason,
+        retry_after_s=error.retry_after_s,
+        hint=hint,
+        account=True,
+    )
+
+
+async def import_sdk() -> None:
+    """In a thread: it takes more than a second. Raises Refused when it is not there."""
+    try:
+        await asyncio.to_thread(_import)
+    except ImportError as error:
+        raise Refused(
+            "provider `daytona` needs the package `daytona`, which is not installed",
+            hint="pip install 'fleetctl[daytona]'",
+        ) from error
+
+
+def _import() -> None:
+    # The package itself is imported in a moment; its classes, with all that they need, are not.
+    package = importlib.import_module("daytona")
+    for name in ("AsyncDaytona", "DaytonaConfig", "Image"):
+        getattr(package, name)

@@ -1,0 +1,246 @@
+"""What the SDK raises, in our words.
+
+Called by all that ask Daytona something. The SDK's names are looked up when an error is there, so
+that importing this costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.daytona.connection.throttles import RATE_LIMITED, Throttle
+
+KEY_HINT = "export DAYTONA_API_KEY=..., a key of app.daytona.io/dashboard/keys"
+RATE_AFTER_S = 5.0  # when Daytona does not say how long
+# At least; the engine doubles it while the answer stays, and asks at once when one of ours ends.
+QUOTA_AFTER_S = 2.0
+SUSPENDED_AFTER_S = 120.0  # only a person can lift it; to ask costs nothing
+KEY_AFTER_S = 10.0  # the same; a key that is being replaced is there soon
+ASK_AGAIN_S = 5.0
+VOLUME_AFTER_S = 2.0
+WORDS_MAX = 400
+UNKNOWN_ANSWER = "UnknownAnswer"
+# Waited for until somebody gives the account more, or mends it: no part of the order is at fault.
+OF_THE_ACCOUNT = ("Quota", "SpendLimit", "Suspended", "KeyRefused", "AccessDenied")
+# Nor is it in these, of the service.
+OF_NOBODY = ("NoCapacity", "Unreachable")
+
+# Who marks an answer as its own: a look-up is answered by the first, a call into a sandbox by the
+# second.
+_SERVICE = ("DAYTONA_API", "DAYTONA_DAEMON")
+# A 403 is the key's fault, but for this text, which goes on with a colon and `Depleted credits`,
+# `Payment method required` or `Please verify your email address`.
+_SUSPENDED = re.compile(r"organization is suspended", re.IGNORECASE)
+_MONEY = re.compile(r"credit|payment|billing|invoice", re.IGNORECASE)
+# A 400 is the caller's mistake, but for these texts.
+_QUOTA = re.compile(r"(limit|quota) exceeded", re.IGNORECASE)
+_NO_RUNNERS = re.compile(r"no (available|healthy) runners?|no runners? available", re.IGNORECASE)
+_NOT_READY = re.compile(r"not in a ready state", re.IGNORECASE)
+_REGION = re.compile(r"is not available in (the )?(region|target)", re.IGNORECASE)
+_SNAPSHOT = re.compile(r"snapshot \S+ (is (?!not valid)|not found)", re.IGNORECASE)
+# Words that blame the order itself. A 400 with others says nothing that is known: its words change
+# without notice, and what they said of passing troubles was final once.
+_OF_THE_ORDER = re.compile(
+    r"exceeds? (the )?maximum|maximum allowed per sandbox|must (be|have|include|not|contain)"
+    r"|is not (a )?valid|invalid|not (allowed|supported)|unsupported|mutually exclusive"
+    r"|cannot specify|gpu type .* is not available|only available for|validation failed"
+    r"|secrets not found|is already in use by another"
+)
+
+
+@asynccontextmanager
+async def asking(
+    what: str, *, deadline_s: float, throttle: Throttle | None = None
+) -> AsyncIterator[None]:
+    """A call that may be made again at will, under our own deadline: the SDK's are minutes long.
+
+    what: such as `sandbox x cannot be ended`. throttle: of the calls of its kind. Raises Refused or
+    Unavailable; a 404 and a 409 pass, because they are answers.
+    """
+    if throttle is not None:
+        throttle.check(what)
+    try:
+        async with asyncio.timeout(deadline_s):
+            yield
+    except FleetctlError:
+        raise
+    except TimeoutError as error:
+        raise Unavailable(f"{what}: Daytona does not answer", retry_after_s=ASK_AGAIN_S) from error
+    except Exception as error:
+        if is_not_found(error) or is_conflict(error) or not is_of_the_sdk(error):
+            raise
+        told = certain(error, what)
+        if throttle is not None:
+            throttle.hear(told)
+        raise told or Unavailable(f"{what}: {words(error)}", retry_after_s=ASK_AGAIN_S) from error
+
+
+def unknown_answer(said: str) -> Unavailable:
+    """Something answered in words that nobody here knows: asked again, and told as it is."""
+    return Unavailable(said, reason=UNKNOWN_ANSWER, retry_after_s=ASK_AGAIN_S)
+
+
+def certain(error: Exception, what: str) -> FleetctlError | None:
+    """What an error says for sure: that nothing was done. None when the outcome is unknown."""
+    import daytona as sdk
+
+    match error:
+        case sdk.DaytonaError() if is_page(error) and (error.status_code or 500) < 500:
+            return unknown_answer(f"{what}: {words(error)}")
+        case sdk.DaytonaAuthenticationError():
+            return Unavailable(
+                f"{what}: Daytona does not accept the key",
+                reason="KeyRefused",
+                retry_after_s=KEY_AFTER_S,
+                hint=KEY_HINT,
+                account=True,
+            )
+        case sdk.DaytonaForbiddenError():
+            return _forbidden(what, words(error))
+        case sdk.DaytonaError() if is_rate_limit(error):
+            after_s = retry_after_s(error.headers)
+            said = f"{what}: {words(error)}"
+            return Unavailable(said, reason=RATE_LIMITED, retry_after_s=after_s)
+        case sdk.DaytonaBadRequestError():
+            return _bad_request(f"{what}: {words(error)}")
+        case sdk.DaytonaUnprocessableEntityError():
+            return Refused(f"{what}: {words(error)}", hint="change the template")
+        case sdk.DaytonaNotFoundError():
+            return unknown_answer(f"{what}: {words(error)}")
+    return None
+
+
+def retry_after_s(headers: Mapping[str, object]) -> float:
+    """Each throttler has a header of its own, such as `Retry-After-sandbox-create`."""
+    told = [
+        float(str(value))
+        for name, value in headers.items()
+        if name.lower().startswith("retry-after") and str(value).replace(".", "", 1).isdigit()
+    ]
+    return max(told, default=RATE_AFTER_S)
+
+
+def is_not_found(error: BaseException) -> bool:
+    """Daytona itself says that there is no such thing. What stands before it, such as a gateway or
+    a proxy, has pages of its own with the same status, and knows nothing.
+    """
+    from daytona import DaytonaError, DaytonaNotFoundError
+
+    if not isinstance(error, DaytonaNotFoundError):
+        return False
+    assert isinstance(error, DaytonaError)
+    return error.source in _SERVICE if error.source else bool(error.code)
+
+
+def is_marked(body: bytes) -> bool:
+    """The same of a raw answer."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and bool(told.get("source") in _SERVICE or told.get("code"))
+
+
+def is_page(error: BaseException) -> bool:
+    """The answer of something on the way, made for browsers."""
+    said = str(error).lower()
+    return getattr(error, "source", None) is None and ("<html" in said or "<!doctype" in said)
+
+
+def is_conflict(error: BaseException) -> bool:
+    from daytona import DaytonaConflictError
+
+    return isinstance(error, DaytonaConflictError)
+
+
+def is_rate_limit(error: BaseException) -> bool:
+    """Of uploads the SDK says it by the status alone."""
+    from daytona import DaytonaError, DaytonaRateLimitError
+
+    by_status = isinstance(error, DaytonaError) and error.status_code == 429
+    return by_status or isinstance(error, DaytonaRateLimitError)
+
+
+def is_of_the_sdk(error: Exception) -> bool:
+    """Raised by the SDK, or leaked by what it is made of; all else is a bug of ours."""
+    import aiohttp
+    from daytona import DaytonaError
+
+    return isinstance(error, DaytonaError | aiohttp.ClientError | OSError)
+
+
+def words(error: Exception) -> str:
+    """The error's own words on one line, as far as they are short; a proxy's page is not told."""
+    said = " ".join(str(error).split())
+    prefix, page, _ = said.partition("<")
+    if page and "html" in said.lower():
+        said = f"{prefix}HTTP {getattr(error, 'status_code', None) or 'error'} from a proxy"
+    return (said or type(error).__name__)[:WORDS_MAX].rstrip(". ")
+
+
+def _forbidden(what: str, said: str) -> FleetctlError:
+    if not _SUSPENDED.search(said):
+        return Unavailable(
+            f"{what}: the key has no access: {said}",
+            reason="AccessDenied",
+            retry_after_s=KEY_AFTER_S,
+            hint=KEY_HINT,
+            account=True,
+        )
+    if _MONEY.search(said):
+        return Unavailable(
+            f"{what}: {said}",
+            reason="SpendLimit",
+            retry_after_s=SUSPENDED_AFTER_S,
+            hint="add credits at app.daytona.io/dashboard/billing; what waits goes on by itself",
+            account=True,
+        )
+    return Unavailable(
+        f"{what}: {said}",
+        reason="Suspended",
+        retry_after_s=SUSPENDED_AFTER_S,
+        hint="app.daytona.io/dashboard says what it asks for; what waits goes on by itself",
+        account=True,
+    )
+
+
+def _bad_request(said: str) -> FleetctlError:
+    if _QUOTA.search(said):
+        return Unavailable(
+            said,
+            reason="Quota",
+            retry_after_s=QUOTA_AFTER_S,
+            hint=_quota_hint(said),
+            account=True,
+        )
+    if _NO_RUNNERS.search(said):
+        return Unavailable(said, reason="NoCapacity", retry_after_s=ASK_AGAIN_S)
+    if _REGION.search(said):
+        return Refused(said, hint="name another target in the Provider object's `account`")
+    if _NOT_READY.search(said):
+        return Unavailable(said, reason="VolumeNotReady", retry_after_s=VOLUME_AFTER_S)
+    if _SNAPSHOT.search(said):
+        return Unavailable(said, reason="SnapshotNotReady", retry_after_s=ASK_AGAIN_S)
+    if _OF_THE_ORDER.search(said.lower()):
+        return Refused(said, hint="change the template")
+    return unknown_answer(said)
+
+
+def _quota_hint(said: str) -> str:
+    """What helps with the quota that is named."""
+    limits = "limits are at app.daytona.io/dashboard/limits"
+    words_ = said.lower()
+    if re.search(r"maximum allowed: 0\b", words_):
+        return f"this account has none of it: ask for it, or place the work elsewhere; {limits}"
+    if "volume" in words_:
+        return f"`fleetctl orphans` lists volumes that no object names; {limits}"
+    if "snapshot" in words_:
+        return f"`fleetctl orphans` lists snapshots that no object needs; {limits}"
+    if "disk" in words_ or "storage" in words_:
+        return f"stopped sandboxes hold disk, too; {limits}"
+    return limits

@@ -1,0 +1,40 @@
+"""After a 429 no call of its kind is made until Daytona takes them again: what it told one caller
+holds for all of them.
+
+Kept by sandboxes.py, one a sort of call; asked and told by errors.asking and by the streams. Makes
+no call. Creates have a bucket of their own, in which they wait in line.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from fleetctl.common.errors import FleetctlError, Unavailable
+
+RATE_LIMITED = "RateLimited"
+
+
+class Throttle:
+    def __init__(self) -> None:
+        self._until_s = 0.0
+
+    def check(self, what: str) -> None:
+        """Raises Unavailable, with what is left of the time that was told."""
+        left_s = self._until_s - time.monotonic()
+        if left_s > 0:
+            said = f"{what}: Daytona takes no such calls for {left_s:.1f} s yet"
+            raise Unavailable(said, reason=RATE_LIMITED, retry_after_s=left_s)
+
+    def hear(self, told: FleetctlError | None) -> None:
+        if isinstance(told, Unavailable) and told.reason == RATE_LIMITED:
+            self._until_s = max(self._until_s, time.monotonic() + told.retry_after_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Throttles:
+    """looks: at sandboxes, one or many. ends: deletes. toolbox: all that goes into a sandbox."""
+
+    looks: Throttle = field(default_factory=Throttle)
+    ends: Throttle = field(default_factory=Throttle)
+    toolbox: Throttle = field(default_factory=Throttle)

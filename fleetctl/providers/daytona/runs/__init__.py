@@ -1,0 +1,1 @@
+"""Sandboxes for runs at Daytona: made, looked up, entered, ended."""

@@ -1,0 +1,308 @@
+"""The sandboxes of our store at Daytona, by id: looked up, told whose they are, ended, listed.
+
+Made by provider.py; the shared part (providers/remote) asks it through its five verbs. Decides by
+`get`, which is never stale, and never by a list, which is an index that lags.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.base import Owned
+from fleetctl.providers.daytona.connection.client import Connection
+from fleetctl.providers.daytona.connection.errors import (
+    asking,
+    certain,
+    is_not_found,
+    is_of_the_sdk,
+    is_rate_limit,
+    words,
+)
+from fleetctl.providers.daytona.connection.settings import Settings
+from fleetctl.providers.daytona.connection.throttles import Throttles
+from fleetctl.providers.daytona.runs import endings, streams
+from fleetctl.providers.daytona.runs.deletes import delete
+from fleetctl.providers.daytona.runs.endings import ENDS_LABEL, Facts, state_of
+from fleetctl.providers.daytona.runs.streams import Guest
+from fleetctl.providers.remote.runs.follower import SandboxOver
+from fleetctl.providers.remote.sandboxes import names
+from fleetctl.providers.remote.sandboxes.base import At, Sandboxes, Work
+from fleetctl.providers.remote.sandboxes.fates import Fate
+
+if TYPE_CHECKING:
+    import daytona
+
+KEPT_MAX = 50_000
+END_S = 120.0  # to end a sandbox and hear that it is over
+GUEST_LABEL = "guest"
+PAUSED_AFTER_S = 15.0
+LISTED_STILL_S = 60.0  # the index may show what is destroyed; after that it is asked about
+
+
+class DaytonaSandboxes:
+    def __init__(self, connection: Connection, store_id: str, settings: Settings) -> None:
+        self._connection = connection
+        self._store_id = store_id
+        self._settings = settings
+        self._live: dict[str, daytona.AsyncSandbox] = {}
+        # Those whose end nobody has confirmed, by their last look: what is said to be gone is ended
+        # by it all the same.
+        self._held: OrderedDict[str, daytona.AsyncSandbox] = OrderedDict()
+        self._ends_at_s: dict[str, float] = {}
+        self._labels: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._sessions: dict[tuple[str, str], str] = {}  # (handle, run) -> where we follow
+        self._work_dirs: dict[str, str] = {}
+        self._ended_by_us: dict[str, float] = {}  # handle -> when that was confirmed, or 0.0
+        self.throttles = Throttles()
+
+    # -- what the shared part asks -----------------------------------------------------------------
+
+    async def stream(
+        self, handle: str, run: str, work: Work | None, at: At
+    ) -> AsyncGenerator[bytes, None]:
+        what = f"the stream of {handle} broke"
+        self.throttles.toolbox.check(what)
+        sandbox = self._live.get(handle) or await self.get(handle)
+        if sandbox is None or not endings.may_work(state_of(sandbox)):
+            raise SandboxOver(handle)
+        guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
+        try:
+            async with aclosing(self._frames(sandbox, guest, run, work, at)) as frames:
+                async for data in frames:
+                    yield data
+        except Exception as error:
+            told = certain(error, what) if is_rate_limit(error) else None
+            if told is not None:
+                self.throttles.toolbox.hear(told)
+                raise told from error
+            self._live.pop(handle, None)  # perhaps it is over: the next stream looks first
+            if is_of_the_sdk(error):
+                raise ConnectionError(f"{what}: {words(error)}") from error
+            raise
+
+    async def _frames(
+        self,
+        sandbox: daytona.AsyncSandbox,
+        guest: Guest,
+        run: str,
+        work: Work | None,
+        at: At,
+    ) -> AsyncGenerator[bytes, None]:
+        if work is not None:
+            async with asyncio.timeout(self._settings.call_s + self._settings.quick_s):
+                first = await streams.begin(
+                    sandbox, guest, run, work, at, for_s=self._settings.quick_s
+                )
+            yield first
+            reached = streams.reached(first, at)
+            if reached.over:
+                return
+            at = reached.at
+        key = (sandbox.id, run)
+        async with asyncio.timeout(self._settings.call_s):
+            session = await streams.open_session(sandbox, run, self._sessions.get(key))
+        self._sessions[key] = session
+        async with aclosing(streams.follow(sandbox, guest, run, session, at)) as followed:
+            async for data in followed:
+                yield data
+
+    async def fate(self, handle: str) -> Fate | None:
+        sandbox = await self.get(handle)
+        state = "" if sandbox is None else state_of(sandbox)
+        if state in endings.PAUSED:
+            raise Unavailable(
+                f"sandbox `{handle}` is `{state}` at Daytona: nothing in it moves",
+                reason="Paused",
+                retry_after_s=PAUSED_AFTER_S,
+                hint="start it at app.daytona.io/dashboard, and its work goes on",
+            )
+        if not endings.is_over(state):
+            return None
+        facts = Facts(state, ours=handle in self._ended_by_us)
+        if sandbox is not None:
+            facts = Facts(
+                state,
+                ours=facts.ours,
+                evicted=bool(sandbox.spot_evicted_at),
+                queue_timed_out=bool(sandbox.queue_timed_out_at),
+                expired=_ends_at_s(sandbox) <= time.time(),
+                error=sandbox.error_reason or "",
+            )
+            if state != endings.GONE:
+                # What failed or was stopped is still held, and paid for.
+                await self.end(handle)
+        if sandbox is None and not facts.ours:
+            self._live.pop(handle, None)  # the next stream looks; should it be there, it is ended
+        else:
+            self._let_go(handle)
+        return endings.fate(facts)
+
+    async def end(self, handle: str) -> None:
+        """By its id, whatever a look-up says: that there is no such sandbox is believed of the
+        delete alone.
+        """
+        sandbox = self._live.get(handle) or self._held.get(handle) or await self.get(handle)
+        if sandbox is None or state_of(sandbox) == endings.GONE:
+            self._let_go(handle)
+            return
+        self._ended_by_us.setdefault(handle, 0.0)
+        what = f"sandbox `{handle}` cannot be ended"
+        async with asking(what, deadline_s=END_S, throttle=self.throttles.ends):
+            await delete(sandbox)
+        self._ended_by_us[handle] = time.monotonic()
+        self._let_go(handle)
+
+    async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
+        sandbox = self._live.get(handle) or await self.get(handle)
+        if sandbox is None:
+            return
+        guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
+        call_s, toolbox = self._settings.call_s, self.throttles.toolbox
+        what = f"run `{run}` cannot be asked to stop"
+        async with asking(what, deadline_s=call_s, throttle=toolbox):
+            await sandbox.process.exec(streams.stop_command(guest, run, grace_s))
+
+    async def find(self, run: str) -> str | None:
+        sandbox = await self.named(run)
+        return None if sandbox is None else sandbox.id
+
+    # -- what the provider asks --------------------------------------------------------------------
+
+    def name_of(self, run: str) -> str:
+        """Names are unique in a whole organization, which may have several stores."""
+        return names.sandbox_name(f"{self._store_id}-{run}")
+
+    async def named(self, run: str) -> daytona.AsyncSandbox | None:
+        """The sandbox with the run's name. Raises Refused when what has the name is not ours."""
+        sandbox = await self.get(self.name_of(run))
+        if sandbox is None:
+            return None
+        if not names.is_of(sandbox.labels, self._store_id, run):
+            raise Refused(
+                f"sandbox `{sandbox.id}` at Daytona has the name of run `{run}` and is not ours",
+                hint=f"delete sandbox {sandbox.id} at app.daytona.io, or rename it",
+            )
+        return sandbox
+
+    def keep(self, sandbox: daytona.AsyncSandbox) -> str:
+        """Remember a sandbox that lives; its handle."""
+        self._live[sandbox.id] = self._held[sandbox.id] = sandbox
+        self._labels[sandbox.id] = dict(sandbox.labels)
+        self._ends_at_s[sandbox.id] = _ends_at_s(sandbox)
+        while len(self._labels) > KEPT_MAX:
+            oldest, _ = self._labels.popitem(last=False)
+            self._ends_at_s.pop(oldest, None)
+            self._held.pop(oldest, None)
+        return sandbox.id
+
+    async def get(self, id_or_name: str) -> daytona.AsyncSandbox | None:
+        """As it is now; None when Daytona does not know it."""
+        client = await self._connection.client()
+        call_s = self._settings.call_s
+        try:
+            what = f"sandbox `{id_or_name}` cannot be looked up"
+            async with asking(what, deadline_s=call_s, throttle=self.throttles.looks):
+                sandbox = await client.get(id_or_name, request_timeout=call_s)
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        self.keep(sandbox)
+        return sandbox
+
+    async def is_ours(self, handle: str) -> bool:
+        """Raises Unavailable when its labels cannot be read: then nobody may touch it."""
+        return names.is_ours(await self.labels(handle), self._store_id)
+
+    async def labels(self, handle: str) -> dict[str, str]:
+        """Asked once for each sandbox; {} when there is no such sandbox any more."""
+        if handle not in self._labels and await self.get(handle) is None:
+            return {}
+        return self._labels[handle]
+
+    async def left_s(self, handle: str) -> float:
+        """Of its life, as Daytona itself told when it made it: an organization may grant less than
+        was asked for.
+        """
+        await self.labels(handle)
+        ends_at_s = self._ends_at_s.get(handle, math.inf)
+        return ends_at_s - time.time() if ends_at_s < math.inf else self._settings.lifetime_s
+
+    async def work_dir(self, handle: str) -> str:
+        """Where its commands begin."""
+        if handle not in self._work_dirs:
+            sandbox = self._live.get(handle) or await self.get(handle)
+            if sandbox is None:
+                return "/"
+            what = f"the directories of sandbox `{handle}` cannot be looked up"
+            call_s, toolbox = self._settings.call_s, self.throttles.toolbox
+            async with asking(what, deadline_s=call_s, throttle=toolbox):
+                self._work_dirs[handle] = (await sandbox.get_work_dir()).rstrip("/") or "/"
+        return self._work_dirs[handle]
+
+    async def owned(self) -> list[Owned]:
+        """Every live one of our store, as far as the index knows. Raises Unavailable when it cannot
+        be read whole.
+        """
+        from daytona import ListSandboxesQuery
+
+        client = await self._connection.client()
+        query = ListSandboxesQuery(labels=names.fleet_tag(self._store_id))
+        what = "the sandboxes at Daytona cannot be listed"
+        call_s, looks = self._settings.call_s, self.throttles.looks
+        async with asking(what, deadline_s=2 * call_s, throttle=looks):
+            listed = [sandbox async for sandbox in client.list(query)]
+        return [
+            Owned(names.run_of(one.labels), one.id, _since_s(one.labels))
+            for one in listed
+            if endings.is_listed(state_of(one)) and not self._ended_lately(one.id)
+        ]
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _ended_lately(self, handle: str) -> bool:
+        """Its end was confirmed so lately that a list may show it still; later it is none of ours
+        that is over, whatever was confirmed.
+        """
+        at_s = self._ended_by_us.get(handle)
+        return bool(at_s) and time.monotonic() - (at_s or 0.0) < LISTED_STILL_S
+
+    def _let_go(self, handle: str) -> None:
+        self._live.pop(handle, None)
+        self._held.pop(handle, None)
+        self._work_dirs.pop(handle, None)
+        for key in [key for key in self._sessions if key[0] == handle]:
+            del self._sessions[key]
+
+
+def _since_s(labels: dict[str, str]) -> float:
+    """Since when it needs a record. A helper has none: a person's command uses it for its life."""
+    ends_at_s = labels.get(ENDS_LABEL, "")
+    if names.is_helper(labels) and ends_at_s.isdigit():
+        return float(ends_at_s)
+    return names.made_at_s(labels)
+
+
+def _ends_at_s(sandbox: daytona.AsyncSandbox) -> float:
+    """When Daytona ends it, by its own word before ours; infinite where neither is known."""
+    asked = dict(sandbox.labels).get(ENDS_LABEL, "")
+    ends_at_s = float(asked) if asked.isdigit() else math.inf
+    granted = sandbox.auto_destroy_at
+    if not granted:
+        return ends_at_s
+    try:
+        told = datetime.fromisoformat(granted)
+    except ValueError:
+        return ends_at_s
+    return min(ends_at_s, told.timestamp())
+
+
+_: type[Sandboxes] = DaytonaSandboxes

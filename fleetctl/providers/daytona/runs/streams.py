@@ -1,0 +1,223 @@
+"""The guest's verbs as commands in a sandbox of Daytona, and its frames as they come.
+
+Called by sandboxes.py. A run is begun by a plain call, because only that takes an environment, and
+secrets belong nowhere else; a task that ends within it needs no other call. Longer ones go on in a
+session of their own, whose log is a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shlex
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING, TypeVar
+
+from fleetctl.guest.orders import order_argument, order_input
+from fleetctl.providers.daytona.connection.errors import is_conflict, is_not_found
+from fleetctl.providers.remote.sandboxes.base import At, Work
+from fleetctl.providers.remote.sandboxes.names import sandbox_name
+from fleetctl.specs.template import Template
+
+if TYPE_CHECKING:
+    import daytona
+
+STATE_DIR = "/tmp/.fleetctl"  # noqa: S108 - in the sandbox, where nobody else is
+# Where the guest is: in images that we build, or uploaded where anybody may write.
+IN_IMAGE, UPLOADED = "/.fleetctl", STATE_DIR
+ORDER_ARGUMENT_MAX = 64 * 1024  # Linux takes 128 KiB of one argument; a shell quotes it first
+EXEC_SLACK_S = 30.0
+FRAME = '{"e":"'
+PIECES_AHEAD = 64  # of a stream that comes faster than it is taken
+
+Piece = TypeVar("Piece")
+Put = Callable[[Piece], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Which of the two it is, and where."""
+
+    posix: bool
+    uploaded: bool
+
+    @property
+    def path(self) -> str:
+        if self.uploaded:
+            return f"{UPLOADED}/{'guest.sh' if self.posix else 'guest.py'}"
+        return f"{IN_IMAGE}/{'guest.sh' if self.posix else 'quick.py'}"
+
+    def command(self, verb: str, *options: str) -> list[str]:
+        program = ["sh"] if self.posix else ["python3", "-I", "-S"]
+        return [*program, self.path, verb, "--dir", STATE_DIR, *options]
+
+    @property
+    def label(self) -> str:
+        words = ("posix" if self.posix else "python", "uploaded" if self.uploaded else "")
+        return "-".join(word for word in words if word)
+
+    @classmethod
+    def of_label(cls, label: str) -> Guest:
+        return cls(posix=label.startswith("posix"), uploaded=label.endswith("uploaded"))
+
+    @classmethod
+    def of_template(cls, template: Template) -> Guest:
+        """An image that we did not make need not have Python."""
+        image = template.image
+        foreign = image is not None and (
+            image.snapshot is not None or (image.registry is not None and image.python is None)
+        )
+        return cls(
+            posix=foreign and template.python is None,
+            uploaded=image is not None and image.snapshot is not None,
+        )
+
+
+def stop_command(guest: Guest, run: str, grace_s: float) -> str:
+    words = guest.command("stop", "--run", run, "--grace", str(grace_s))
+    return f"{shlex.join(words)} </dev/null >/dev/null 2>&1"
+
+
+async def begin(
+    sandbox: daytona.AsyncSandbox, guest: Guest, run: str, work: Work, at: At, *, for_s: float
+) -> bytes:
+    """Begin the run, if nobody has; the frames of its first moments, whole ones only.
+
+    Raises what the SDK raises; then the run may have begun. Sent again it begins nothing: the
+    guest's latch sees to that.
+    """
+    text = order_argument(work.order, posix=guest.posix)
+    path = ""
+    if len(text) > ORDER_ARGUMENT_MAX:
+        path = f"{STATE_DIR}/{run}.{token_hex(4)}.order"
+        await sandbox.fs.upload_file(order_input(work.order, posix=guest.posix), path)
+    # The guest in shell does not follow here: it would not know when to leave.
+    words = guest.command("attach", "--run", run, "--for", "0" if guest.posix else f"{for_s:.3f}")
+    words += ["--journal", str(at.journal), "--log", str(at.log)]
+    command = begin_command(words, text, path)
+    timeout_s = for_s + EXEC_SLACK_S
+    answer = await sandbox.process.exec(command, env=dict(work.secrets), timeout=int(timeout_s))
+    # A shell may have words of its own to say between them, and the last one may be torn.
+    whole = answer.result.rpartition("\n")[0]
+    frames = [line for line in whole.split("\n") if line.startswith(FRAME)]
+    return "".join(f"{line}\n" for line in frames).encode()
+
+
+def begin_command(words: list[str], order: str, path: str) -> str:
+    """path: where the order lies that is too long for an argument; "" when it is not. Nothing is
+    left to chance of what the guest's standard input is: a service's pipe may never end.
+    """
+    if path:
+        return f"{shlex.join([*words, '--order', '-'])} <{path} 2>/dev/null; rm -f {path}"
+    # The shell becomes the guest, and does not wait beside it for as long as it runs.
+    return f"exec {shlex.join([*words, '--order', order])} </dev/null 2>/dev/null"
+
+
+async def open_session(sandbox: daytona.AsyncSandbox, run: str, used: str | None) -> str:
+    """The id of a fresh session for following a run. used: the one that we had before, which ends,
+    with what still follows in it for nobody.
+    """
+    if used is not None:
+        try:
+            await sandbox.process.delete_session(used)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+    session = used or sandbox_name(run)
+    try:
+        await sandbox.process.create_session(session)
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        session = f"{session}.{token_hex(4)}"  # somebody before us follows there
+        await sandbox.process.create_session(session)
+    return session
+
+
+async def follow(
+    sandbox: daytona.AsyncSandbox, guest: Guest, run: str, session: str, at: At
+) -> AsyncGenerator[bytes, None]:
+    """The frames of a run from there on, until its end. Raises what the SDK raises."""
+    from daytona import SessionExecuteRequest
+
+    words = guest.command("attach", "--run", run)
+    words += ["--journal", str(at.journal), "--log", str(at.log)]
+    # A program of its own: what ends the session's shell would leave no exit code.
+    request = SessionExecuteRequest(
+        command=f"{shlex.join(words)} </dev/null 2>/dev/null", run_async=True
+    )
+    begun = await sandbox.process.execute_session_command(session, request)
+    async with aclosing(_log(sandbox, session, begun.cmd_id)) as log:
+        async for piece in log:
+            yield piece
+    ended = await sandbox.process.get_session_command(session, begun.cmd_id)
+    raise ConnectionError(f"the guest ended with exit code {ended.exit_code}")
+
+
+def _log(sandbox: daytona.AsyncSandbox, session: str, command: str) -> AsyncGenerator[bytes, None]:
+    """What the command writes to stdout; ends with it."""
+
+    async def read(put: Put[bytes]) -> None:
+        async def take(text: str) -> None:
+            await put(text.encode())
+
+        async def drop(_: str) -> None:
+            """Nothing writes to stderr."""
+
+        await sandbox.process.get_session_command_logs_async(session, command, take, drop)
+
+    return pieces(read, ahead=PIECES_AHEAD)
+
+
+async def pieces(
+    read: Callable[[Put[Piece]], Awaitable[None]], *, ahead: int
+) -> AsyncGenerator[Piece, None]:
+    """What `read` puts, until it returns or raises; it waits while `ahead` pieces are not taken."""
+    waiting: asyncio.Queue[Piece | None] = asyncio.Queue(ahead)
+    reading = asyncio.ensure_future(read(waiting.put))
+
+    def end(_: object) -> None:
+        if not waiting.full():  # else nobody waits for it, and whoever takes sees the end himself
+            waiting.put_nowait(None)
+
+    reading.add_done_callback(end)
+    try:
+        while not (reading.done() and waiting.empty()):
+            piece = await waiting.get()
+            if piece is not None:
+                yield piece
+        reading.result()
+    finally:
+        reading.cancel()
+        await asyncio.wait({reading})
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a piece of a stream came, and whether nothing follows it."""
+
+    at: At
+    over: bool
+
+
+def reached(data: bytes, at: At) -> Reached:
+    """data: whole frames that begin at `at`."""
+    journal, log, over = at.journal, at.log, False
+    for line in data.splitlines():
+        word = line[6 : line.find(b'"', 6)] if line.startswith(b'{"e":"') else b""
+        if word == b"log":
+            frame = json.loads(line)
+            log = int(frame["at"]) + len(_bytes_of(frame))
+        elif word in (b"eof", b"lost", b"unbegun"):
+            over = True
+        elif word != b"alive":
+            journal += len(line) + 1
+    return Reached(At(journal, log), over)
+
+
+def _bytes_of(frame: Mapping[str, str]) -> bytes:
+    return base64.b64decode(frame["b64"]) if "b64" in frame else bytes.fromhex(frame["hex"])

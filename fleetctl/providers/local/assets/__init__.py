@@ -1,0 +1,1 @@
+"""Environments, Pythons, sources and volumes on this machine."""

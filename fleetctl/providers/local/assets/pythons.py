@@ -1,0 +1,132 @@
+"""Finds the Python of a version, and uv. Each candidate is executed: a name on PATH may be a shim
+that fails.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.common.errors import Refused
+from fleetctl.providers.programs import ask
+
+UV_S = 300.0  # it may download an interpreter
+ASK_S = 10.0  # for an interpreter to tell its version
+# Of an environment, the interpreter that it was made with.
+_QUESTION = (
+    "import sys; print('.'.join(map(str, sys.version_info[:3])),"
+    " getattr(sys, '_base_executable', '') or sys.executable)"
+)
+OLDEST = (3, 9)  # what the guest and the keeper are written for
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A Python of this machine with which environments are made, itself in none."""
+
+    executable: str  # without symlinks: beside it its library is found
+    version: str  # "3.11.7"
+
+    @property
+    def short(self) -> str:
+        return ".".join(self.version.split(".")[:2])
+
+    @property
+    def facts(self) -> list[object]:
+        """What makes an environment of another one; a patch of Python does not."""
+        return [self.executable, self.short, sys.platform, os.uname().machine]
+
+
+def ours() -> Base:
+    """The Python that runs fleetctl."""
+    executable = getattr(sys, "_base_executable", "") or sys.executable
+    return Base(os.path.realpath(executable), platform.python_version())
+
+
+async def find(version: str) -> Base:
+    """An interpreter of that version. Raises Refused when there is none to be had."""
+    check(version)
+    if (base := await here(version)) is not None:
+        return base
+    path = await _uv_find(version)
+    if path is not None and (base := await _ask(path, version)) is not None:
+        return base
+    raise Refused(
+        f"Python `{version}` is not on this machine, and uv cannot get it",
+        hint=f"install it, for example with `uv python install {version}`, or change image.python",
+    )
+
+
+def check(version: str) -> None:
+    """Raises Refused for one that no task can run under."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise Refused(
+            f"image.python is `{version}`; provider `local` runs 3.9 and later",
+            hint="ask for a newer version, or place the job on another provider",
+        )
+
+
+async def here(version: str) -> Base | None:
+    """An interpreter of that version that this machine has without uv."""
+    for candidate in _candidates(version):
+        if (base := await _ask(candidate, version)) is not None:
+            return base
+    return None
+
+
+def find_uv() -> str:
+    """uv beside our interpreter, or on PATH. Raises Refused."""
+    beside = Path(sys.executable).parent / "uv"
+    if beside.exists():
+        return str(beside)
+    if (found := shutil.which("uv")) is not None:
+        return found
+    raise Refused(
+        "image.python and image.pip need `uv`, which is not installed",
+        hint="pip install 'fleetctl[images]', or uv by itself: pip install uv",
+    )
+
+
+def _candidates(version: str) -> list[str]:
+    """Where a Python of that version may be: this one, PATH, pyenv."""
+    short = ".".join(version.split(".")[:2])
+    found = [sys.executable]
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = Path(directory) / f"python{short}"
+        if path.exists():
+            found.append(str(path))
+    root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    found += [str(path) for path in sorted(root.glob(f"{short}.*/bin/python"), reverse=True)]
+    return list(dict.fromkeys(found))
+
+
+async def _ask(candidate: str, version: str) -> Base | None:
+    """What the candidate says of itself when it runs and is of that version."""
+    try:
+        answer = await ask([candidate, "-I", "-c", _QUESTION], deadline_s=ASK_S)
+    except OSError:  # also TimeoutError, which is one
+        return None
+    told, _, path = answer.out.decode("utf-8", "replace").strip().partition(" ")
+    fits = told == version or told.startswith(version + ".")
+    return Base(os.path.realpath(path), told) if answer.code == 0 and fits else None
+
+
+async def _uv_find(version: str) -> str | None:
+    """What uv has, or downloads."""
+    for arguments in (
+        ["python", "find", version],
+        ["python", "install", version],
+        ["python", "find", version],
+    ):
+        try:
+            answer = await ask([find_uv(), "--quiet", *arguments], deadline_s=UV_S)
+        except TimeoutError:
+            return None
+        path = answer.out.decode("utf-8", "replace").strip()
+        if answer.code == 0 and path:
+            return path
+    return None

@@ -1,0 +1,59 @@
+"""Removing what provider `local` keeps on disk: volumes, and what the runs of a resource left
+behind.
+
+Called by the provider in a thread; directories may be large.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.local import locks
+from fleetctl.providers.local.keeper.cleaning import remove_tree
+from fleetctl.providers.local.paths import Layout, uid_of
+
+LEAVE_S = 10.0  # for a keeper without runs to leave after it was asked to
+PAUSE_S = 0.02
+
+
+def remove(layout: Layout, name: str) -> None:
+    """Delete a volume. It is renamed first, so that a crash leaves it whole or gone."""
+    path = layout.volume(name)
+    doomed = path.with_name(f".removing-{name}")
+    for one in (doomed, path):
+        if one is path and path.exists():
+            path.rename(doomed)
+        if doomed.exists():
+            remove_tree(str(doomed))
+    if doomed.exists():
+        raise Unavailable(f"volume `{name}` cannot be removed whole", hint=f"look at {doomed}")
+
+
+def remove_scratch(layout: Layout, uid: str, keep_logs: bool) -> None:
+    """Delete work directories and keepers of a resource, and journals and logs unless they are
+    kept.
+    """
+    names = os.listdir(layout.keepers) if layout.keepers.exists() else []
+    for name in names:
+        if uid_of(name) == uid:
+            _wait_until_free(layout, name)
+            remove_tree(str(layout.keeper(name)))
+    job = layout.job(uid)
+    doomed = layout.work(uid) if keep_logs else job
+    if doomed.exists():
+        remove_tree(str(doomed))
+    if keep_logs or not job.exists():
+        return
+    raise Unavailable(
+        f"the scratch space of `{uid}` cannot be removed whole", hint=f"look at {job}"
+    )
+
+
+def _wait_until_free(layout: Layout, name: str) -> None:
+    deadline = time.monotonic() + LEAVE_S
+    while not locks.lock_is_free(layout.keeper(name)):
+        if time.monotonic() > deadline:
+            raise Unavailable(f"keeper `{name}` still runs something", retry_after_s=1.0)
+        time.sleep(PAUSE_S)

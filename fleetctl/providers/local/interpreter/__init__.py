@@ -1,0 +1,1 @@
+"""Sessions of interpreters on this machine."""

@@ -1,0 +1,272 @@
+"""Sessions of interpreters on this machine: one guard process each (keeper/session.py), and pipes.
+
+Called through wiring.py by fleetctl/interpreter. Nothing outlives the process that opened it: the
+guard ends all when our end of its life pipe closes, as it does when we die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import IO, Any
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.local.assets import envs
+from fleetctl.providers.local.interpreter.rooms import Room
+from fleetctl.providers.local.keeper import procs
+from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.provider import TIERS
+from fleetctl.providers.local.runs.orders import PROCESSES_MAX
+from fleetctl.providers.session import OpenSession, Session, SessionOrder
+
+READY_S = 60.0  # for namespaces to stand
+STOP_S = 30.0  # for the processes of a session to be gone; the kernel needs milliseconds
+LINE_BYTES_MAX = 64 * 1024 * 1024
+LAST_WORDS_BYTES = 2000
+NATIVE_REFUSED = ("image", "secrets", "sandbox_spec")  # what changes what code finds
+_GUARD = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from keeper.session import main;"
+    " main(*map(int, sys.argv[2:]))"
+)
+KEEPER_PARENT = str(Path(__file__).parents[1])
+log = logging.getLogger(__name__)
+_life_pipes: set[int] = set()  # our ends, which a fork of ours must not hold
+
+
+async def open_session(home: Path, order: SessionOrder) -> Session:
+    """Raises Refused or Unavailable; then nothing is left."""
+    _refuse_what_is_not_ours(order)
+    layout = Layout(home)
+    python = await envs.python_of(layout, order.image)
+    room = await asyncio.to_thread(Room, layout, order.name)
+    try:
+        workspace = await room.fill(layout, order)
+        session = await _launch(room, _config(layout, room, order, python))
+    except BaseException:
+        room.close()
+        raise
+    try:
+        await session.ready()
+    except BaseException:
+        await session.stop()
+        raise
+    session.workspace = workspace
+    return session
+
+
+class LocalSession:
+    def __init__(
+        self, room: Room, process: asyncio.subprocess.Process, life: int, errors: IO[bytes]
+    ) -> None:
+        self.place_root = ""
+        self.workspace = ""
+        self.committed_late = ""
+        self._room = room
+        self._process = process
+        self._life = life
+        self._errors = errors
+        self._why = ""
+        self._words = ""
+        self._heard: asyncio.Queue[str | None] = asyncio.Queue()
+        self._over = asyncio.Event()
+        self._reader = asyncio.create_task(self._read())
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def ready(self) -> None:
+        """Hear the guard's first words. Raises Refused or Unavailable."""
+        try:
+            async with asyncio.timeout(READY_S):
+                told = _message(await self._heard.get() or "")
+        except TimeoutError as error:
+            raise Unavailable(f"a session was not ready within {READY_S:.0f} s") from error
+        if told.get("tier") == "namespaces":
+            raise Refused(
+                f"isolation tier `namespaces` cannot be had on this machine: {told['problem']}",
+                hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
+            )
+        if "problem" in told:
+            raise Refused(str(told["problem"]), hint="run one after the other, or on another path")
+        if "ready" not in told:
+            raise Unavailable(f"a session ended at once: {self.ending()}")
+        self.place_root = str(told["root"])
+        if "cannot be made" in told["ready"]:
+            log.warning("a volume is not at its path: %s", told["ready"])
+
+    async def send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode("ascii") + b"\n")
+            await self._process.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError, RuntimeError) as error:
+            raise Unavailable("the session's process does not read any more") from error
+
+    async def lines(self) -> AsyncIterator[str]:
+        while (line := await self._heard.get()) is not None:
+            yield line
+
+    def ending(self) -> str:
+        why = self._why or "its guard process was killed"
+        return f"{why}; its last words: {self._words}" if self._words else why
+
+    async def reload(self) -> None:
+        """Nothing to do: volumes are directories of this machine."""
+
+    async def stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        _close_life(self._life)
+        try:
+            # The guard ends last, and with it the line.
+            await asyncio.wait_for(self._over.wait(), STOP_S)
+            await self._process.wait()
+        except TimeoutError as error:
+            raise Unavailable(f"a session's processes did not end within {STOP_S:.0f} s") from error
+        finally:
+            self._room.close()
+
+    async def _read(self) -> None:
+        """Everything that comes, until the guard is gone."""
+        assert self._process.stdout is not None
+        while True:
+            try:
+                line = (await self._process.stdout.readuntil(b"\n")).decode("ascii", "replace")
+            except asyncio.IncompleteReadError:
+                break
+            except asyncio.LimitOverrunError:
+                self._why = f"it sent a line of more than {LINE_BYTES_MAX} bytes"
+                _close_life(self._life)
+                break
+            ended = _message(line).get("ended") if '"ended"' in line else None
+            if ended is not None:
+                self._why = self._why or str(ended)
+            elif line.strip():
+                self._heard.put_nowait(line.strip())
+        with self._errors:
+            self._errors.seek(0, os.SEEK_END)
+            self._errors.seek(max(0, self._errors.tell() - LAST_WORDS_BYTES))
+            self._words = " ".join(self._errors.read().decode("utf-8", "replace").split())
+        self._heard.put_nowait(None)
+        self._over.set()
+
+
+_: OpenSession = open_session
+
+
+def _refuse_what_is_not_ours(order: SessionOrder) -> None:
+    for name in NATIVE_REFUSED:
+        if order.native.get(name) is not None:
+            raise Refused(
+                f"`{name}` is an object of another provider, and this interpreter runs on `local`",
+                hint="use image_python_version, image_pip_packages and secrets={'NAME': 'value'}",
+            )
+    if order.secrets:
+        raise Refused(
+            f"secret `{order.secrets[0]}` is kept by another provider, and this interpreter runs"
+            " on `local`",
+            hint="pass the values: secrets={'NAME': os.environ['NAME']}",
+        )
+
+
+def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python) -> dict[str, Any]:
+    """What the guard is told, over a pipe; it holds no secrets. Raises Refused."""
+    tier = os.environ.get("FLEETCTL_LOCAL_TIER", "auto")
+    if tier not in TIERS:
+        raise Refused(
+            f"FLEETCTL_LOCAL_TIER is `{tier}`; it must be one of {', '.join(TIERS)}",
+            hint="unset it to use the best tier that this machine has",
+        )
+    number = int.from_bytes(os.urandom(8), "big") % (procs.KEEPERS - 1) + 1
+    return {
+        "tier": tier,
+        "directory": str(room.path),
+        "home": str(layout.home),
+        "expose": [*python.expose, str(room.driver.parent)],
+        "work_dir": str(room.work),
+        "source": None,
+        "volumes": [_volume(layout, room, order)] if order.place else [],
+        "limits": {"processes": PROCESSES_MAX, "data": 0, "file": 0, "cpu_s": 0},
+        "lifetime_s": order.lifetime_s,
+        "mark": number * procs.RUNS_PER_KEEPER,
+        "command": [python.python, "-X", "utf8", "-u", str(room.driver)],
+        "env": {
+            **python.variables,
+            "HOME": str(room.work),
+            **(dict(order.image.env) if order.image else {}),
+        },
+    }
+
+
+def _volume(layout: Layout, room: Room, order: SessionOrder) -> dict[str, Any]:
+    assert order.place is not None
+    name = order.place.volume or "memory"
+    variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+    return {
+        "name": name,
+        "dir": str(room.place(layout, order)),
+        "mount_path": os.path.normpath(order.place.mount_path),
+        "links": [],
+        "read_only": False,
+        "fleeting": order.place.volume is None,
+        "variable": f"FLEETCTL_VOLUME_{variable}",
+    }
+
+
+async def _launch(room: Room, config: dict[str, Any]) -> LocalSession:
+    config_from, config_to = os.pipe()
+    life_theirs, life = os.pipe()
+    errors = tempfile.TemporaryFile(prefix="fleetctl-")  # noqa: SIM115 - the session owns it
+    _life_pipes.add(life)
+    inherited = (config_from, life_theirs, room.lock)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(config["command"][0], "-I", "-X", "utf8", "-c", _GUARD, KEEPER_PARENT),
+            *map(str, inherited),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            pass_fds=inherited,
+            start_new_session=True,
+            limit=LINE_BYTES_MAX,
+            cwd="/",
+            env={"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/")},
+        )
+        os.write(config_to, json.dumps(config).encode())
+    except BaseException:
+        _close_life(life)
+        errors.close()
+        raise
+    finally:
+        for descriptor in (config_from, config_to, life_theirs):
+            os.close(descriptor)
+    return LocalSession(room, process, life, errors)
+
+
+def _message(line: str) -> dict[str, Any]:
+    """What a line says; {} for what is no message."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _close_life(life: int) -> None:
+    if life in _life_pipes:
+        _life_pipes.discard(life)
+        os.close(life)
+
+
+def _let_go_in_forks() -> None:
+    for life in list(_life_pipes):
+        _close_life(life)
+
+
+os.register_at_fork(after_in_child=_let_go_in_forks)

@@ -1,0 +1,179 @@
+"""Commands beside a task on this machine: the task's own keeper forks them in its sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import socket
+import struct
+import termios
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.account import Account
+from fleetctl.providers.exec import ENDED_HINT, Entering, Streams
+from fleetctl.providers.exec import Place as Beside
+from fleetctl.providers.local import locks
+from fleetctl.providers.local.paths import Layout
+
+PIECE_BYTES = 64 * 1024
+DRAIN_S = 0.5  # for last words, when a process that it left holds the streams open
+
+
+class LocalEntering:
+    terminal = True
+    binary = True
+
+    def __init__(self, home: Path, account: Account) -> None:
+        del account  # this machine is one
+        self._layout = Layout(home)
+
+    async def execute(self, place: Beside, argv: tuple[str, ...], streams: Streams) -> int:
+        line = self._connect(place)
+        ends = _terminal(streams.tty) if streams.tty is not None else _pipes()
+        message = {
+            "op": "exec",
+            "run": place.run,
+            "sandbox": place.sandbox,
+            "argv": list(argv),
+            "tty": streams.tty is not None,
+        }
+        # The kernel delivers descriptors with the first byte; a long command follows plainly.
+        data = (json.dumps(message) + "\n").encode()
+        sent = socket.send_fds(line, [data], ends.theirs)
+        line.sendall(data[sent:])
+        for end in set(ends.theirs):
+            os.close(end)
+        line.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=line)
+        resizing = asyncio.ensure_future(_resize(ends.stdin, streams.sizes))
+        try:
+            return await _carried(reader, ends, streams, place.run)
+        finally:
+            resizing.cancel()
+            await asyncio.gather(resizing, return_exceptions=True)
+            writer.close()
+
+    async def link(self, place: Beside, port: int) -> str:
+        """A sandbox here has the network of this machine."""
+        del place
+        return f"127.0.0.1:{port}"
+
+    async def close(self) -> None:
+        """Nothing is held between commands."""
+
+    def _connect(self, place: Beside) -> socket.socket:
+        """A line to the keeper of the run. Raises Refused when there is none."""
+        directory = self._layout.keeper(place.handle.partition("/")[0] or "none")
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with locks.short_path(directory / "sock") as path:
+                line.connect(path)
+        except OSError as error:
+            line.close()
+            raise _ended(place.run) from error
+        return line
+
+
+class _Ends:
+    """Our ends of a command's streams. err: None where a terminal carries both."""
+
+    def __init__(self, theirs: list[int], stdin: int, out: int, err: int | None) -> None:
+        self.theirs = theirs
+        self.stdin = stdin
+        self.out = out
+        self.err = err
+
+
+def _pipes() -> _Ends:
+    (in_read, in_write), (out_read, out_write), (err_read, err_write) = (os.pipe() for _ in "123")
+    return _Ends([in_read, out_write, err_write], in_write, out_read, err_read)
+
+
+def _terminal(size: tuple[int, int]) -> _Ends:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    return _Ends([theirs, theirs, theirs], os.dup(ours), ours, None)
+
+
+async def _resize(terminal: int, sizes: AsyncIterator[tuple[int, int]] | None) -> None:
+    """The kernel tells the command of it."""
+    if sizes is not None:
+        async for rows, columns in sizes:
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+async def _carried(reader: asyncio.StreamReader, ends: _Ends, streams: Streams, run: str) -> int:
+    """Carry bytes both ways until the command is over; its exit code. Closes our ends."""
+    feeding = asyncio.ensure_future(_feed(ends.stdin, streams.stdin))
+    showing = [asyncio.ensure_future(_show(ends.out, streams.out))]
+    if ends.err is not None:
+        showing.append(asyncio.ensure_future(_show(ends.err, streams.err)))
+    try:
+        code = await _outcome(reader, run)
+        await asyncio.wait(showing, timeout=DRAIN_S)
+        return code
+    finally:
+        for task in (feeding, *showing):
+            task.cancel()
+        await asyncio.gather(feeding, *showing, return_exceptions=True)
+
+
+async def _outcome(reader: asyncio.StreamReader, run: str) -> int:
+    """What the keeper says of the command, among other things that it says."""
+    while line := await reader.readline():
+        message = json.loads(line)
+        if message.get("visit"):
+            raise (
+                _ended(run) if "does not run" in message["visit"] else Unavailable(message["visit"])
+            )
+        if "exited" in message:
+            return int(message["exited"])
+    raise Unavailable(f"the keeper of run `{run}` ended, and the command with it")
+
+
+async def _feed(stdin: int, data: AsyncIterator[bytes] | None) -> None:
+    """Write what comes, then close: a command that reads sees the end."""
+    loop = asyncio.get_running_loop()
+    pipe = os.fdopen(stdin, "wb", buffering=0)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    try:
+        async for piece in data if data is not None else _nothing():
+            writer.write(piece)
+            with suppress(ConnectionError):  # it reads no more, which is its own affair
+                await writer.drain()
+    finally:
+        transport.close()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    nothing: tuple[bytes, ...] = ()
+    for piece in nothing:
+        yield piece
+
+
+async def _show(source: int, show: Callable[[bytes], None]) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    pipe = os.fdopen(source, "rb", buffering=0)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    try:
+        # A terminal ends with an error in place of an end.
+        with suppress(OSError):
+            while data := await reader.read(PIECE_BYTES):
+                show(data)
+    finally:
+        transport.close()
+
+
+def _ended(run: str) -> Refused:
+    return Refused(f"run `{run}` does not run, so no command can join it", hint=ENDED_HINT)
+
+
+_: type[Entering] = LocalEntering

@@ -1,0 +1,199 @@
+"""What a keeper is told: its config (once, no secrets) and each order. Called by the provider;
+starts nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fleetctl.common.errors import Refused
+from fleetctl.guest.assemble import guest_source
+from fleetctl.providers.base import RunOrder
+from fleetctl.providers.local.assets.envs import Python
+from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.orphans import work_mark, work_of
+from fleetctl.providers.paths import make_private
+from fleetctl.specs.template import Template
+from fleetctl.specs.values.hashing import params_hash
+from fleetctl.specs.values.namespaces import own_name
+
+LOG_BYTES_MAX = 64 * 1024 * 1024
+PROCESSES_MAX = 4096  # of one run; more is taken for a fork bomb
+SANDBOX_IDLE_S = 120.0
+# Above the limit on the tree's sum, so that this one only stops what grows faster than it is looked
+# at.
+DATA_HEADROOM_BYTES = 256 * 1024 * 1024
+CPU_HEADROOM_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What had to be made before the keeper can start."""
+
+    python: Python  # of the image
+    source: str | None  # a directory with the code, copied for each sandbox
+    source_name: str
+
+
+def keeper_config(
+    layout: Layout, order: RunOrder, prepared: Prepared, *, tier: str
+) -> dict[str, Any]:
+    """What a keeper is told once, before its first order."""
+    template = order.template
+    return {
+        "owner": order.owner,
+        "resource": order.resource,
+        "home": str(layout.home),
+        "runs_dir": str(layout.runs(order.uid)),
+        "work_dir": str(layout.work(order.uid)),
+        "top": str(layout.tree),
+        "expose": [*prepared.python.expose, *([prepared.source] if prepared.source else [])],
+        "tier": tier,
+        "mode": "python" if template.python is not None else "exec",
+        "code": template.python,
+        "preimport": _preimport(template),
+        "env": _environment(template, prepared.python),
+        "volumes": [_volume(layout, mount) for mount in template.volumes],
+        "source": _source(template, prepared),
+        "per_run_mounts": bool(template.source and template.source.mount_path),
+        "workdir": template.workdir,
+        "limits": _limits(template),
+        "timeout_s": template.timeout_seconds,
+        "grace_s": template.termination_grace_period_seconds,
+        "log_bytes_max": int(os.environ.get("FLEETCTL_LOCAL_LOG_BYTES_MAX", LOG_BYTES_MAX)),
+        "sandbox_idle_s": SANDBOX_IDLE_S,
+    }
+
+
+def mark_of(order: RunOrder) -> str:
+    """What the journal says of the work; empty where another object has a say in its hash, which
+    may change between two calls for one run.
+    """
+    if order.function is not None or order.template.function is not None:
+        return ""
+    return work_mark(order.template_hash, params_hash(order.params))
+
+
+def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
+    gpu = order.template.resources.gpu
+    return {
+        "op": "start",
+        "run": order.run,
+        "sandbox": order.sandbox,
+        "index": order.index,
+        "attempt": order.attempt,
+        "work": work_of(order),
+        "mark": mark_of(order),
+        "argv": _arguments(order.template),  # a sweep's trials have arguments of their own
+        "params": dict(order.params),
+        "params_text": json.dumps(order.params),
+        "reusable": order.reusable,
+        "secrets": dict(order.secrets),
+        "gpus": list(gpus),
+        # Which of a list it got, its journal tells.
+        "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
+    }
+
+
+def _arguments(template: Template) -> list[str]:
+    if template.command is not None:
+        return list(template.command)
+    if template.script is not None:
+        return ["/bin/sh", "-c", template.script]
+    if template.python is None:
+        raise Refused(
+            "the template has no work",
+            hint="give it one of `python`, `command` and `script`",
+        )
+    return []
+
+
+def _environment(template: Template, python: Python) -> dict[str, str]:
+    """Nothing of the controller's own: it holds tokens that are not the task's, and what else is
+    in it depends on the shell that happened to start it.
+    """
+    image = template.image.env if template.image else {}
+    base = {**python.variables, "PYTHONUNBUFFERED": "1"}
+    if template.resources.cpu is not None:
+        # Numeric libraries would otherwise start a thread for each core of the machine.
+        base["OMP_NUM_THREADS"] = str(max(1, math.ceil(template.resources.cpu)))
+    return {**base, **image, **template.env}
+
+
+def _volume(layout: Layout, mount: Any) -> dict[str, Any]:
+    name = own_name(mount.name)
+    variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+    return {
+        "name": name,
+        "dir": str(layout.volume(mount.name)),
+        "mount_path": os.path.normpath(mount.mount_path),
+        "links": [os.path.normpath(link) for link in mount.links],
+        "read_only": mount.read_only,
+        "variable": f"FLEETCTL_VOLUME_{variable}",
+    }
+
+
+def _source(template: Template, prepared: Prepared) -> dict[str, Any] | None:
+    if template.source is None:
+        return None
+    mount_path = template.source.mount_path
+    return {
+        "dir": prepared.source,
+        "name": prepared.source_name,
+        "mount_path": os.path.normpath(mount_path) if mount_path else None,
+    }
+
+
+def _limits(template: Template) -> dict[str, Any]:
+    resources, timeout_s = template.resources, template.timeout_seconds
+    memory = resources.memory or 0
+    cpu_s = 0
+    if timeout_s is not None:
+        cores = resources.cpu or os.cpu_count() or 1
+        cpu_s = math.ceil(timeout_s * max(1.0, cores)) + CPU_HEADROOM_S
+    return {
+        "memory": memory,
+        "data": memory + max(memory // 4, DATA_HEADROOM_BYTES) if memory else 0,
+        "file": resources.disk or 0,
+        "processes": PROCESSES_MAX,
+        "cpu_s": cpu_s,
+    }
+
+
+def guest_file(layout: Layout) -> Path:
+    """The assembled guest on disk, named by its content."""
+    text = guest_source()
+    path = make_private(layout.guests) / f"{sha256(text.encode()).hexdigest()[:16]}.py"
+    if not path.exists():
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    return path
+
+
+def _preimport(template: Template) -> list[str]:
+    """Installed modules that the task's top level imports: done once in the keeper, every task
+    starts with them.
+
+    Not with GPUs: a library that has touched one does not survive a fork.
+    """
+    if template.python is None or template.resources.gpu is not None:
+        return []
+    try:
+        tree = ast.parse(template.python)
+    except (SyntaxError, ValueError):
+        return []
+    names: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.append(node.module)
+    return list(dict.fromkeys(names))

@@ -1,0 +1,140 @@
+"""Zygotes: one a Python of this controller, from which keepers are forked (keeper/zygote.py).
+
+Called by keepers.py alone. A zygote ends when we let go of its stdin, also by dying; nothing is
+lost with one, and the next keeper that is wanted brings another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.runs.orders import guest_file
+from fleetctl.providers.paths import make_private
+
+PACKAGE = Path(__file__).parents[1] / "keeper"
+IN_NAMESPACES, AS_IT_IS = b"n", b"-"
+IDLE_S = 60.0  # without a new keeper; the next one pays a start of Python then
+LOG_BYTES_MAX = 1024 * 1024  # then it begins anew
+LEND_TRIES = 2  # a zygote may have been killed since it was last used
+
+
+@dataclass(slots=True)
+class Zygote:
+    """One living, or so we believe."""
+
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+    used_at_s: float
+
+
+class Zygotes:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._living: dict[str, Zygote] = {}  # by interpreter
+        self._ended: list[subprocess.Popen[bytes]] = []  # to be collected
+        self._looking: asyncio.TimerHandle | None = None
+
+    def fork(self, python: str, *, in_namespaces: bool) -> socket.socket:
+        """A line to a new fork, which waits to be told whose keeper it is. Raises Unavailable.
+
+        in_namespaces: born in new ones, if that can be had; it cannot leave them.
+        """
+        how = IN_NAMESPACES if in_namespaces else AS_IT_IS
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ExitStack() as unless_lent, theirs:
+            unless_lent.callback(ours.close)
+            for _ in range(LEND_TRIES):
+                try:
+                    socket.send_fds(self._zygote(python).line, [how], [theirs.fileno()])
+                except OSError:  # it was killed, or does not read
+                    self.let_go(python)
+                    continue
+                unless_lent.pop_all()
+                return ours
+        raise Unavailable(f"no process can be started with `{python}`", retry_after_s=5.0)
+
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        for python in list(self._living):
+            self.let_go(python)
+        for process in self._ended:
+            process.kill()  # which ends no keeper
+            process.wait()
+
+    def _zygote(self, python: str) -> Zygote:
+        zygote = self._living.get(python)
+        now_s = asyncio.get_running_loop().time()
+        if zygote is None:
+            zygote = self._living[python] = self._start(python, now_s)
+        zygote.used_at_s = now_s
+        self._look_later()
+        return zygote
+
+    def _start(self, python: str, now_s: float) -> Zygote:
+        """Raises Unavailable. What goes wrong in there is seen by the first that it should fork."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        # Not through asyncio: it would wait for the process when its loop closes.
+        with theirs, self.log.open("wb" if self._log_is_full() else "ab") as log:
+            try:
+                process = subprocess.Popen(
+                    [python, "-I", "-X", "utf8", str(PACKAGE), str(guest_file(self._layout))],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                    cwd="/",
+                    env=_environment(),
+                )
+            except OSError as error:
+                ours.close()
+                raise Unavailable(
+                    f"`{python}` cannot be started: {error}", retry_after_s=5.0
+                ) from error
+        return Zygote(process, ours, now_s)
+
+    @property
+    def log(self) -> Path:
+        return make_private(self._layout.root) / "zygotes.log"
+
+    def _log_is_full(self) -> bool:
+        return self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX
+
+    def let_go(self, python: str) -> None:
+        """The next fork is of another one."""
+        zygote = self._living.pop(python, None)
+        if zygote is not None:
+            zygote.line.close()
+            self._ended.append(zygote.process)
+
+    def _look_later(self) -> None:
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(IDLE_S, self._look)
+
+    def _look(self) -> None:
+        """Let go of what has not been used, and collect what has ended."""
+        self._looking = None
+        idle_since_s = asyncio.get_running_loop().time() - IDLE_S
+        for python, zygote in list(self._living.items()):
+            if zygote.used_at_s <= idle_since_s:
+                self.let_go(python)
+        self._ended = [process for process in self._ended if process.poll() is None]
+        if self._living or self._ended:
+            self._look_later()
+
+
+def _environment() -> dict[str, str]:
+    """What keepers themselves need; runs get nothing of it."""
+    names = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    # Symbols bound now are bound for all processes that are forked.
+    return {**kept, "LD_BIND_NOW": "1"}

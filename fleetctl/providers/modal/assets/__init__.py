@@ -1,0 +1,1 @@
+"""Images, volumes, secrets and sources at Modal."""

@@ -1,0 +1,68 @@
+"""Recipes as images of the SDK: nothing is asked of a server here. Called by images.py.
+
+All that is built here belongs to root, and so does what runs in it: Modal takes no notice of the
+`USER` of an image.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.providers.remote.assets.recipes import Package, Recipe
+from fleetctl.providers.sources.tree import Rules, walk
+
+if TYPE_CHECKING:
+    import modal
+
+GUEST_DIR = "/.fleetctl"
+# Told by the build, once; without Python every sandbox would end as soon as it began.
+CHECK_PYTHON = (
+    "command -v python3 >/dev/null || { echo 'the image has no python3, which a task in Python"
+    " needs; give image.python a version' >&2; exit 1; }"
+)
+
+
+def base(recipe: Recipe) -> modal.Image:
+    """The image of a recipe, lazy: it is built when the SDK loads it."""
+    import modal
+
+    if recipe.registry is None:
+        image = modal.Image.debian_slim(python_version=recipe.python)
+    else:
+        image = modal.Image.from_registry(recipe.registry, add_python=recipe.python)
+    if recipe.env:
+        image = image.env(dict(recipe.env))
+    if recipe.apt:
+        image = image.apt_install(*recipe.apt)
+    for package in recipe.packages:
+        image = _with_package(image, package)
+    wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
+    if wanted:
+        image = image.uv_pip_install(*wanted)
+    if recipe.run:
+        image = image.run_commands(*recipe.run)
+    if recipe.must_have_python:
+        image = image.run_commands(CHECK_PYTHON)
+    # Modal puts an image's entrypoint in front of every command, ours too.
+    return image.entrypoint([])
+
+
+def _with_package(image: modal.Image, package: Package) -> modal.Image:
+    path = Path(package.path)
+    if path.is_file():
+        return image.add_local_file(path, package.place, copy=True)
+    wanted = {relative for _, relative in walk(path, Rules.of_project(()))}
+    return image.add_local_dir(
+        path, package.place, copy=True, ignore=lambda one: one.as_posix() not in wanted
+    )
+
+
+def with_files(image: modal.Image, places: dict[str, Path]) -> modal.Image:
+    """The image with directories of this machine, which join when a sandbox starts.
+
+    places: path in the sandbox -> directory here, whose links stay inside it.
+    """
+    for place, directory in places.items():
+        image = image.add_local_dir(directory, place)
+    return image

@@ -1,0 +1,154 @@
+"""Files in volumes on Modal, for `cp`, `ls` and `rm`: through the SDK, without a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import NotFound, Refused, Unavailable
+from fleetctl.providers.account import Account
+from fleetctl.providers.modal.assets import volumes
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.errors import asking
+from fleetctl.providers.modal.connection.whereabouts import Memory
+from fleetctl.providers.volume_files import Copy, FileEntry, Tell, VolumeFiles, clean
+
+if TYPE_CHECKING:
+    import modal
+
+LIST_S = 60.0
+SIZE_S = 10.0  # `describe` waits no longer for a number
+CHANGE_S = 60.0
+BATCH_FILES_MAX = 100  # of one upload, which is told of when it is done
+BATCH_BYTES_MAX = 256 * 1024**2
+TRANSFER_S = 3600.0  # of one upload, or of one file's download
+DOWNLOADS_AT_ONCE = 8
+
+
+class ModalFiles:
+    """A connection of its own, made at the first call; refused where nothing of ours is."""
+
+    def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
+        del store_id  # no sandbox is needed for a look, which would carry it
+        memory = Memory(account.directory(home))
+        self._connection = Connection("files", account=lambda: account, memory=memory)
+
+    async def entries(
+        self, volume: str, path: str, *, recursive: bool = False
+    ) -> Sequence[FileEntry]:
+        found = await self._volume(volume)
+        wanted = clean(path)
+        from modal import exception as sdk
+
+        async with asking(f"volume/{volume} cannot be listed", deadline_s=LIST_S):
+            try:
+                listed = await found.listdir.aio(f"/{wanted}", recursive=recursive)
+            except sdk.NotFoundError as error:
+                raise _missing(volume, wanted) from error
+        return sorted(_entry(one) for one in listed if one.type.name in ("FILE", "DIRECTORY"))
+
+    async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
+        found = await self._volume(volume)
+        for batch in _batches(files):
+            what = f"volume/{volume} cannot be written to"
+            async with (
+                asking(what, deadline_s=TRANSFER_S),
+                found.batch_upload.aio(force=True) as uploading,
+            ):
+                for one in batch:
+                    uploading.put_file(one.local, f"/{clean(one.remote)}")
+            tell(sum(one.size for one in batch))
+
+    async def get(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
+        found = await self._volume(volume)
+        slots = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
+
+        async def fetch(one: Copy) -> None:
+            async with slots:
+                await _download(found, volume, one, tell)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for one in files:
+                    group.create_task(fetch(one))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # one of them is enough to be told
+
+    async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
+        found = await self._volume(volume)
+        wanted = clean(path)
+        told = await self.entries(volume, wanted)
+        if not recursive and [one.path for one in told] != [wanted]:
+            raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
+        async with asking(f"volume/{volume} cannot be changed", deadline_s=CHANGE_S):
+            try:
+                await found.remove_file.aio(f"/{wanted}", recursive=recursive)
+            except FileNotFoundError as error:
+                raise _missing(volume, wanted) from error
+
+    async def size(self, volume: str) -> int | None:
+        try:
+            async with asyncio.timeout(SIZE_S):
+                return sum(one.size for one in await self.entries(volume, "", recursive=True))
+        except (TimeoutError, NotFound, Refused, Unavailable):
+            return None
+
+    async def _volume(self, name: str) -> modal.Volume:
+        found = await volumes.find(await self._connection.client(), name)
+        if found is None:
+            raise NotFound(
+                f"Modal has no volume `{name}` yet",
+                hint="it is made when its Volume object is, or the first task that mounts it",
+            )
+        return found
+
+
+async def _download(found: modal.Volume, volume: str, one: Copy, tell: Tell) -> None:
+    """Beside its place first, then renamed."""
+    if one.local.is_dir():
+        raise Refused(
+            f"`{one.local}` is a directory, and a file would replace it", hint="name another place"
+        )
+    temporary = one.local.with_name(f".{one.local.name}.{os.getpid()}.part")
+    try:
+        async with asking(f"volume/{volume} cannot be read", deadline_s=TRANSFER_S):
+            with temporary.open("wb") as writer:
+                try:
+                    async for piece in found.read_file.aio(f"/{clean(one.remote)}"):
+                        writer.write(piece)
+                        tell(len(piece))
+                except FileNotFoundError as error:
+                    raise _missing(volume, one.remote) from error
+        temporary.replace(one.local)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _batches(files: Sequence[Copy]) -> Iterator[list[Copy]]:
+    batch: list[Copy] = []
+    size = 0
+    for one in files:
+        if batch and (len(batch) >= BATCH_FILES_MAX or size + one.size > BATCH_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += one.size
+    if batch:
+        yield batch
+
+
+def _entry(one: modal.types.FileEntry) -> FileEntry:
+    is_directory = one.type.name == "DIRECTORY"
+    return FileEntry(one.path.strip("/"), is_directory, 0 if is_directory else one.size, one.mtime)
+
+
+def _missing(volume: str, path: str) -> NotFound:
+    return NotFound(
+        f"volume/{volume} has no `/{path.lstrip('/')}`", hint=f"fleetctl ls volume/{volume}"
+    )
+
+
+_: type[VolumeFiles] = ModalFiles

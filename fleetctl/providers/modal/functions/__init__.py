@@ -1,0 +1,1 @@
+"""Runs whose template asks for a function: deployed, called, followed, stopped."""

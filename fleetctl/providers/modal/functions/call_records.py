@@ -1,0 +1,94 @@
+"""Which call each run was given, on this machine's disk: one file a resource, which only grows.
+
+A call has no name of ours, so its id is written down as soon as it is known. Losing a record costs
+a second call that begins nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.providers.paths import checked, jobs_dir, make_private
+
+FILE = "calls"
+RESOURCES_MAX = 1000  # whose files are kept in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What the store keeps of a run in a function. sort: `fn` before its call was made, when id is
+    the name of the function's app; `fc` after, when it is the call's. fleet: whose it is.
+    """
+
+    sort: str
+    id: str
+    fleet: str
+    uid: str
+    run: str
+
+    def __str__(self) -> str:
+        return f"{self.sort}:{self.id}:{self.fleet}:{self.uid}:{self.run}"
+
+    @property
+    def called(self) -> bool:
+        return self.sort == "fc"
+
+
+def parsed(text: str) -> Handle | None:
+    """None for the handle of a sandbox."""
+    sort, _, rest = text.partition(":")
+    if sort not in ("fn", "fc") or rest.count(":") != 3:
+        return None
+    return Handle(sort, *rest.split(":"))
+
+
+class CallRecords:
+    def __init__(self, home: Path, provider: str) -> None:
+        self._jobs = jobs_dir(home, provider)
+        self._known: dict[str, dict[str, str]] = {}
+
+    def call(self, uid: str, run: str) -> str:
+        """ "" when none is known."""
+        return self._of(uid).get(run, "") if uid else ""
+
+    def runs(self, uid: str) -> bool:
+        """Whether the resource ever called a function."""
+        return bool(self._of(uid)) if uid else False
+
+    def write(self, uid: str, run: str, call: str) -> None:
+        self._of(uid)[run] = call
+        path = make_private(self._jobs / checked(uid)) / FILE
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(path, flags, 0o600)
+        try:
+            os.write(handle, f"{run} {call}\n".encode())
+        finally:
+            os.close(handle)
+
+    def forget(self, uid: str) -> None:
+        """Its files are about to go."""
+        self._known.pop(uid, None)
+
+    def _of(self, uid: str) -> dict[str, str]:
+        known = self._known.get(uid)
+        if known is None:
+            while len(self._known) >= RESOURCES_MAX:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[uid] = _read(self._jobs / checked(uid) / FILE)
+        return known
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The first call of each run: of two that raced, both are followed to the same end."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    found: dict[str, str] = {}
+    for line in text.splitlines(keepends=True):
+        run, _, call = line.strip().partition(" ")
+        if line.endswith("\n") and call:
+            found.setdefault(run, call)
+    return found

@@ -1,0 +1,273 @@
+"""Calls of functions, with the verbs that the shared part (providers/remote) asks of sandboxes: the
+call of a run is its sandbox, and what it returns is the story of the run.
+
+Made by runs.py. A call that goes on costs two requests in every wait: one for its end, and one
+for what it said meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.errors import asking, is_not_found, is_of_the_sdk
+from fleetctl.providers.modal.functions.call_records import Handle, parsed
+from fleetctl.providers.modal.functions.latches import VOID, Latches
+from fleetctl.providers.remote.runs.follower import SandboxOver
+from fleetctl.providers.remote.sandboxes.base import At, Sandboxes, Work
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+
+if TYPE_CHECKING:
+    from fleetctl.providers.modal.functions.plain import Output
+
+WAIT_S_MAX = 45.0  # a follower takes a minute of silence for the end of its stream
+WAITING_MAX = 1000  # requests that wait at Modal at once; calls beyond take turns
+LOOK_AGAIN_S = 10.0  # between two turns of a call that may not wait at Modal
+CALL_S = 30.0
+CONFIRM_S = 20.0  # for a cancelled call to be over
+ENDED_KEPT_MAX = 20_000
+ALIVE = b'{"e":"alive"}\n'
+KILLED = 137  # 128 + SIGKILL: what a container's memory limit leaves
+
+
+class FunctionCalls:
+    def __init__(self, connection: Connection, latches: Latches, *, wait_s: float) -> None:
+        self._connection = connection
+        self._wait_s = min(wait_s, WAIT_S_MAX)
+        self._latches = latches
+        self._waiting = asyncio.Semaphore(WAITING_MAX)
+        self._over: OrderedDict[str, None] = OrderedDict()  # handles that have told their story
+        self._ended_by_us: set[str] = set()
+
+    # -- what the shared part asks -----------------------------------------------------------------
+
+    async def stream(
+        self,
+        handle: str,
+        run: str,
+        work: Work | None,  # noqa: ARG002 - the call has its order since it was spawned
+        at: At,
+    ) -> AsyncGenerator[bytes, None]:
+        """What the call said up to now, and at last the frames that it returned."""
+        one = _handle(handle)
+        call = one.id if one.called else await self._latches.holder(one.uid, run)
+        if not one.called and call in ("", VOID):
+            yield b'{"e":"unbegun"}\n'
+            return
+        journal_at = at.journal
+        while True:
+            while (output := await self._waited(call)) is None:
+                said, journal_at = _from(await self._latches.said(one.uid, run), journal_at)
+                yield said + ALIVE
+            told = self._told(one, call, output)
+            winner = _winner(told)
+            if not winner:
+                self._note_over(handle)
+                yield _from(told, journal_at)[0]
+                return
+            call = winner  # another call of the same run was first
+
+    async def fate(self, handle: str) -> Fate | None:
+        """A call that is over says so in its stream; here only whether Modal still knows it."""
+        one = _handle(handle)
+        if not one.called:
+            holder = await self._latches.holder(one.uid, one.run)
+            return Fate(Cause.STOPPED) if holder == VOID else None
+        try:
+            await self._poll(one.id, 0.0)
+        except SandboxOver:
+            return Fate(Cause.UNKNOWN)
+        return None
+
+    async def end(self, handle: str) -> None:
+        one = _handle(handle)
+        if handle in self._over:
+            return
+        # First: from now on no other call of the run begins, also not one that is under way.
+        holder = await self._latches.void(one.uid, one.run)
+        for call in {holder, one.id if one.called else ""} - {""}:
+            await self._cancel(call)
+
+    async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
+        """A run that has begun ends in its own time; one that waits is taken out of the line."""
+        one = _handle(handle)
+        if await self._latches.void(one.uid, run):
+            await self._latches.ask_stop(one.uid, run, grace_s)
+        elif one.called:
+            await self._cancel(one.id)
+
+    async def find(self, run: str) -> str | None:
+        """Nothing at Modal is named after the run; records and latches are asked before this."""
+        del run
+        return None
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    async def _waited(self, call: str) -> Output | None:
+        """Wait at Modal if there is room, or else look and let others look."""
+        if self._waiting.locked():
+            output = await self._poll(call, 0.0)
+            if output is None:
+                await asyncio.sleep(LOOK_AGAIN_S)
+            return output
+        async with self._waiting:
+            return await self._poll(call, self._wait_s)
+
+    async def _poll(self, call: str, wait_s: float) -> Output | None:
+        """Raises SandboxOver when Modal knows the call no more, and ConnectionError."""
+        client = await self._connection.client()
+        from fleetctl.providers.modal.functions import plain
+
+        try:
+            async with asyncio.timeout(wait_s + CALL_S):
+                polled = await plain.poll.aio(client, call, wait_s)
+        except Exception as error:
+            if is_not_found(error):
+                raise SandboxOver(call) from error
+            if is_of_the_sdk(error) or isinstance(error, TimeoutError):
+                raise ConnectionError(f"call {call} cannot be looked at") from error
+            raise
+        if polled.expired:
+            raise SandboxOver(call)
+        output: Output | None = polled.output
+        return output
+
+    async def _cancel(self, call: str) -> None:
+        """Returns once it is over; its container, too, so that nothing of it goes on."""
+        client = await self._connection.client()
+        import modal
+
+        self._ended_by_us.add(call)
+        try:
+            found = modal.FunctionCall.from_id(call, client=client)
+            async with asking(f"call `{call}` cannot be cancelled", deadline_s=CALL_S):
+                await found.cancel.aio(terminate_containers=True)
+            if await self._poll(call, CONFIRM_S) is None:
+                raise Unavailable(f"call `{call}` is not over yet", retry_after_s=1.0)
+        except SandboxOver:
+            return
+        except ConnectionError as error:
+            raise Unavailable(f"call `{call}` cannot be looked at", retry_after_s=1.0) from error
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+
+    def _told(self, one: Handle, call: str, output: Output) -> bytes:
+        """Frames, also where the call did not bring any."""
+        story = _story(output)
+        instead = _instead(story.partition(b"\n")[0]) if story is not None else None
+        if story is not None and instead is None:
+            return story
+        reason, message = instead or _why(output, ours=call in self._ended_by_us)
+        return _ending(str(replace(one, sort="fc", id=call)), output, reason, message)
+
+    def _note_over(self, handle: str) -> None:
+        self._over[handle] = None
+        while len(self._over) > ENDED_KEPT_MAX:
+            self._over.popitem(last=False)
+
+
+_OF_THE_STREAM = tuple(b'{"e":"%s"' % word for word in (b"log", b"eof", b"lost", b"unbegun"))
+# What the body says in place of frames, because the run was not its to begin.
+_INSTEAD = {
+    b'{"e":"void"}': (Cause.STOPPED.value, "it was stopped before it began"),
+    b'{"e":"preempted"}': (
+        Cause.PREEMPTED.value,
+        "Modal took the container's machine away while it ran",
+    ),
+}
+
+
+_UNFIT = b'{"e":"unfit",'
+_WHY_UNFIT = {
+    "LatchFailed": "the container cannot ask whether the run may begin",
+    "VolumeNotReloaded": "the container cannot see what others wrote to its volumes",
+}
+
+
+def _instead(line: bytes) -> tuple[str, str] | None:
+    """(reason, message) of a call whose first line says that it began nothing."""
+    if line.startswith(_UNFIT):
+        told = json.loads(line)
+        reason, said = str(told["reason"])[:64], str(told["message"])[:400]
+        return reason, f"{_WHY_UNFIT.get(reason, 'the container is unfit')}: {said}"
+    return _INSTEAD.get(line)
+
+
+def _handle(text: str) -> Handle:
+    found = parsed(text)
+    assert found is not None, f"`{text}` is no handle of a call"
+    return found
+
+
+def _story(output: Output) -> bytes | None:
+    """The frames that the body returned. None when it returned none that we can read."""
+    from fleetctl.providers.modal.functions import plain
+
+    return None if output.data is None else plain.story(output.data)
+
+
+def _from(told: bytes, journal_at: int) -> tuple[bytes, int]:
+    """A story without the lines of its journal that are known, and how many bytes are known then.
+    Output says itself where it belongs.
+    """
+    lines, passed = [], 0
+    for line in told.splitlines(keepends=True):
+        if not line.startswith(_OF_THE_STREAM):
+            passed += len(line)
+            if passed <= journal_at:
+                continue
+        lines.append(line)
+    return b"".join(lines), max(journal_at, passed)
+
+
+def _winner(told: bytes) -> str:
+    """The call that began the run, when this one came second."""
+    if not told.startswith(b'{"e":"duplicate"'):
+        return ""
+    return str(json.loads(told.splitlines()[0])["call"])
+
+
+def _why(output: Output, *, ours: bool) -> tuple[str, str]:
+    """(reason, message) of a call that ended without a word of its own."""
+    from fleetctl.providers.modal.functions import plain
+
+    said = " ".join(output.exception.split())[:400].rstrip(".")
+    match output.status:
+        case plain.TERMINATED if ours:
+            return Cause.STOPPED.value, "the call was cancelled"
+        case plain.TERMINATED:
+            return Cause.TERMINATED.value, "somebody cancelled the call from outside"
+        case plain.TIMEOUT:
+            return Cause.TIMEOUT.value, "Modal ended the call at the limit of its life"
+        case plain.FAILURE if output.exit_code == KILLED or _mentions_memory(said):
+            return Cause.OUT_OF_MEMORY.value, f"its container was killed: {said}"
+        case plain.SUCCESS:
+            return "GuestFailed", "the call returned what no guest writes"
+    return "ContainerFailed", said or "its container failed and Modal does not say why"
+
+
+def _mentions_memory(said: str) -> bool:
+    lower = said.lower()
+    return "out of memory" in lower or "oom" in lower or f"exit code: {KILLED}" in lower
+
+
+def _ending(keeper: str, output: Output, reason: str, message: str) -> bytes:
+    """A journal of a run whose call left none, and the end of its story."""
+    now_s = time.time()
+    started_s = output.started_at_s or now_s
+    started = {"e": "started", "at": started_s, "keeper": keeper, "note": ""}
+    ended = {"e": "ended", "at": now_s, "started_at": started_s, "ok": False, "infra": True}
+    ended |= {"reason": reason, "message": message, "exit": None, "open": False, "note": ""}
+    lines = (started, ended, {"e": "eof"})
+    return b"".join(json.dumps(it, separators=(",", ":")).encode() + b"\n" for it in lines)
+
+
+_: type[Sandboxes] = FunctionCalls

@@ -1,0 +1,290 @@
+"""Functions deployed at Modal: an app for each content, made once, stopped when nobody wants it.
+
+Called by runs.py. Who wants which app stands on this machine's disk before anything is made,
+so that a crash leaves nothing behind that nobody remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import math
+import secrets
+import shutil
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.providers.base import FunctionOrder
+from fleetctl.providers.modal.assets.images import FUNCTION_PARTS, function_part
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
+from fleetctl.providers.modal.runs import machines
+from fleetctl.providers.paths import checked, make_private
+from fleetctl.providers.remote.sandboxes import names
+from fleetctl.specs.template import Template
+
+if TYPE_CHECKING:
+    import modal
+
+    # Of a text, the order, to bytes, the story of its run.
+    Deployed = modal.Function[[str], bytes, bytes]
+
+BODY = "fleetctl_body"
+APPS = "fleetctl-fn-"  # begins the name of every app that holds a function
+FUNCTION = "run"  # the name of the one function of each app
+DEPLOY_S = 300.0  # its image is built before
+CALL_S = 30.0
+LIFE_S = 86_400  # Modal lets no call run longer
+LIFE_SLACK_S = 300  # for a call to begin, to commit and to bring its story back
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be deployed, and for whom. user: `job-<uid>` or `function-<name>`."""
+
+    template: Template
+    function: FunctionOrder
+    secrets: dict[str, str]
+    secret_refs: tuple[str, ...]
+    user: str
+    job: Path  # where builds and sources of the user are kept
+    commit: str | None = None  # that a container clones, once for all its calls
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a deployment needs that is looked up or built first."""
+
+    image: modal.Image
+    volumes: dict[str | PurePosixPath, modal.Volume | modal.CloudBucketMount]
+    secrets: list[modal.Secret]
+
+
+class Deployments:
+    """parts: finds what a function is made of; may raise Refused and Unavailable. stale: called
+    when Modal does not know some of it any more.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        store_id: str,
+        connection: Connection,
+        parts: Callable[[Wanted], Awaitable[Parts]],
+        *,
+        stale: Callable[[Template], None],
+    ) -> None:
+        self._home = home / "functions"
+        self._store_id = store_id
+        self._connection = connection
+        self._parts = parts
+        self._stale = stale
+        self._found: dict[str, Deployed] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def ready(self, wanted: Wanted) -> tuple[str, Deployed]:
+        """The app's name and its function, deployed now or before. Raises Refused, Unavailable."""
+        app = self.app_name(wanted)
+        known = self._found.get(app)
+        if known is not None and self._marker(app, wanted.user).exists():
+            return app, known
+        async with self._locked(app):
+            make_private(self._home / app)
+            self._marker(app, wanted.user).touch(mode=0o600)
+            function = self._found.get(app) or await self._look_up(app)
+            if function is None:
+                function = await self._made(app, wanted)
+            self._found[app] = function
+            return app, function
+
+    def forget(self, app: str) -> None:
+        """Modal says that it is not there: look again."""
+        self._found.pop(app, None)
+
+    def app_name(self, wanted: Wanted) -> str:
+        """A function of the content. Values of secrets are hashed under a key of this machine."""
+        template, function = wanted.template, wanted.function
+        parts = [*map(function_part, FUNCTION_PARTS)]
+        parts.append(Path(__file__).with_name(f"{BODY}.py").read_bytes())
+        facts = [
+            template.model_dump(mode="json", include=_CONTENT, exclude_defaults=True),
+            [function.name, function.min_containers, function.max_containers, function.scaledown_s],
+            life_s(wanted),
+            sorted(wanted.secret_refs),
+            wanted.commit,
+            # Two jobs may have different directories behind the same path.
+            str(wanted.job) if template.source is not None and template.source.path else "",
+            blake2b(b"".join(parts)).hexdigest(),
+        ]
+        digest = blake2b(digest_size=10, key=self._key())
+        digest.update(json.dumps(facts, sort_keys=True).encode())
+        digest.update(json.dumps(sorted(wanted.secrets.items())).encode())
+        return f"{self._prefix()}{digest.hexdigest()}"
+
+    async def release(self, user: str, *, but: str = "") -> None:
+        """`user` wants no app any more, except `but`. What nobody wants then is stopped."""
+        for marker in list(self._home.glob(f"*/{checked(user)}")):
+            app = marker.parent.name
+            if app == but:
+                continue
+            if but:
+                await self._keep_no_more_warm(app)
+            marker.unlink(missing_ok=True)
+        await self.collect()
+
+    async def collect(self) -> None:
+        """Stop every app that nobody wants, also those that a crash left."""
+        for directory in sorted(self._home.iterdir()) if self._home.is_dir() else ():
+            if directory.is_dir() and not any(directory.iterdir()):
+                async with self._locked(directory.name):
+                    if not any(directory.iterdir()):
+                        await self._stop(directory.name)
+                        shutil.rmtree(directory)
+
+    def wants(self, user: str) -> bool:
+        return any(self._home.glob(f"*/{checked(user)}"))
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    async def _made(self, app: str, wanted: Wanted) -> Deployed:
+        why = Unavailable("a function was deployed and is not seen yet", retry_after_s=1.0)
+        try:
+            await self._deploy(app, wanted)
+        except Unavailable as error:
+            why = error  # somebody else may have been first, or the answer was lost
+        function = await self._look_up(app)
+        if function is None:
+            raise why
+        return function
+
+    async def _deploy(self, app_name: str, wanted: Wanted) -> None:
+        import modal
+
+        # What is cheap to refuse is refused before an image is built.
+        resources = wanted.template.resources
+        machine = machines.machine(resources)
+        gpus = [machines.gpu(one) for one in resources.gpu.choices] if resources.gpu else None
+        parts = await self._parts(wanted)
+        limits = wanted.function
+        app = modal.App(app_name, tags=names.fleet_tag(self._store_id))
+        values: dict[str, str | None] = dict(wanted.secrets)
+        app.function(
+            name=FUNCTION,
+            image=parts.image,
+            secrets=[*parts.secrets, *([modal.Secret.from_dict(values)] if values else [])],
+            volumes=parts.volumes,
+            gpu=gpus,
+            cpu=machine.cpu,
+            memory=machine.memory,
+            timeout=life_s(wanted),
+            retries=0,
+            min_containers=limits.min_containers,
+            max_containers=limits.max_containers,
+            scaledown_window=round(limits.scaledown_s),
+        )(_body().run)
+        client = await self._connection.client()
+        what = "the function cannot be deployed"
+        try:
+            async with asking(what, deadline_s=DEPLOY_S):
+                await app.deploy.aio(client=client)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+            self._stale(wanted.template)
+            raise Unavailable(f"{what}: {words(error)}", retry_after_s=1.0) from error
+
+    async def _look_up(self, app: str) -> Deployed | None:
+        import modal
+
+        client = await self._connection.client()
+        found: Deployed = modal.Function.from_name(app, FUNCTION, client=client)
+        try:
+            async with asking("the function cannot be looked up", deadline_s=CALL_S):
+                await found.hydrate.aio()
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        return found
+
+    async def _keep_no_more_warm(self, app: str) -> None:
+        """Its calls end in peace; afterwards it costs nothing."""
+        function = self._found.get(app) or await self._look_up(app)
+        if function is not None:
+            async with asking("the function cannot be scaled down", deadline_s=CALL_S):
+                await function.autoscaler.update.aio(min_containers=0)
+
+    async def _stop(self, name: str) -> None:
+        import modal
+
+        self.forget(name)
+        client = await self._connection.client()
+        try:
+            async with asking(f"the function's app `{name}` cannot be stopped", deadline_s=CALL_S):
+                app = await modal.App.lookup.aio(name, client=client)
+                await app.stop.aio(client=client)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+
+    @asynccontextmanager
+    async def _locked(self, app: str) -> AsyncIterator[None]:
+        async with self._locks.setdefault(app, asyncio.Lock()):
+            yield
+
+    def _marker(self, app: str, user: str) -> Path:
+        return self._home / checked(app) / checked(user)
+
+    def _prefix(self) -> str:
+        return f"{APPS}{fleet(self._store_id)}-"
+
+    def _key(self) -> bytes:
+        path = make_private(self._home) / "key"
+        if not path.exists():
+            temporary = path.with_suffix(f".{secrets.token_hex(4)}")
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(secrets.token_bytes(32))
+            temporary.replace(path)
+        return path.read_bytes()
+
+
+# What all calls of a function share. Work, parameters and variables travel with each call.
+_CONTENT = {"image", "source", "resources", "volumes"}
+
+
+def fleet(store_id: str) -> str:
+    """Short for a store, in names of apps and handles."""
+    return blake2b(store_id.encode(), digest_size=6).hexdigest()
+
+
+def life_s(wanted: Wanted) -> int:
+    """Modal ends a call then, whatever becomes of us. A Function object serves tasks of any
+    length.
+    """
+    template = wanted.template
+    if wanted.function.name or template.timeout_seconds is None:
+        return LIFE_S
+    task_s = template.timeout_seconds + template.termination_grace_period_seconds
+    return min(LIFE_S, math.ceil(task_s) + LIFE_SLACK_S)
+
+
+def _body() -> ModuleType:
+    """The body as a module without a package: so the SDK ships this one file, and the Python of a
+    container need not be ours.
+    """
+    if BODY not in sys.modules:
+        path = Path(__file__).with_name(f"{BODY}.py")
+        spec = importlib.util.spec_from_file_location(BODY, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[BODY] = module
+    return sys.modules[BODY]

@@ -1,0 +1,388 @@
+"""The body of every function that is deployed: runs one order through the guest, at most once.
+
+Shipped into the function's containers as a module of its own, which knows the standard library of
+Python 3.9, the guest beside it, and the SDK that every container has; it never imports ours. What
+it returns are the guest's frames, compressed: data, and nothing that could be called.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from functools import partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Order = dict[str, Any]
+
+GUEST = "/.fleetctl/guest.py"
+NEST, VOLUMES = "/.fleetctl/nest.py", "/.fleetctl/volumes.py"  # see fleetctl_nest.py and so on
+VOID = "void"  # in the latch of a run that must not begin any more
+GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
+ASK_FIRST_S, ASK_MOST_S = 0.2, 5.0  # between two askings
+READ_BYTES = 1024 * 1024
+TOLD_BYTES_MAX = 16 * 1024 * 1024  # of frames, three times what is kept of a run's output
+SAID_BYTES_MAX = 512 * 1024  # of frames that are told while the run goes on
+RESULT, ENDED = b'{"e":"result"', b'{"e":"ended"'
+OPEN, SHUT = b'"open":true}', b'"open":false}'
+
+GPUS_S = 20.0  # for the driver to answer
+GPUS_MAX, GPU_NAME_MAX = 64, 100
+
+_latches: dict[str, Any] = {}  # of this container, by name
+_asked: list[list[str]] = []  # what the driver said, once it was asked
+_prepared = False  # the container has its source
+_modules: list[Any] = []  # the one at VOLUMES, once it is needed
+_nests: list[socket.socket] = []  # the line to the one that lives
+_opened: dict[str, str] = {}  # the one worker that waits for tasks: uid of its job -> its directory
+
+
+class _Unfit(Exception):
+    """The run cannot begin here, through no fault of its own. Its words: (reason, message)."""
+
+
+def run(text: str) -> bytes:
+    """One call. text: the guest's order as JSON, with what runs.py adds to it."""
+    import modal
+
+    order = json.loads(text)
+    call = str(modal.current_function_call_id())
+    latch = _latch(order["latch"])
+    mine = f"{call} {secrets.token_hex(8)}"
+    insist = partial(_insist, limit_s=order["patience_s"])
+    try:
+        held = insist("LatchFailed", lambda: _held(latch, order["run"], mine))
+        if held != mine:
+            return zlib.compress(_not_begun(call, str(held)))
+        volumes = _volumes(order["mounts"], insist)
+        if volumes is not None:
+            volumes.show()
+    except _Unfit as error:
+        return zlib.compress(_unfit(error))
+    order["identity"]["keeper"] = order["handle"].replace("*", call)
+    if order["asks_gpus"]:
+        order["identity"]["gpus"] = _gpus()
+    return zlib.compress(_Attempt(order, latch, volumes).frames(), 1)
+
+
+def _latch(name: str) -> Any:
+    import modal
+
+    if name not in _latches:
+        _latches[name] = modal.Dict.from_name(name)
+    return _latches[name]
+
+
+def _held(latch: Any, run: str, mine: str) -> Any:
+    """What the run's latch holds now; `mine` when we may begin it. May be asked again."""
+    if latch.put(run, mine, skip_if_exists=True):
+        return mine
+    return latch.get(run)  # ours, when only the answer to an earlier try was lost
+
+
+def _insist(reason: str, act: Callable[[], Any], *, limit_s: float) -> Any:
+    """Do what may be done again at will, until Modal lets us: an error that had no effect must not
+    cost the run an attempt. Raises _Unfit with the reason after limit_s.
+    """
+    import modal
+
+    over_at_s = time.monotonic() + limit_s
+    wait_s = ASK_FIRST_S
+    while True:
+        try:
+            return act()
+        except Exception as error:
+            gone = isinstance(error, modal.exception.NotFoundError)
+            if gone or time.monotonic() + wait_s > over_at_s:
+                words = " ".join(str(error).split()) or repr(error)
+                raise _Unfit(reason, words) from error
+        time.sleep(wait_s)
+        wait_s = min(ASK_MOST_S, 2 * wait_s)
+
+
+def _volumes(mounts: list[Any], insist: Callable[..., Any]) -> Any:
+    """None for a task without any."""
+    if not mounts:
+        return None
+    if not _modules:
+        spec = importlib.util.spec_from_file_location("fleetctl_volumes", VOLUMES)
+        assert spec is not None and spec.loader is not None
+        _modules.append(importlib.util.module_from_spec(spec))
+        spec.loader.exec_module(_modules[0])
+    return _modules[0].Volumes(mounts, insist)
+
+
+def _unfit(error: _Unfit) -> bytes:
+    """What is told in place of frames then."""
+    reason, message = error.args
+    return _line({"e": "unfit", "reason": reason, "message": message})
+
+
+def _gpus() -> list[str]:
+    """This container's, as their driver names them; none when it does not tell. Asked before any
+    task runs here, and once.
+    """
+    if not _asked:
+        argv = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        try:
+            told = subprocess.run(argv, capture_output=True, check=True, timeout=GPUS_S).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"fleetctl: {error!r}", file=sys.stderr)
+            told = b""
+        lines = told.decode("utf-8", "replace").splitlines()[:GPUS_MAX]
+        _asked.append([line.strip()[:GPU_NAME_MAX] for line in lines if line.strip()])
+    return _asked[0]
+
+
+def _not_begun(call: str, held: str) -> bytes:
+    """What is told in place of frames when the run is not ours to begin."""
+    holder = held.partition(" ")[0]
+    if holder == VOID:
+        return _line({"e": "void"})
+    if holder == call:
+        # Modal takes a machine away and begins its input again elsewhere; the work must not.
+        return _line({"e": "preempted"})
+    return _line({"e": "duplicate", "call": holder})
+
+
+def _line(event: Any) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+class _Attempt:
+    """One run of the guest in this container."""
+
+    def __init__(self, order: Order, latch: Any, volumes: Any) -> None:
+        self._order, self._latch, self._volumes = order, latch, volumes
+        self._directory = ""
+        self._stop_asked = False
+        self._said = 0  # bytes of frames that were told while it goes on
+        self._over_at_s = float("inf")
+        if order["timeout_s"] is not None:
+            self._over_at_s = time.monotonic() + order["timeout_s"] + order["grace_s"] + GUARD_S
+
+    def frames(self) -> bytes:
+        global _prepared
+        if _prepared:
+            self._order["setup"] = []
+        told = self._kept(self._in_worker() or self._in_directory(_fresh()))
+        last = _end_of(told)
+        if last and last.get("reason") != "SourceFailed":
+            _prepared = True
+        stays = bool(last and last.get("open") and self._order["reusable"])
+        _opened.clear()
+        if self._said:
+            self._ask(self._latch.pop, self._order["run"] + ".said", None)
+        if stays:
+            _opened[self._order["uid"]] = self._directory
+        else:
+            _kill_marked(self._order["run"])
+            shutil.rmtree(self._directory, ignore_errors=True)
+        return _shut(told)
+
+    def _kept(self, told: bytes) -> bytes:
+        """The story, once what the task wrote is committed: its end promises that."""
+        if self._volumes is None or _end_of(told) is None:
+            return told
+        try:
+            self._volumes.keep()
+        except _Unfit as error:
+            return _unkept(told, error)
+        return told
+
+    def _in_worker(self) -> bytes:
+        """In the worker that an earlier task of the same job left open; b"" when there is none."""
+        for uid, directory in list(_opened.items()):
+            if uid == self._order["uid"] and self._order["reusable"]:
+                told = self._in_directory(directory)
+                if (_end_of(told) or {}).get("reason") != "SandboxClosed":
+                    return told
+            _guest(directory, "leave")
+            shutil.rmtree(directory, ignore_errors=True)
+        return b""
+
+    def _in_directory(self, directory: str) -> bytes:
+        self._directory = directory
+        argv = ["attach", "--dir", directory, "--run", self._order["run"], "--order", "-"]
+        orders, frames = _nest(argv)
+        try:
+            with open(orders, "wb") as file:
+                file.write(_line(self._order))
+            return self._listen(frames)
+        except BaseException:
+            # Cancelled: nothing of the run may outlive its call.
+            self._stop(0.0)
+            _kill_marked(self._order["run"])
+            raise
+        finally:
+            os.close(frames)
+
+    def _listen(self, handle: int) -> bytes:
+        """All frames but those that only say that the stream lives."""
+        told, whole = bytearray(), True
+        look_s = float(self._order["look_s"])
+        look_at_s = time.monotonic() + look_s
+        keep_at_s = time.monotonic() + self._order["keep_s"]
+        while True:
+            now_s = time.monotonic()
+            if now_s >= self._over_at_s:
+                self._stop(0.0)
+                told += _line({"e": "lost", "message": "it did not end at its time limit"})
+                break
+            if now_s >= look_at_s:
+                self._look_for_stop()
+                self._say(bytes(told))
+                look_at_s = time.monotonic() + look_s
+            if now_s >= keep_at_s and self._volumes is not None:
+                self._volumes.keep_soon()
+                keep_at_s = now_s + self._order["keep_s"]
+            wait_s = max(0.0, min(look_at_s, keep_at_s, self._over_at_s) - now_s)
+            if select.select([handle], [], [], wait_s)[0]:
+                data = os.read(handle, READ_BYTES)
+                if not data:
+                    break
+                whole = whole and len(told) + len(data) <= TOLD_BYTES_MAX
+                if whole:
+                    told += data
+        if not whole:
+            return self._read_again()
+        lines = bytes(told).splitlines(keepends=True)
+        return b"".join(line for line in lines if not line.startswith(b'{"e":"alive"'))
+
+    def _read_again(self) -> bytes:
+        """Of more output than we hold, what the guest kept: its beginning and its end."""
+        orders, frames = _nest(["attach", "--dir", self._directory, "--run", self._order["run"]])
+        os.close(orders)
+        with open(frames, "rb", closefd=True) as file:
+            return file.read()
+
+    def _look_for_stop(self) -> None:
+        """A call that is cancelled loses its last words; this is the way that keeps them."""
+        if self._stop_asked:
+            return
+        grace_s = self._ask(self._latch.get, self._order["run"] + ".stop")
+        if grace_s is not None:
+            self._stop_asked = True
+            self._stop(float(grace_s))
+
+    def _say(self, frames: bytes) -> None:
+        """Tell what there is up to now, for who follows the run; all comes again at its end. How it
+        ended is not told before its volumes are committed: that may still change.
+        """
+        frames = frames[: frames.rfind(b"\n") + 1]
+        if any(b"\n" + last in frames for last in (RESULT, ENDED)):
+            return
+        if self._said < len(frames) <= SAID_BYTES_MAX:
+            self._ask(self._latch.put, self._order["run"] + ".said", zlib.compress(frames, 1))
+            self._said = len(frames)
+
+    def _ask(self, verb: Callable[..., Any], *words: Any) -> Any:
+        """The run goes on whatever becomes of this."""
+        try:
+            return verb(*words)
+        except Exception as error:  # noqa: BLE001 - of the SDK, of any sort
+            print(f"fleetctl: {error!r}", file=sys.stderr)
+            return None
+
+    def _stop(self, grace_s: float) -> None:
+        _guest(self._directory, "stop", "--run", self._order["run"], "--grace", str(grace_s))
+
+
+def _fresh() -> str:
+    return tempfile.mkdtemp(prefix="fleetctl-")
+
+
+def _guest(directory: str, verb: str, *options: str) -> None:
+    argv = [sys.executable, "-I", "-S", GUEST, verb, "--dir", directory, *options]
+    subprocess.run(argv, check=False, timeout=GUARD_S)
+
+
+# -- the nest, which forks the guest for every call -----------------------------------------------
+
+
+def _nest(argv: list[str]) -> tuple[int, int]:
+    """Run a verb of the guest; descriptors of its stdin and its stdout."""
+    theirs_in, ours_in = os.pipe()
+    ours_out, theirs_out = os.pipe()
+    try:
+        for _ in range(2):
+            try:
+                socket.send_fds(_line_to_nest(), [_line(argv)], [theirs_in, theirs_out])
+                return ours_in, ours_out
+            except OSError:
+                _nests.clear()  # it died: a task may have killed it
+        raise OSError("the guest cannot be started")
+    finally:
+        os.close(theirs_in)
+        os.close(theirs_out)
+
+
+def _line_to_nest() -> socket.socket:
+    if not _nests:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            handle = theirs.fileno()
+            argv = [sys.executable, "-I", "-S", NEST, str(handle)]
+            subprocess.Popen(argv, pass_fds=[handle], stdin=subprocess.DEVNULL)
+        _nests.append(ours)
+    return _nests[0]
+
+
+def _end_of(told: bytes) -> dict[str, Any] | None:
+    """The end record among some frames."""
+    for line in reversed(told.splitlines()):
+        if line.startswith(ENDED):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return None
+
+
+def _unkept(told: bytes, error: _Unfit) -> bytes:
+    """A success whose volumes could not be committed is none, and another attempt may be."""
+    lines: list[bytes] = []
+    for line in told.splitlines(keepends=True):
+        if line.startswith(ENDED) and (end := json.loads(line))["ok"]:
+            reason, words = error.args
+            message = f"what the task wrote to its volumes cannot be committed: {words}"
+            end.update(ok=False, infra=True, reason=reason, message=message)
+            line = _line(end)
+            lines[:] = [one for one in lines if not one.startswith(RESULT)]
+        lines.append(line)
+    return b"".join(lines)
+
+
+def _shut(told: bytes) -> bytes:
+    """Which container takes the next task is nobody's choice: to others none stays open."""
+    lines = told.splitlines()
+    for place, line in enumerate(lines):
+        if line.startswith(ENDED) and line.endswith(OPEN):
+            lines[place] = line[: -len(OPEN)] + SHUT
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _kill_marked(run: str) -> None:
+    """What a task left behind, so that the next one has the container for itself."""
+    mark = f"\0FLEETCTL_RUN={run}\0".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark in b"\0" + file.read():
+                    os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            continue

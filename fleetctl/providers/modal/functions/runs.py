@@ -1,0 +1,270 @@
+"""Runs whose template asks for a function: deployed, called, followed, stopped.
+
+Called by provider.py. A start has two phases: the first makes sure that the function is deployed;
+the second spawns the call, whose id is the handle. Spawned twice, a run begins once (latches.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import FleetctlError
+from fleetctl.controllers.model import Observation
+from fleetctl.providers.base import FunctionAsset, LogChunk, Notify, RunOrder, RunRef
+from fleetctl.providers.modal.assets import sources
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.errors import certain, is_not_found, is_of_the_sdk, words
+from fleetctl.providers.modal.connection.settings import Settings
+from fleetctl.providers.modal.functions.call_records import CallRecords, Handle, parsed
+from fleetctl.providers.modal.functions.calls import FunctionCalls
+from fleetctl.providers.modal.functions.deployments import (
+    LIFE_SLACK_S,
+    Deployments,
+    Parts,
+    Wanted,
+    fleet,
+    life_s,
+)
+from fleetctl.providers.modal.functions.latches import Latches
+from fleetctl.providers.modal.functions.line import Line
+from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
+from fleetctl.providers.remote.connection.token_bucket import Bucket
+from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.orders import Place, guest_order
+from fleetctl.providers.remote.runs.runs import STOP_SLACK_S, RemoteRuns
+from fleetctl.providers.sources.pinning import pinned
+
+if TYPE_CHECKING:
+    import modal
+
+    from fleetctl.specs.template import Template
+
+log = logging.getLogger("fleetctl.providers")
+
+LOG_RETURNED_BYTES = 4 * 1024 * 1024  # of a run's output: its first quarter and its end
+WORKER_LINGER_S = 86_400.0  # a worker that waits for tasks ends with its container
+CALL = "*"  # stands for the call's id, which only the call itself knows in time
+STOP_WAITS_S = 30.0  # for a spawn under way, so that its call is known
+
+
+class Functions:
+    """parts: finds what a function is made of; may raise Refused and Unavailable."""
+
+    def __init__(
+        self,
+        home: Path,
+        store_id: str,
+        connection: Connection,
+        settings: Settings,
+        *,
+        parts: Callable[[Wanted], Awaitable[Parts]],
+        stale: Callable[[Template], None],
+        notify: Notify,
+        pace: Pace,
+        provider: str,
+    ) -> None:
+        self._job_dirs = jobs_dir(home, provider)
+        self._fleet = fleet(store_id)
+        self._settings = settings
+        self._deployments = Deployments(
+            provider_dir(home, provider), store_id, connection, parts, stale=stale
+        )
+        self._latches = Latches(connection, store_id)
+        self._records = CallRecords(home, provider)
+        self._line = Line(notify)
+        self._bucket = Bucket(settings.spawns_per_s, settings.spawns_burst)
+        self._spawning: dict[str, asyncio.Task[Handle]] = {}
+        self._runs = RemoteRuns(
+            home,
+            provider,
+            FunctionCalls(connection, self._latches, wait_s=settings.call_wait_s),
+            notify=notify,
+            pace=pace,
+            stop_slack_s=STOP_SLACK_S + settings.look_s,
+        )
+
+    def has(self, ref: RunRef) -> bool:
+        """Whether the run is ours, and no sandbox's."""
+        return parsed(ref.handle) is not None or bool(self._records.call(ref.uid, ref.run))
+
+    async def start(self, order: RunOrder) -> str:
+        """Raises Refused and Unavailable, and TimeoutError when the call may have been made."""
+        handle = self._known(order.uid, order.run, order.handle)
+        if handle is None and not order.handle:
+            make_private(self._job(order.uid))  # from now on Modal may hold something of ours
+            app, _ = await self._deployments.ready(await self._wanted(order))
+            await self._latches.ensure(order.uid)
+            return str(Handle("fn", app, self._fleet, order.uid, order.run))
+        if handle is None:
+            handle = await self._spawned(order)
+        await self._runs.follow(order.uid, order.run, str(handle))
+        gpu = order.template.resources.gpu
+        if gpu is not None and not self._runs.is_over(order.run):
+            app, function = await self._deployments.ready(await self._wanted(order))
+            await self._line.pass_or_wait(app, function, order.run, gpu)
+        return str(handle)
+
+    async def observe(self, refs: Sequence[RunRef]) -> list[Observation]:
+        return await self._runs.observe([self._with_call(ref) for ref in refs])
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        self._line.leave(ref.run)
+        spawning = self._spawning.get(ref.run)
+        if spawning is not None:
+            await asyncio.wait({spawning}, timeout=STOP_WAITS_S)
+        ref = self._with_call(ref)
+        handle = parsed(ref.handle)
+        if handle is not None and handle.fleet == self._fleet:
+            self._runs.stop(ref, ref.handle, grace_s=grace_s)
+
+    def logs(self, ref: RunRef, *, offset: int, follow: bool) -> AsyncIterator[LogChunk]:
+        return self._runs.logs(self._with_call(ref), offset=offset, follow=follow)
+
+    # -- what is deployed --------------------------------------------------------------------------
+
+    async def ensure(self, asset: FunctionAsset) -> None:
+        user = f"function-{asset.order.name}"
+        wanted = Wanted(
+            template=asset.template,
+            function=asset.order,
+            secrets=dict(asset.secrets),
+            secret_refs=asset.secret_refs,
+            user=user,
+            job=make_private(self._job(user)),
+            commit=await pinned(asset.template, self._job(user)),
+        )
+        app, _ = await self._deployments.ready(wanted)
+        await self._deployments.release(user, but=app)
+
+    async def remove(self, name: str) -> None:
+        await self._deployments.release(f"function-{name}")
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        """What the runs of a resource have at Modal. Its files are the caller's."""
+        if not self._job(uid).exists():
+            return
+        if not keep_logs:
+            await self._runs.forget_all_of(uid)
+        if self._records.runs(uid) or self._deployments.wants(f"job-{uid}"):
+            await self._latches.remove(uid)
+            await self._deployments.release(f"job-{uid}")
+        self._records.forget(uid)
+
+    async def collect(self) -> None:
+        await self._deployments.collect()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a spawn, or the end of a call, is under way."""
+        return bool(self._spawning) or self._runs.busy
+
+    async def close(self) -> None:
+        for task in list(self._spawning.values()):
+            task.cancel()
+        await self._line.close()
+        await self._runs.close()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _known(self, uid: str, run: str, handle: str) -> Handle | None:
+        """The call that the run is known to have."""
+        given = parsed(handle)
+        if given is not None and given.called:
+            return given
+        call = self._records.call(uid, run)
+        if call:
+            return Handle("fc", call, self._fleet, uid, run)
+        begun = parsed(self._runs.handle_of(uid, run)) if uid else None
+        return begun if begun is not None and begun.called else None
+
+    def _with_call(self, ref: RunRef) -> RunRef:
+        known = self._known(ref.uid, ref.run, ref.handle)
+        return ref if known is None else replace(ref, handle=str(known))
+
+    async def _wanted(self, order: RunOrder) -> Wanted:
+        assert order.function is not None
+        template, name = order.template, order.function.name
+        # The code that a Function names is taken once for all its jobs, as its containers are.
+        place = self._job(f"function-{name}" if name else order.uid)
+        shared = template.source is not None and template.source.path is not None
+        return Wanted(
+            template=template,
+            function=order.function,
+            secrets=dict(order.secrets),
+            secret_refs=order.secret_refs,
+            user=f"job-{order.uid}",
+            job=place if shared else self._job(order.uid),
+            commit=await pinned(template, place),
+        )
+
+    async def _spawned(self, order: RunOrder) -> Handle:
+        """One spawn at a time for each run; who waits for it may go away."""
+        task = self._spawning.get(order.run)
+        if task is None:
+            task = self._spawning[order.run] = asyncio.ensure_future(self._spawn(order))
+            task.add_done_callback(lambda done: self._spawn_ended(order.run, done))
+        return await asyncio.shield(task)
+
+    def _spawn_ended(self, run: str, done: asyncio.Task[Handle]) -> None:
+        self._spawning.pop(run, None)
+        if not done.cancelled():
+            done.exception()  # whoever waits for it gets it
+
+    async def _spawn(self, order: RunOrder) -> Handle:
+        wanted = await self._wanted(order)
+        text = await self._text(order, wanted)
+        app, function = await self._deployments.ready(wanted)
+        await self._bucket.take()
+        what = f"run `{order.run}` cannot be called"
+        try:
+            async with asyncio.timeout(2 * self._settings.call_s):
+                call: modal.FunctionCall[bytes] = await function.spawn.aio(text)
+        except FleetctlError:
+            raise
+        except Exception as error:
+            if is_not_found(error):
+                self._deployments.forget(app)
+            told = certain(error, what) if is_of_the_sdk(error) else None
+            if told is not None:
+                raise told from error
+            if is_of_the_sdk(error):
+                log.info("spawn without answer", extra={"run": order.run, "error": words(error)})
+                raise TimeoutError(what) from error
+            raise
+        self._records.write(order.uid, order.run, call.object_id)
+        return Handle("fc", call.object_id, self._fleet, order.uid, order.run)
+
+    async def _text(self, order: RunOrder, wanted: Wanted) -> str:
+        """What the body gets; see fleetctl_body.py."""
+        setup, directory = sources.setup(order.template, wanted.commit)
+        left_s = float(life_s(wanted) - LIFE_SLACK_S)
+        gpu = order.template.resources.gpu
+        # The body commits volumes itself; see fleetctl_volumes.py.
+        place = Place(handle="", setup=setup, source=directory, syncs=False, left_s=left_s)
+        told = {
+            **guest_order(order, place),
+            "handle": str(Handle("fc", CALL, self._fleet, order.uid, order.run)),
+            "uid": order.uid,
+            "latch": await self._latches.ensure(order.uid),
+            "mounts": [
+                {"name": one.name, "path": one.mount_path, "writable": not one.read_only}
+                for one in order.template.volumes
+            ],
+            "look_s": self._settings.look_s,
+            "keep_s": self._settings.keep_s,
+            "patience_s": self._settings.patience_s,
+            "log_bytes_max": LOG_RETURNED_BYTES,
+            "linger_s": WORKER_LINGER_S if order.reusable else 0.0,
+            # Modal does not tell which of a list it gave, and the container's driver does.
+            "asks_gpus": gpu is not None and bool(gpu.otherwise),
+        }
+        return json.dumps(told, separators=(",", ":"))
+
+    def _job(self, uid: str) -> Path:
+        return self._job_dirs / checked(uid)

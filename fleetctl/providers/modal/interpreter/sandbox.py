@@ -1,0 +1,271 @@
+"""Makes the sandboxes of interpreters at Modal: image, driver, volume, secrets and checkout.
+
+Called by session.py alone. A sandbox that cannot be made whole is ended before the error is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import modal
+
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.modal.assets import layers, sources
+from fleetctl.providers.modal.assets.images import Images
+from fleetctl.providers.modal.assets.secrets import Secrets
+from fleetctl.providers.modal.assets.volumes import Volumes
+from fleetctl.providers.modal.connection import credentials
+from fleetctl.providers.modal.connection.client import Connection, import_sdk
+from fleetctl.providers.modal.connection.errors import asking, certain
+from fleetctl.providers.paths import jobs_dir, make_private
+from fleetctl.providers.session import SessionOrder
+from fleetctl.providers.sources.pinning import current
+from fleetctl.specs.template import Image, Source, Template, VolumeMount
+
+DEFAULT_IMAGE = Image(python="3.12", pip=("numpy", "pandas"))
+DRIVER_DIR = "/.fleetctl-driver"
+WORKSPACE = "/root/workspace"
+EMPTY_WORKSPACE = f"{WORKSPACE}/daytona-workspace"  # as the first programs of this sort had it
+TAG = "fleetctl-interpreter"
+CALL_S = 60.0
+START_S = 300.0  # with all the time that Modal throttles
+UPLOAD_S = 900.0
+CLONE_S = 600.0
+START_SLACK_S = 120.0  # for a sandbox to start and to clone
+LATE_S = 5.0  # an answer that was lost, or is not waited for, may be of a request still on its way
+LOOK_S = 0.2
+LIFE_MAX_S = 86_400  # Modal ends every sandbox after a day
+LAST_WORDS_CHARACTERS = 2000
+log = logging.getLogger(__name__)
+
+
+class _Apps(Connection):
+    """A connection whose app has the name that a program gave, in that program's process: how the
+    SDK is set there is the program's affair. When Modal throttles, the SDK itself waits as it is
+    told, unless MODAL_MAX_THROTTLE_WAIT says otherwise; then session.py does.
+    """
+
+    def __init__(self, app_name: str) -> None:
+        super().__init__("interpreters")
+        self.app_name = app_name
+
+    async def _load_sdk(self) -> None:
+        credentials.check_file()
+        await import_sdk()
+        if not credentials.where(self._account()):
+            credentials.reread()  # somebody may have logged in since
+
+
+class _Shared:
+    """What the sessions of one event loop have in common."""
+
+    def __init__(self, home: Path) -> None:
+        self.connections: dict[str, _Apps] = {}
+        self.images = Images(home / "modal")
+        self.volumes = Volumes()
+        self.secrets = Secrets()
+        self.with_driver: dict[tuple[str, str], modal.Image] = {}
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Shared]] = WeakKeyDictionary()
+
+
+async def make(home: Path, order: SessionOrder) -> tuple[modal.Sandbox, str]:
+    """A new sandbox of the order's name, and why its volume is committed only when that ends, or
+    "". When it is not known what a request has made, or when the caller is cancelled, that is
+    looked up and ended first.
+    """
+    homes = _shared.setdefault(asyncio.get_running_loop(), {})
+    shared = homes.setdefault(home, _Shared(home))
+    app_name = str(order.native.get("app_name") or "fleetctl-interpreter")
+    connection = shared.connections.setdefault(app_name, _Apps(app_name))
+    client = await connection.client()
+    given = order.native.get("app")
+    app = given if isinstance(given, modal.App) else await connection.app()
+    template = _template(order)
+    image = await _image(home, shared, (client, app), order, template)
+    volumes: dict[str | PathLike[Any], Any] = {}
+    volumes.update(await shared.volumes.mounts(client, template))
+    late = await shared.volumes.committed_late(client, template)
+    why = f"`{late[0]}` is of version 1, which Modal commits at that end alone" if late else ""
+    named = await shared.secrets.named(client, order.secrets)
+    own = [one for one in _listed(order.native.get("secrets")) if isinstance(one, modal.Secret)]
+    lives_s = life_s(order)
+    what = "the interpreter's sandbox cannot be made"
+    try:
+        async with asking(what, deadline_s=START_S):
+            made = await modal.Sandbox.create.aio(
+                "sleep",
+                str(lives_s),
+                app=app,
+                client=client,
+                name=order.name,
+                tags={TAG: order.name},
+                image=image,
+                secrets=[*named, *own],
+                volumes=volumes,
+                timeout=lives_s,
+            )
+    except BaseException as error:
+        cause = error.__cause__ or error
+        if not isinstance(cause, Exception) or certain(cause, what) is None:
+            await asyncio.shield(_end_by_name(client, app, order.name))
+        raise
+    return made, why
+
+
+def _template(order: SessionOrder) -> Template:
+    """The parts of an order that a template has as well."""
+    place = order.place
+    mounts: tuple[VolumeMount, ...] = ()
+    if place is not None and place.volume is not None:
+        mounts = (VolumeMount(name=place.volume, mount_path=place.mount_path),)
+    source = Source(git=order.repository, mount_path=_checkout(order)) if order.repository else None
+    image = order.image or DEFAULT_IMAGE
+    return Template(python="pass", image=image, volumes=mounts, source=source)
+
+
+def _checkout(order: SessionOrder) -> str:
+    assert order.repository is not None
+    name = Path(sources.directory(Source(git=order.repository))).name
+    return f"{WORKSPACE}/{name}"
+
+
+async def _image(
+    home: Path,
+    shared: _Shared,
+    at: tuple[modal.Client, modal.App],
+    order: SessionOrder,
+    template: Template,
+) -> modal.Image:
+    """The order's image with the driver in it."""
+    client, app = at
+    given = order.native.get("image")
+    if isinstance(given, modal.Image):
+        base = given.entrypoint([])
+        async with asking("the image cannot be built", deadline_s=UPLOAD_S):
+            await base.build.aio(app)
+    else:
+        base = await _built(shared, at, template, jobs_dir(home, "modal") / "interpreters")
+    digest = sha256(order.driver.encode()).hexdigest()[:16]
+    known = shared.with_driver.get((base.object_id, digest))
+    if known is None:
+        known = layers.with_files(
+            modal.Image.from_id(base.object_id, client=client),
+            {DRIVER_DIR: _driver_directory(home, digest, order.driver)},
+        )
+        async with asking("the driver cannot be uploaded", deadline_s=UPLOAD_S):
+            await known.build.aio(app)
+        shared.with_driver[base.object_id, digest] = known
+    return known
+
+
+async def _built(
+    shared: _Shared, at: tuple[modal.Client, modal.App], template: Template, job: Path
+) -> modal.Image:
+    make_private(job)
+    while True:
+        try:
+            return await shared.images.ready(*at, template, job)
+        except Unavailable as error:
+            if error.reason != "Building":
+                raise
+            log.info("the image is being built")
+
+
+def _driver_directory(home: Path, digest: str, driver: str) -> Path:
+    directory = make_private(home / "modal" / "drivers" / digest)
+    path = directory / "driver.py"
+    if not path.exists():
+        temporary = directory.parent / f".{digest}.{id(driver)}"
+        temporary.write_text(driver, encoding="utf-8")
+        temporary.replace(path)
+    return directory
+
+
+async def prepare(sandbox: modal.Sandbox, order: SessionOrder) -> str:
+    """Directories and the checkout; the directory that code works in, or ""."""
+    if order.place is not None and order.place.volume is None:
+        await _command(sandbox, ["mkdir", "-p", order.place.mount_path])
+    if not order.workspace:
+        return ""
+    if order.repository is None:
+        await _command(sandbox, ["mkdir", "-p", EMPTY_WORKSPACE])
+        return EMPTY_WORKSPACE
+    commit = await current(order.repository)
+    commands, place = sources.setup(_template(order), commit)
+    for command in commands:
+        await _command(sandbox, command)
+    return place or WORKSPACE
+
+
+async def _command(sandbox: modal.Sandbox, argv: list[str]) -> None:
+    """Raises Refused with the command's last words when it fails."""
+    async with reaching(f"`{argv[0]}` cannot be run in the sandbox", deadline_s=CLONE_S):
+        process = await sandbox.exec.aio(*argv, timeout=int(CLONE_S))
+        said = await process.stderr.read.aio()
+        code = await process.wait.aio()
+    if code:
+        last = " ".join(said.split())[-LAST_WORDS_CHARACTERS:]
+        raise Refused(
+            f"`{argv[0]}` failed in the sandbox with exit code {code}: {last}",
+            hint="check the repository, its ref, and the secret with its token",
+        )
+
+
+@contextlib.asynccontextmanager
+async def reaching(what: str, *, deadline_s: float) -> AsyncIterator[None]:
+    """As `asking`, where a sandbox that is not found is one that is over."""
+    try:
+        async with asking(what, deadline_s=deadline_s):
+            yield
+    except FleetctlError:
+        raise
+    except modal.exception.NotFoundError as error:
+        raise Unavailable(f"{what}: it is over") from error
+
+
+async def end(sandbox: modal.Sandbox) -> None:
+    """As far as that can be; its timeout is the net. Goes on when its caller is cancelled."""
+    await asyncio.shield(_ended(sandbox))
+
+
+async def _ended(sandbox: modal.Sandbox) -> None:
+    with contextlib.suppress(FleetctlError):
+        async with reaching("the sandbox cannot be ended", deadline_s=CALL_S):
+            await sandbox.terminate.aio(wait=True)
+
+
+async def _end_by_name(client: modal.Client, app: modal.App, name: str) -> None:
+    """What a create has made, or will have in a moment: its request may still be on its way."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + LATE_S
+    while True:
+        try:
+            async with asking("the sandbox cannot be looked up", deadline_s=CALL_S):
+                found = await modal.Sandbox.from_name.aio(app.name or "", name, client=client)
+            return await _ended(found)
+        except (FleetctlError, modal.exception.NotFoundError) as error:
+            if loop.time() >= until_s:
+                if isinstance(error, FleetctlError):
+                    log.warning("sandbox not ended", extra={"sandbox": name, "error": str(error)})
+                return None
+        await asyncio.sleep(LOOK_S)
+
+
+def life_s(order: SessionOrder) -> int:
+    """Of the sandbox at Modal, which is the net under the session's own count."""
+    return min(LIFE_MAX_S, math.ceil(order.lifetime_s + START_SLACK_S))
+
+
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []

@@ -1,0 +1,149 @@
+"""Sandboxes at Modal that carry a tag of ours, of any store: one app a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused
+from fleetctl.providers.account import Account
+from fleetctl.providers.modal.assets import volumes
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.errors import asking, is_not_found
+from fleetctl.providers.modal.connection.whereabouts import Memory
+from fleetctl.providers.modal.functions.deployments import APPS
+from fleetctl.providers.orphans import FUNCTION, GONE_HINT, VOLUME, Stray, Strays, a_volume
+from fleetctl.providers.paths import checked
+from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.sandboxes import names
+from fleetctl.providers.remote.sandboxes.names import of_tags
+
+if TYPE_CHECKING:
+    import modal
+
+LIST_S = 60.0
+END_S = 60.0  # to end a sandbox and hear that it is over
+TAGS_AT_ONCE = 16
+
+
+class ModalStrays:
+    """A connection of its own, made at the first call."""
+
+    def __init__(self, home: Path, account: Account) -> None:
+        self._place = account.directory(home)
+        self._name = account.name
+        # A volume's name leads elsewhere in another environment: to somebody else's data.
+        memory = Memory(self._place)
+        self._connection = Connection("strays", account=lambda: account, memory=memory)
+        self._asking = asyncio.Semaphore(TAGS_AT_ONCE)
+
+    async def found(self) -> Sequence[Stray]:
+        client = await self._connection.client()
+        import modal
+
+        async with asking("the apps at Modal cannot be listed", deadline_s=LIST_S):
+            apps = await modal.Environment.from_context(client=client).apps.list.aio()
+        strays: list[Stray] = []
+        for app in apps:
+            if app.name and app.name.startswith(APPS):
+                strays += await self._of_function(client, str(app.name))
+            elif app.name and app.name.startswith(names.GROUP):
+                strays += await self._of_app(client, str(app.app_id))
+        for volume in volumes_used.used(self._place):
+            if await volumes.find(client, volume) is not None:
+                strays.append(a_volume(self._name, volume))
+        return strays
+
+    async def remove(self, stray: Stray) -> None:
+        client = await self._connection.client()
+        if stray.kind == VOLUME:
+            await volumes.Volumes().remove(client, stray.handle)
+            volumes_used.forget(self._place, stray.handle)
+            return
+        if stray.kind == FUNCTION:
+            await self._stop(client, stray.handle)
+            return
+        import modal
+        from modal import exception as sdk
+
+        over = (sdk.NotFoundError, sdk.SandboxTimeoutError, sdk.SandboxTerminatedError)
+        with suppress(*over):
+            async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
+                sandbox = await modal.Sandbox.from_id.aio(stray.handle, client=client)
+                await sandbox.terminate.aio(wait=True)
+
+    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+        client = await self._connection.client()
+        import modal
+        from modal import exception as sdk
+
+        what = f"the tags of sandbox `{stray.handle}` cannot be changed"
+        try:
+            async with asking(what, deadline_s=LIST_S):
+                sandbox = await modal.Sandbox.from_id.aio(stray.handle, client=client)
+                carried = await sandbox.get_tags.aio()
+                await sandbox.set_tags.aio(names.claimed(carried, store_id, uid))
+        except sdk.NotFoundError:
+            raise Refused(
+                f"sandbox `{stray.handle}` at Modal is gone by now", hint=GONE_HINT
+            ) from None
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _of_function(self, client: modal.Client, name: str) -> list[Stray]:
+        """The function of one app; who calls it stands in our files."""
+        import modal
+
+        try:
+            async with asking(f"the app `{name}` cannot be looked up", deadline_s=LIST_S):
+                app = await modal.App.lookup.aio(name, client=client)
+                carried = await app.get_tags.aio(client=client)
+        except Exception as error:
+            if is_not_found(error):
+                return []  # it was stopped
+            raise
+        markers = self._place / "functions" / checked(name)
+        users = tuple(sorted(it.name for it in markers.iterdir())) if markers.is_dir() else ()
+        store = names.fleet_of(carried)
+        found = Stray(self._name, name, store, "", "", "", 0.0, kind=FUNCTION, users=users)
+        return [found] if store else []
+
+    async def _stop(self, client: modal.Client, name: str) -> None:
+        import modal
+
+        try:
+            async with asking(f"the function's app `{name}` cannot be stopped", deadline_s=END_S):
+                app = await modal.App.lookup.aio(name, client=client)
+                await app.stop.aio(client=client)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+
+    async def _of_app(self, client: modal.Client, app_id: str) -> list[Stray]:
+        import modal
+
+        async with asking("the sandboxes at Modal cannot be listed", deadline_s=LIST_S):
+            listing = modal.Sandbox.list.aio(app_id=app_id, client=client)
+            listed = [sandbox async for sandbox in listing]
+        told = await asyncio.gather(*(self._told(sandbox) for sandbox in listed))
+        return [stray for stray in told if stray is not None]
+
+    async def _told(self, sandbox: modal.Sandbox) -> Stray | None:
+        handle = sandbox.object_id
+        try:
+            async with (
+                self._asking,
+                asking(f"the tags of sandbox `{handle}` cannot be read", deadline_s=LIST_S),
+            ):
+                return of_tags(self._name, handle, await sandbox.get_tags.aio())
+        except Exception as error:
+            if is_not_found(error):
+                return None  # it ended meanwhile
+            raise
+
+
+_: type[Strays] = ModalStrays

@@ -1,0 +1,1 @@
+"""Sandboxes for runs at Modal: made, looked up, entered, ended."""

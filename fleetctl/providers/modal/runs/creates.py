@@ -1,0 +1,253 @@
+"""Makes sandboxes at Modal: named and tagged in the request, one for each run however often it is
+asked for, and paced.
+
+Called by provider.py. A sandbox with a GPU is not made before there is one: until then its create
+waits here, in the background, and `make` says so. gpu_queue.py knows which of them do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.providers.base import Notify, RunOrder
+from fleetctl.providers.modal.connection.errors import certain, is_of_the_sdk, unknown, words
+from fleetctl.providers.modal.connection.settings import Settings
+from fleetctl.providers.modal.runs import machines, streams
+from fleetctl.providers.modal.runs.gpu_queue import GpuQueue
+from fleetctl.providers.modal.runs.sandboxes import GPU_TAG, GUEST_TAG, NO_GPU, ModalSandboxes
+from fleetctl.providers.remote.connection.token_bucket import Bucket
+from fleetctl.providers.remote.sandboxes import names
+from fleetctl.providers.remote.sandboxes.creates import Making, Makings
+from fleetctl.specs.template import Gpu
+
+if TYPE_CHECKING:
+    import modal
+
+log = logging.getLogger("fleetctl.providers")
+
+QUEUED_S = 22 * 60.0  # the SDK itself gives up after 21 minutes
+QUEUED_AGAIN_S = 60.0  # who waits is told at once when it is through; this is the net
+LIFE_SLACK_S = 900.0  # for a sandbox to begin, to clone, to commit and to be ended
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a create needs that is looked up or built first."""
+
+    app: modal.App
+    client: modal.Client
+    image: modal.Image
+    volumes: dict[str | PathLike[Any], Any]
+    secrets: list[modal.Secret]
+
+
+class Creating:
+    """parts: finds what an order's sandbox is made of; may raise Refused and Unavailable. stale:
+    called when Modal does not know some of it any more.
+    """
+
+    def __init__(
+        self,
+        sandboxes: ModalSandboxes,
+        parts: Callable[[RunOrder], Awaitable[Parts]],
+        settings: Settings,
+        *,
+        stale: Callable[[RunOrder], None],
+        store_id: str,
+        notify: Notify,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._parts = parts
+        self._stale = stale
+        self._settings = settings
+        self._store_id = store_id
+        self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
+        self._at_once = asyncio.Semaphore(max(1, int(settings.starts_at_once)))
+        self._gpus = GpuQueue(int(settings.queued_max))
+        # Those that are closed are taken back by the SDK.
+        self.makings = Makings(notify, give_up_s=settings.call_s)
+
+    async def make(self, order: RunOrder) -> str:
+        """The handle of the run's sandbox. Raises Unavailable with the reason Queued while it waits
+        for a GPU; then `notify` tells when to ask again.
+        """
+        making = self.makings.get(order.run) or self._begin(order)
+        gpu = order.template.resources.gpu
+        patience = None if gpu is None else self._gpus.wait_told(order.run)
+        handle = await self.makings.handle(making, patience=patience)
+        if handle is None:
+            assert gpu is not None
+            raise _queued(gpu, making.since_s)
+        return handle
+
+    def _begin(self, order: RunOrder) -> Making:
+        if order.template.resources.gpu is not None:
+            machines.gpu(order.template.resources.gpu)  # refused at once, not from the background
+        return self.makings.begin(order.run, self._make(order))
+
+    async def _make(self, order: RunOrder) -> str:
+        if order.template.resources.gpu is not None:
+            return await self._create(order, deadline_s=QUEUED_S)
+        async with self._at_once:
+            return await self._create(order, deadline_s=2 * self._settings.call_s)
+
+    async def _create(self, order: RunOrder, *, deadline_s: float) -> str:
+        """Exactly one sandbox, whatever became of earlier requests under the same name."""
+        parts = await self._parts(order)
+        await self._bucket.take()
+        blocks = order.template.resources.gpu is not None
+        async with self._gpus.place(order.run) if blocks else nullcontext():
+            return await self._requested(order, parts, deadline_s=deadline_s)
+
+    async def _requested(self, order: RunOrder, parts: Parts, *, deadline_s: float) -> str:
+        from modal import exception as sdk
+
+        carried = names.tags(order, self._store_id, time.time())
+        carried[GUEST_TAG] = streams.guest_for(order.template)
+        if order.template.resources.gpu is None and _takes_older_backend():
+            carried[GPU_TAG] = NO_GPU
+        what = f"the sandbox of run `{order.run}` cannot be made"
+        try:
+            async with asyncio.timeout(deadline_s):
+                sandbox = await self._request(order, parts, carried)
+        except sdk.AlreadyExistsError as error:
+            return await self._adopt(order, error, what)
+        except FleetctlError:
+            raise
+        except Exception as error:
+            if not is_of_the_sdk(error):
+                raise
+            if isinstance(error, sdk.NotFoundError):
+                self._stale(order)
+            return await self._resolved(order, parts.client, error, what)
+        return self._sandboxes.made(sandbox, carried, parts.client)
+
+    async def _resolved(
+        self, order: RunOrder, client: modal.Client, error: Exception, what: str
+    ) -> str:
+        """The sandbox of a create that ended with an error.
+
+        A sandbox with a GPU is made first and asked for its machine after: an error of such a
+        create says nothing of what was made, whatever its words. So it is looked up by its name,
+        and where even that is refused the start is not over: it goes on under the same name.
+        """
+        told = certain(error, what)
+        if told is None:
+            log.info("create without an answer", extra={"run": order.run, "error": words(error)})
+            return await self._adopt(order, error, what)
+        self._slow_down(told)
+        self._sandboxes.heed(told, client)
+        if order.template.resources.gpu is None:
+            raise told from error
+        try:
+            handle = await self._sandboxes.find(order.run)
+            if handle is not None and _has_no_capacity(told):
+                await self._sandboxes.end(handle)  # the SDK gave it up, and may not have been heard
+                handle = None
+        except Unavailable as unheard:
+            raise _unresolved(told, unheard) from error
+        if handle is None:
+            raise told from error
+        return await self._scheduled(handle, what)
+
+    async def _request(
+        self, order: RunOrder, parts: Parts, carried: dict[str, str]
+    ) -> modal.Sandbox:
+        import modal
+
+        machine = machines.machine(order.template.resources)
+        return await modal.Sandbox.create.aio(
+            *streams.idle_command(),
+            app=parts.app,
+            client=parts.client,
+            name=names.sandbox_name(order.run),
+            tags=carried,
+            image=parts.image,
+            secrets=parts.secrets,
+            volumes=parts.volumes,
+            timeout=self._life_s(order),
+            cpu=machine.cpu,
+            memory=machine.memory,
+            gpu=machine.gpu,
+        )
+
+    def _life_s(self, order: RunOrder) -> int:
+        """Modal ends the sandbox then, whatever becomes of us."""
+        template, cap_s = order.template, self._settings.lifetime_s
+        if template.timeout_seconds is None or order.reusable:
+            return int(cap_s)
+        task_s = template.timeout_seconds + template.termination_grace_period_seconds
+        return int(min(cap_s, math.ceil(task_s + LIFE_SLACK_S)))
+
+    async def _adopt(self, order: RunOrder, error: Exception, what: str) -> str:
+        """What an earlier request made. Raises Unavailable when nothing is there, and TimeoutError
+        when nobody said why: the request may still arrive, so its outcome is not known.
+        """
+        try:
+            handle = await self._sandboxes.find(order.run)
+        except Unavailable as unheard:
+            unheard.perhaps_made = True
+            raise
+        if handle is None and isinstance(error, TimeoutError):
+            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet") from error
+        if handle is None:
+            told = unknown(error, what)
+            raise _unresolved(told, told) from error
+        if order.template.resources.gpu is not None:
+            return await self._scheduled(handle, f"run `{order.run}` cannot have its machine")
+        return handle
+
+    async def _scheduled(self, handle: str, what: str) -> str:
+        """Once the sandbox, which was made before, has its machine."""
+        async with asyncio.timeout(QUEUED_S):
+            try:
+                await self._sandboxes.scheduled(handle)
+            except Exception as error:
+                if not is_of_the_sdk(error) or isinstance(error, TimeoutError):
+                    raise
+                told = certain(error, what)
+                if not isinstance(told, Unavailable):
+                    told = unknown(error, what)
+                raise _unresolved(told, told) from error
+        return handle
+
+    def _slow_down(self, told: FleetctlError) -> None:
+        if isinstance(told, Unavailable) and told.reason == "RateLimited":
+            self._bucket.hold(told.retry_after_s)
+
+
+def _takes_older_backend() -> bool:
+    """The SDK's own setting; see its configuration."""
+    return os.environ.get("MODAL_SANDBOX_V2", "1").lower() in ("", "0", "false")
+
+
+def _has_no_capacity(told: FleetctlError) -> bool:
+    return isinstance(told, Unavailable) and told.reason == "NoCapacity"
+
+
+def _unresolved(told: FleetctlError, unheard: FleetctlError) -> Unavailable:
+    """The sandbox may be there, and is taken or ended under its name."""
+    asked = told if isinstance(told, Unavailable) else unheard
+    assert isinstance(asked, Unavailable)
+    asked.perhaps_made = True
+    return asked
+
+
+def _queued(gpu: Gpu, since_s: float) -> Unavailable:
+    since = time.strftime("%H:%M:%S", time.gmtime(since_s))
+    return Unavailable(
+        f"waiting for {gpu.name}:{gpu.count} since {since} UTC; Modal has none free",
+        reason="Queued",
+        retry_after_s=QUEUED_AGAIN_S,
+        hint="another GPU or a fall-back provider may be free sooner",
+    )

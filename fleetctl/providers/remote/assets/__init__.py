@@ -1,0 +1,1 @@
+"""What remote sandboxes are made from: image recipes, builds and volumes."""

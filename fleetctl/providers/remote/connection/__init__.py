@@ -1,0 +1,1 @@
+"""How often a service is called, and what happens when it throttles."""

@@ -1,0 +1,183 @@
+"""Follows one run: a stream of its guest's frames into its mirror, and again when the stream drops.
+
+One asyncio task a run, made by runs.py. It knows no provider: how to open a stream and whether the
+sandbox is over are functions that it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from random import random
+
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.remote.runs import mirror
+from fleetctl.providers.remote.runs.mirror import Fed, Garbled, Mirror
+
+log = logging.getLogger("fleetctl.providers")
+
+# (journal_at, log_at) -> what the guest writes from there on, cut anywhere. May raise anything that
+# the network raises; a sandbox that is gone is told by `over`.
+OpenStream = Callable[[int, int], AsyncGenerator[bytes, None]]
+
+
+class SandboxOver(Exception):
+    """Raised by a stream that could not be opened because its sandbox is gone for good. Certain:
+    this stream began nothing.
+    """
+
+
+class End(StrEnum):
+    """Why there is nothing more to follow."""
+
+    EOF = mirror.EOF  # the run's own end, and all its output, are in the mirror
+    LOST = mirror.LOST  # its supervisor died without a word; the sandbox may still live
+    UNBEGUN = mirror.UNBEGUN  # the sandbox lives and the run never began in it
+    OVER = "over"  # the sandbox is gone, and no end record came
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds. A guest that has nothing to say says so every 15 s."""
+
+    silence_s: float = 60.0
+    retry_initial_s: float = 0.2
+    retry_max_s: float = 15.0
+    crash_s: float = 10.0  # after a bug of ours ended a following, until it begins anew
+    # Who began a run hears that from `begin`. What else its journal's first lines say may be later:
+    # most short runs end sooner, and need no look before their end.
+    first_news_s: float = 2.0
+    # How long a sandbox may live without a word of the work that was ordered. Twice of what Modal
+    # says that it waits itself: "Runtime did not start within 299s".
+    begin_s: float = 600.0
+    close_s: float = 10.0  # to end a sandbox; after that people are told what is waited for
+    # A stream that drops is opened anew within moments; who hears nothing for longer is told why.
+    silent_s: float = 5.0
+
+
+class Follower:
+    """`began` is set once the journal holds a line; `message` is what the last frame said.
+
+    never_reached: the sandbox was over before any stream could be opened.
+    """
+
+    def __init__(
+        self,
+        target: Mirror,
+        open_stream: OpenStream,
+        *,
+        over: Callable[[], Awaitable[bool]],
+        changed: Callable[[], None],
+        silent: Callable[[str], None] = lambda _: None,
+        pace: Pace = Pace(),
+    ) -> None:
+        self._mirror = target
+        self._open = open_stream
+        self._over = over
+        self._changed = changed
+        self._tell_silence = silent
+        self._silent_since_s: float | None = None
+        self._why = ""
+        self._pace = pace
+        self.began = asyncio.Event()
+        self.message = ""
+        self.never_reached = False
+        self._streams = 0
+        self._held_s = 0.0
+        if target.journal_at:
+            self.began.set()
+
+    async def run(self) -> End:
+        """Until the run or its sandbox has ended. Cancel it to stop following."""
+        tries = 0
+        while True:
+            before = (self._mirror.journal_at, self._mirror.log_at)
+            try:
+                end = await self._one_stream()
+            except SandboxOver:
+                end, self.never_reached = None, self._streams == 1
+            if end is not None:
+                return end
+            # A service that takes no calls now has said nothing of the sandbox.
+            if not self._held_s and await self._is_over():
+                return End.OVER
+            if before != (self._mirror.journal_at, self._mirror.log_at):
+                tries = 0
+            tries += 1
+            self._note_silence()
+            await asyncio.sleep(self._held_s + self._delay_s(tries))
+            self._held_s = 0.0
+
+    async def _one_stream(self) -> End | None:
+        """Why nothing follows; None when this stream is no more, whatever the cause."""
+        self._mirror.restart()
+        self._streams += 1
+        loop = asyncio.get_running_loop()
+        frames = self._open(self._mirror.journal_at, self._mirror.log_at)
+        try:
+            async with aclosing(frames), asyncio.timeout(self._pace.silence_s) as patience:
+                async for data in frames:
+                    patience.reschedule(loop.time() + self._pace.silence_s)
+                    self._hear()
+                    if end := self._take(self._mirror.feed(data)):
+                        return end
+        except (Refused, Unavailable, Garbled, OSError, TimeoutError) as error:
+            log.info("stream dropped", extra={"error": type(error).__name__, "why": str(error)})
+            self._held_s = _held_s(error)
+            self._why = _told(error)
+        return None
+
+    def _take(self, fed: Fed) -> End | None:
+        if fed.journal:
+            self.began.set()
+            if not fed.end:
+                self._changed()
+        if not fed.end:
+            return None
+        self.message = fed.message
+        return End(fed.end)
+
+    async def _is_over(self) -> bool:
+        try:
+            return await self._over()
+        except (Refused, Unavailable, OSError, TimeoutError) as error:
+            self._held_s = _held_s(error)
+            self._why = _told(error)
+            return False  # nothing is known; the next stream or the next question tells
+
+    def _note_silence(self) -> None:
+        """Nothing came of this stream; people are told once that lasts."""
+        now_s = asyncio.get_running_loop().time()
+        if self._silent_since_s is None:
+            self._silent_since_s = now_s
+        elif now_s - self._silent_since_s >= self._pace.silent_s and self._why:
+            self._tell_silence(self._why)
+
+    def _hear(self) -> None:
+        if self._silent_since_s is not None:
+            self._silent_since_s, self._why = None, ""
+            self._tell_silence("")
+
+    def _delay_s(self, tries: int) -> float:
+        longest = min(
+            self._pace.retry_initial_s * 2.0 ** min(tries - 1, 16), self._pace.retry_max_s
+        )
+        return longest * (0.5 + random() / 2)  # noqa: S311 - jitter
+
+
+def _held_s(error: Exception) -> float:
+    """How long the service said that it takes no such calls; 0.0 when it said nothing of it."""
+    if isinstance(error, Unavailable) and error.reason == "RateLimited":
+        return error.retry_after_s
+    return 0.0
+
+
+def _told(error: Exception) -> str:
+    """The words of what broke, for people, with what would help."""
+    said = str(error) or type(error).__name__
+    hint = error.hint if isinstance(error, FleetctlError) else ""
+    return f"{said}; hint: {hint}" if hint else said

@@ -1,0 +1,207 @@
+"""The copy on this machine of one remote run's journal and log, fed with the frames of its guest.
+
+Called by the follower. Everything that is later said of a run is read from these files, so a
+dropped stream or a crash of ours loses and repeats nothing: a new stream goes on where they end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleetctl.providers.paths import journal_path, make_private
+from fleetctl.providers.remote.runs.listing import Listing
+from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX, Segments, sync
+
+# Far above any line of a guest: a result is at most 256 KiB, a piece of log less.
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+TAIL_BYTES = 64 * 1024
+HEARD_BYTES_MAX = 8 * 1024  # of a journal in memory: thousands of runs may live
+EOF, LOST, UNBEGUN = "eof", "lost", "unbegun"
+_MARK = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+# The guest writes compact JSON with `e` first; what it says of the stream itself is known by it.
+_HEAD = b'{"e":"'
+_OF_THE_STREAM = (b"log", b"alive", b"eof", b"lost", b"unbegun")
+
+
+class Garbled(Exception):
+    """A stream that no guest writes. Another stream from the last good offset may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What some bytes of a stream held. `end` is "", EOF, LOST or UNBEGUN; then nothing follows."""
+
+    journal: bool = False  # the journal grew
+    log: bool = False
+    end: str = ""
+    message: str = ""
+
+
+def mark(runs: Path, run: str) -> bool:
+    """Note that the run may begin from now on. False when that was noted before."""
+    path = journal_path(runs, run)
+    try:
+        try:
+            handle = os.open(path, _MARK, 0o600)
+        except FileNotFoundError:  # the first run of its resource
+            make_private(runs)
+            handle = os.open(path, _MARK, 0o600)
+    except FileExistsError:
+        return False
+    os.close(handle)
+    return True
+
+
+class Mirror:
+    """journal_at and log_at: how much is here, and so where a stream is to begin."""
+
+    def __init__(
+        self,
+        runs: Path,
+        run: str,
+        *,
+        listing: Listing | None = None,
+        log_bytes_max: int = LOG_BYTES_MAX,
+        fresh: bool = False,
+    ) -> None:
+        """runs: the directory of journals and logs of the run's resource; `mark` makes it.
+        listing: the one that all mirrors there share. fresh: the run was marked just now, for the
+        first time, so there is nothing else of it here.
+        """
+        self._listing = listing or Listing(runs)
+        self._named = self._listing.note()  # the mark, or whatever an earlier controller left here
+        self._path = journal_path(runs, run)
+        self._log = Segments(runs, run, bytes_max=log_bytes_max, fresh=fresh)
+        self._rest = b""
+        self.journal_at = 0 if fresh else _whole_lines(self._path)
+        self._there = fresh or self.journal_at > 0  # the journal, when `_named` was noted
+        self._heard: bytes | None = None if self.journal_at else b""
+
+    @property
+    def log_at(self) -> int:
+        return self._log.at
+
+    @property
+    def exists(self) -> bool:
+        """An attempt to begin the run was made."""
+        return self._path.exists()
+
+    def heard(self) -> bytes | None:
+        """The whole journal, if it is short and all of it came here; given out once."""
+        heard, self._heard = self._heard, None
+        return heard
+
+    def restart(self) -> None:
+        """A new stream begins at journal_at and log_at: a half frame of the old one is void."""
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Fed:
+        """Take in a piece of the stream, cut anywhere. Raises Garbled, or OSError when the disk
+        refuses; the stream is to begin anew then.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > FRAME_BYTES_MAX:
+            raise Garbled(f"a frame of more than {FRAME_BYTES_MAX} bytes")
+        events: list[bytes] = []
+        grew, end, message = False, "", ""
+        for line in lines:
+            word = _stream_word(line)
+            if word == b"log":
+                grew |= self._take_output(line)
+            elif word in (b"eof", b"lost", b"unbegun"):
+                end, message = word.decode(), _message(line)
+                break
+            elif word != b"alive":
+                events.append(line + b"\n")
+        if events:
+            self._append(b"".join(events))
+        return Fed(bool(events), grew, end, message)
+
+    def flush(self) -> None:
+        """Journal and log survive a loss of power once this returns. Blocks."""
+        self._log.flush()
+        sync(self._path)
+        self._listing.keep(self._named)
+
+    def _take_output(self, line: bytes) -> bool:
+        frame = _frame(line)
+        try:
+            at = int(frame["at"])
+            if "b64" in frame:
+                data = base64.b64decode(frame["b64"], validate=True)
+            else:
+                data = bytes.fromhex(frame["hex"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Garbled("a frame of output that is none") from error
+        before, files = self._log.at, self._log.files
+        try:
+            self._log.write(at, data)
+        finally:
+            if self._log.files != files:
+                self._named = self._listing.note()
+        return self._log.at > before
+
+    def _append(self, data: bytes) -> None:
+        # At an offset, not at the end: two controllers that race write the same bytes in place.
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(handle, data[done:], self.journal_at + done)
+        finally:
+            os.close(handle)
+        if not self._there:
+            self._named, self._there = self._listing.note(), True
+        self.journal_at += len(data)
+        if self._heard is not None:
+            short = self.journal_at <= HEARD_BYTES_MAX
+            self._heard = self._heard + data if short else None
+
+
+def _stream_word(line: bytes) -> bytes:
+    """The `e` of a frame about the stream itself; b"" for a line of the journal."""
+    if not line.startswith(_HEAD):
+        return b""
+    word = line[len(_HEAD) : line.find(b'"', len(_HEAD))]
+    return word if word in _OF_THE_STREAM else b""
+
+
+def _message(line: bytes) -> str:
+    return str(_frame(line).get("message", ""))
+
+
+def _frame(line: bytes) -> dict[str, Any]:
+    try:
+        frame = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Garbled("a frame that is not JSON") from error
+    if not isinstance(frame, dict):
+        raise Garbled("a frame that is no object")
+    return frame
+
+
+def _whole_lines(path: Path) -> int:
+    """How long the journal is. A last line that a crash tore is cut off: it comes again."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        size = end = os.fstat(handle).st_size
+        while end > 0:
+            start = max(0, end - TAIL_BYTES)
+            newline = os.pread(handle, end - start, start).rfind(b"\n")
+            end = start if newline < 0 else start + newline + 1
+            if newline >= 0:
+                break
+        if end < size:
+            os.ftruncate(handle, end)
+        return end
+    finally:
+        os.close(handle)

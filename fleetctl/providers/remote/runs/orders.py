@@ -1,0 +1,98 @@
+"""What the guest of a remote sandbox is told of one run. Pure; called by providers.
+
+Values of secrets are not in it: they travel in the environment of the guest's `attach`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleetctl.common.errors import Refused
+from fleetctl.providers.base import RunOrder
+from fleetctl.providers.remote.runs.lifetimes import MARK
+from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX
+from fleetctl.specs.template import Template, VolumeMount
+from fleetctl.specs.values.namespaces import own_name
+
+LINGER_S = 120.0  # of an idle sandbox whose provider does not end it
+SYNC_S = 60.0  # between commits of volumes while a task runs
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a provider knows of the sandbox that the run goes to.
+
+    setup: commands to run once a sandbox; source: the directory of the code; syncs: whether writes
+    to volumes must be committed; left_s: what is left of the sandbox's life for the task; note:
+    what people should know of the sandbox.
+    """
+
+    handle: str
+    setup: Sequence[Sequence[str]] = ()
+    source: str | None = None
+    syncs: bool = False
+    left_s: float | None = None
+    note: str = ""
+
+
+def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
+    """The order as the guest reads it; see guest/remote/attempt.py."""
+    template = order.template
+    asked_s, left_s = template.timeout_seconds, place.left_s
+    by_age = left_s is not None and (asked_s is None or left_s < asked_s)
+    writable = [it.mount_path for it in template.volumes if not it.read_only]
+    return {
+        "run": order.run,
+        "index": order.index,
+        "attempt": order.attempt,
+        "mode": "python" if template.python is not None else "exec",
+        "code": template.python,
+        "argv": _arguments(template),
+        "params": dict(order.params),
+        "env": dict(template.env),
+        "secret_names": sorted(order.secrets),
+        "timeout_s": left_s if by_age else asked_s,
+        "grace_s": template.termination_grace_period_seconds,
+        "workdir": template.workdir,
+        "volumes": [_volume(mount) for mount in template.volumes],
+        "source": {"dir": place.source} if place.source is not None else None,
+        "setup": [list(argv) for argv in place.setup],
+        "sync": writable if place.syncs else [],
+        "sync_s": SYNC_S if place.syncs and writable else None,
+        "reusable": order.reusable,
+        "log_bytes_max": LOG_BYTES_MAX,
+        "linger_s": LINGER_S,
+        "memory": template.resources.memory,
+        "identity": {
+            "keeper": place.handle,
+            "note": place.note,
+            **({MARK: True} if by_age else {}),
+        },
+    }
+
+
+def _arguments(template: Template) -> list[str]:
+    if template.command is not None:
+        return list(template.command)
+    if template.script is not None:
+        return ["/bin/sh", "-c", template.script]
+    if template.python is None:
+        raise Refused(
+            "the template has no work",
+            hint="give it one of `python`, `command` and `script`",
+        )
+    return []
+
+
+def _volume(mount: VolumeMount) -> dict[str, object]:
+    name = own_name(mount.name)
+    variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+    return {
+        "name": name,
+        "mount": os.path.normpath(mount.mount_path),
+        "links": [os.path.normpath(link) for link in mount.links],
+        "read_only": mount.read_only,
+        "variable": f"FLEETCTL_VOLUME_{variable}",
+    }

@@ -1,0 +1,339 @@
+"""The runs of one provider with remote sandboxes: begun through the guest's latch, observed from
+their mirrors, stopped, and their logs read.
+
+Called by the provider's face. No call is made for a run whose stream is healthy: all that is told
+of it stands in its mirror.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Alive, Ended, Gone, Observation
+from fleetctl.providers.base import SANDBOX_CLOSED, LogChunk, Notify, RunOrder, RunRef
+from fleetctl.providers.paths import journal_path, make_private
+from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.lifetimes import told_apart
+from fleetctl.providers.remote.runs.listing import Listings
+from fleetctl.providers.remote.runs.mirror import Mirror, mark
+from fleetctl.providers.remote.runs.tracked import Phase, Tracked
+from fleetctl.providers.remote.sandboxes.base import Sandboxes, Work
+from fleetctl.providers.remote.sandboxes.ends import Closings
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate, without_record
+from fleetctl.providers.rundir.journal import Journal, parse
+from fleetctl.providers.rundir.logs import POLL_S, LogReader
+from fleetctl.providers.rundir.reading import Runs, alive, describe, with_last_words
+
+log = logging.getLogger("fleetctl.providers")
+
+STOP_SLACK_S = 5.0  # beyond its grace, for a stopped run's last words to come
+TRACKED_MAX = 20_000
+FATE_ASKED_EVERY_S = 10.0  # of an idle open sandbox, which has no stream that would break
+
+
+class RemoteRuns:
+    def __init__(
+        self,
+        home: Path,
+        provider: str,
+        sandboxes: Sandboxes,
+        *,
+        notify: Notify,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+        stop_slack_s: float = STOP_SLACK_S,
+    ) -> None:
+        self.journals = Runs(home, provider)
+        self.closings = Closings(sandboxes, troubled=self._tell_all_in)
+        self._sandboxes = sandboxes
+        self._notify = notify
+        self._pace = pace
+        self._stop_slack_s = stop_slack_s
+        self._tracked: dict[str, Tracked] = {}
+        self._uids: dict[str, str] = {}
+        self._in_sandbox: dict[str, set[str]] = {}  # handle -> its tracked runs
+        self._stops: dict[str, asyncio.Task[None]] = {}
+        self._listings = Listings()
+
+    # -- beginning ---------------------------------------------------------------------------------
+
+    def handle_of(self, uid: str, run: str) -> str:
+        """The sandbox that a run is known to have begun in; "" when nothing here says so."""
+        tracked = self._tracked.get(run)
+        if tracked is not None:
+            return tracked.handle
+        begun = self.journals.read(uid, run)
+        return begun.keeper if begun is not None else ""
+
+    def was_tried(self, uid: str, run: str) -> bool:
+        """Whether `begin` was ever called for the run, also by an earlier controller: then it may
+        have begun.
+        """
+        return run in self._tracked or journal_path(self.journals.directory(uid), run).exists()
+
+    async def begin(self, order: RunOrder, work: Work) -> None:
+        """Begin the run in the sandbox `order.handle`, or find that it has begun or never will.
+
+        Raises Unavailable with the reason SANDBOX_CLOSED when the open sandbox of another run's
+        making is gone and nothing began.
+        """
+        tracked = self._tracked.get(order.run)
+        if tracked is None or tracked.crash or not (tracked.began or tracked.work):
+            tracked = await self._track_work(order, work)
+        await tracked.beginning()
+        if tracked.crash is not None and not tracked.began:
+            raise tracked.crash
+        never = tracked.never_reached and not tracked.began and not tracked.tried
+        if never and order.sandbox != order.run:
+            await self._forget(order.run)
+            raise Unavailable(f"the sandbox of `{order.run}` is closed", reason=SANDBOX_CLOSED)
+
+    async def follow(self, uid: str, run: str, handle: str) -> None:
+        """Look after a run that others begin, now or at any moment."""
+        tracked = self._tracked.get(run)
+        if tracked is not None and tracked.handle == handle and not tracked.crash:
+            return
+        await self._forget(run)
+        mirror = self._mirror(uid, run, fresh=mark(self.journals.directory(uid), run))
+        if run not in self._tracked:  # nobody else came first meanwhile
+            self._track(uid, run, handle, None, mirror)
+
+    def is_over(self, run: str) -> bool:
+        """The run is looked after, and there is nothing more to come of it."""
+        tracked = self._tracked.get(run)
+        return tracked is not None and tracked.phase is Phase.OVER
+
+    async def _track_work(self, order: RunOrder, work: Work) -> Tracked:
+        await self._forget(order.run)
+        first = mark(self.journals.directory(order.uid), order.run)
+        mirror = self._mirror(order.uid, order.run, fresh=first)
+        tracked = self._track(order.uid, order.run, order.handle, work, mirror)
+        tracked.tried = not first
+        return tracked
+
+    def _track(
+        self, uid: str, run: str, handle: str, work: Work | None, mirror: Mirror | None = None
+    ) -> Tracked:
+        def sandbox_open() -> bool | None:
+            heard = tracked.mirror.heard()
+            seen = self.journals.read(uid, run) if heard is None else parse(heard)
+            if seen is None or seen.ending is None:
+                return None
+            tracked.last_read = seen
+            return seen.ending.sandbox_open
+
+        if mirror is None:
+            make_private(self.journals.directory(uid))
+            mirror = self._mirror(uid, run)
+        tracked = Tracked(run, handle, mirror, work=work, sandbox_open=sandbox_open)
+        self._make_room()
+        self._tracked[run], self._uids[run] = tracked, uid
+        self._in_sandbox.setdefault(handle, set()).add(run)
+        tracked.look_after(self._sandboxes, self.closings, self._notify, self._pace)
+        return tracked
+
+    def _mirror(self, uid: str, run: str, *, fresh: bool = False) -> Mirror:
+        directory = self.journals.directory(uid)
+        return Mirror(directory, run, listing=self._listings.of(directory), fresh=fresh)
+
+    # -- observing ---------------------------------------------------------------------------------
+
+    async def observe(self, refs: Sequence[RunRef]) -> list[Observation]:
+        """From the mirrors; what is not known is not in the answer."""
+        asked = [ref for ref in refs if self._needs_look(ref)]
+        answers = await asyncio.gather(*map(self._look_after, asked), return_exceptions=True)
+        unknown = {}
+        for ref, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Refused | Unavailable | OSError):
+                unknown[ref.run] = answer
+            elif answer is not None:
+                raise answer
+        told = [self._seen(ref) for ref in refs if ref.run not in unknown]
+        if unknown and len(unknown) == len(refs):
+            raise next(iter(unknown.values()))
+        return [one for one in told if one is not None]
+
+    def _needs_look(self, ref: RunRef) -> bool:
+        tracked = self._tracked.get(ref.run)
+        if tracked is None or tracked.due_again:
+            return True
+        return tracked.phase is Phase.OPEN or tracked.missing
+
+    async def _look_after(self, ref: RunRef) -> None:
+        """Ask what only the provider knows: the handle of a lost one, the fate of an idle one."""
+        tracked = self._tracked.get(ref.run)
+        if tracked is not None and tracked.due_again:
+            await self._forget(ref.run)
+            tracked = None
+        if tracked is None:
+            handle = ref.handle or self.handle_of(ref.uid, ref.run)
+            handle = handle or await self._sandboxes.find(ref.run) or ""
+            if handle and ref.uid:
+                self._track(ref.uid, ref.run, handle, None)
+            return
+        if tracked.phase is Phase.FOLLOWING:
+            await tracked.look_again(self._sandboxes)
+            return
+        now_s = time.monotonic()
+        others = self._in_sandbox[tracked.handle]
+        busy = any(self._tracked[one].phase is Phase.FOLLOWING for one in others)
+        if busy or now_s - tracked.fate_asked_at_s < FATE_ASKED_EVERY_S:
+            return
+        tracked.fate_asked_at_s = now_s
+        fate = await self._sandboxes.fate(tracked.handle)
+        if fate is not None and fate.cause is Cause.UNKNOWN:
+            self.stop(ref, tracked.handle, grace_s=0.0)  # nothing runs there: it can go by its id
+        elif fate is not None:
+            self.closings.note(tracked.handle, fate)
+
+    def _seen(self, ref: RunRef) -> Observation | None:
+        tracked = self._tracked.get(ref.run)
+        if tracked is None:
+            # Without a resource it has no mirror here, so of a sandbox with a handle nothing is
+            # known.
+            return None if ref.handle else Gone(ref.run, time.time())
+        uid = self._uids[ref.run]
+        seen = tracked.read_before(ref.journal_offset)
+        seen = seen or self.journals.read(uid, ref.run, ref.journal_offset)
+        fate = self.closings.fate(tracked.handle)
+        if tracked.phase is Phase.UNBEGUN and fate is None:
+            return None
+        if seen is not None and seen.ending is not None and _told(tracked, fate):
+            runs = self.journals.directory(uid)
+            told = describe(ref, seen, tracked.handle, sandbox_open=fate is None)
+            return with_last_words(told_apart(told, runs), runs)
+        if tracked.missing and tracked.phase is Phase.FOLLOWING:
+            return Gone(ref.run, time.time())
+        if tracked.phase in (Phase.OVER, Phase.UNBEGUN):
+            known = replace(ref, handle=tracked.handle)
+            why = tracked.fate or fate or Fate(Cause.LOST)
+            return without_record(known, seen, why, time.time())
+        return _alive(ref, tracked, seen, held=self._held(tracked))
+
+    def _held(self, tracked: Tracked) -> str:
+        """Why nothing more is told of it now, for people; empty when all is well."""
+        problem = self.closings.problem(tracked.handle)
+        if not problem:
+            return tracked.held or tracked.silence
+        waited = f"the end of sandbox `{tracked.handle}` is not confirmed"
+        return f"{tracked.held or waited}: {problem}"
+
+    def _tell_all_in(self, handle: str) -> None:
+        for run in sorted(self._in_sandbox.get(handle, ())):
+            self._notify(run)
+
+    # -- stopping ----------------------------------------------------------------------------------
+
+    def stop(self, ref: RunRef, handle: str, *, grace_s: float) -> None:
+        """End the run and its sandbox in the background. The caller has checked whose it is."""
+        if not ref.uid:
+            self.closings.forget(handle)  # a list shows it alive, whatever was concluded before
+        if self.closings.fate(handle) is not None:
+            return
+        under_way = self._stops.get(handle)
+        if under_way is not None:
+            if grace_s > 0:
+                return  # asked before; a stop without grace does not wait for one that has some
+            under_way.cancel()
+        task = asyncio.ensure_future(self._stop(ref, handle, grace_s))
+        self._stops[handle] = task
+        task.add_done_callback(lambda done: self._stopped(handle, done))
+
+    async def _stop(self, ref: RunRef, handle: str, grace_s: float) -> None:
+        tracked = self._tracked.get(ref.run)
+        if tracked is None and ref.uid:
+            tracked = self._track(ref.uid, ref.run, handle, None)
+        running = tracked is not None and tracked.phase is Phase.FOLLOWING and tracked.mirror.exists
+        if tracked is not None and running and grace_s > 0:
+            try:
+                async with asyncio.timeout(grace_s + self._stop_slack_s):
+                    await self._sandboxes.ask_stop(handle, ref.run, grace_s)
+                    await tracked.settled()
+            except (Refused, Unavailable, OSError, TimeoutError) as error:
+                log.info("stop by force", extra={"run": ref.run, "error": type(error).__name__})
+        await self.closings.close(handle)
+        for run in sorted(self._in_sandbox.get(handle, ())):
+            await self._tracked[run].sandbox_ended()
+            self._notify(run)
+
+    def _stopped(self, handle: str, done: asyncio.Task[None]) -> None:
+        if self._stops.get(handle) is done:
+            del self._stops[handle]
+        if not done.cancelled() and done.exception() is not None:
+            log.error("stop failed", exc_info=done.exception(), extra={"sandbox": handle})
+
+    # -- logs and letting go -----------------------------------------------------------------------
+
+    async def logs(self, ref: RunRef, *, offset: int, follow: bool) -> AsyncIterator[LogChunk]:
+        """Output from byte `offset` as it comes into the mirror."""
+        uid = ref.uid or self._uids.get(ref.run, "")
+        reader = LogReader(self.journals.directory(uid), ref.run)
+        while True:
+            # Asked before the read, so that what came in before the end is still read.
+            [*seen] = await self.observe([replace(ref, uid=uid)])
+            ended = bool(seen) and isinstance(seen[0], Gone | Ended)
+            data, offset = reader.read(offset)
+            if data:
+                yield LogChunk(data, offset, eof=False)
+            elif ended or not follow:
+                yield LogChunk(b"", offset, eof=ended)
+                return
+            else:
+                await asyncio.sleep(POLL_S)
+
+    async def forget_all_of(self, uid: str) -> None:
+        """Look no more after the runs of a resource: their files are about to go."""
+        for run in [run for run, owner in self._uids.items() if owner == uid]:
+            await self._forget(run)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the end of any sandbox is asked for and not confirmed."""
+        return bool(self._stops) or self.closings.busy
+
+    async def close(self) -> None:
+        """Let go of everything. Runs go on."""
+        for task in list(self._stops.values()):
+            task.cancel()
+        for run in list(self._tracked):
+            await self._forget(run)
+        await self.closings.drop_all()
+
+    async def _forget(self, run: str) -> None:
+        tracked = self._tracked.pop(run, None)
+        if tracked is None:
+            return
+        self._uids.pop(run, None)
+        together = self._in_sandbox[tracked.handle]
+        together.discard(run)
+        if not together:
+            del self._in_sandbox[tracked.handle]
+        await tracked.leave()
+
+    def _make_room(self) -> None:
+        """Forget the oldest of what is over. Asked again, their mirrors still tell."""
+        if len(self._tracked) < TRACKED_MAX:
+            return
+        over = [one for one in self._tracked.values() if one.phase is Phase.OVER]
+        for one in over[: len(over) // 2 + 1]:
+            del self._tracked[one.run], self._uids[one.run]
+            self._in_sandbox[one.handle].discard(one.run)
+            if not self._in_sandbox[one.handle]:
+                del self._in_sandbox[one.handle]
+
+
+def _told(tracked: Tracked, fate: Fate | None) -> bool:
+    """All that must come before the end of the run is told has come."""
+    return tracked.phase in (Phase.OPEN, Phase.OVER) or fate is not None
+
+
+def _alive(ref: RunRef, tracked: Tracked, seen: Journal | None, *, held: str) -> Alive:
+    handle = ref.handle or tracked.handle
+    if seen is None:
+        return Alive(ref.run, handle, None, ref.journal_offset, held=held)
+    return replace(alive(ref, seen, handle), held=held)

@@ -1,0 +1,257 @@
+"""One run that is looked after: followed to its end, made durable here, its sandbox ended.
+
+Made by runs.py, in this order and no other: the end and all output are in the mirror, the mirror is
+on the disk, the sandbox is confirmed over, and only then the end is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from enum import Enum, auto
+from functools import partial
+
+from fleetctl.providers.remote.runs.follower import End, Follower, OpenStream, Pace
+from fleetctl.providers.remote.runs.mirror import Mirror
+from fleetctl.providers.remote.sandboxes.base import At, Sandboxes, Work
+from fleetctl.providers.remote.sandboxes.ends import Closings
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.providers.rundir.journal import Journal
+
+log = logging.getLogger("fleetctl.providers")
+
+
+class Phase(Enum):
+    FOLLOWING = auto()  # it may run, as far as is known
+    CLOSING = auto()  # nothing more comes; its sandbox is being ended
+    OPEN = auto()  # ended, and its sandbox waits for the next task
+    UNBEGUN = auto()  # the sandbox lives, and nobody began the run in it
+    OVER = auto()  # the sandbox is confirmed over
+
+
+class Tracked:
+    """sandbox_open: whether the journal here says that the run ended and left its sandbox open;
+    None when it holds no end.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        handle: str,
+        mirror: Mirror,
+        *,
+        work: Work | None,
+        sandbox_open: Callable[[], bool | None],
+    ) -> None:
+        self.run, self.handle, self.work = run, handle, work
+        self.mirror = mirror
+        self.phase = Phase.FOLLOWING
+        self.fate: Fate | None = None
+        self.fate_asked_at_s = 0.0
+        self.tried = False  # somebody may have begun it before we were asked to
+        self.last_read: Journal | None = None  # the whole of it, with its end
+        # Since when its provider says that it lives, while nothing is heard of what we ordered.
+        self._mute_since_s: float | None = None
+        self.held = ""  # why its end cannot be told yet, if that takes long
+        self.silence = ""  # why nothing is heard of it, if that lasts
+        # Its provider said when it was asked last that it knows no such sandbox. The next look asks
+        # again; who asked decides when that is believed.
+        self.missing = False
+        self._changed: Callable[[str], None] = lambda _: None
+        self._sandbox_open = sandbox_open
+        self._follower: Follower | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._first_news: asyncio.TimerHandle | None = None
+
+    @property
+    def began(self) -> bool:
+        return self.mirror.journal_at > 0
+
+    @property
+    def never_reached(self) -> bool:
+        return self._follower is not None and self._follower.never_reached
+
+    def read_before(self, offset: int) -> Journal | None:
+        """What was read of the journal at its end, if that is all; given out once, as it may be
+        large. From an offset on its metrics are others, and all else is the same.
+        """
+        seen, self.last_read = self.last_read, None
+        if seen is None or seen.offset != self.mirror.journal_at:
+            return None
+        return seen if offset == 0 or not seen.metrics else None
+
+    def look_after(
+        self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace
+    ) -> None:
+        """Begin; called once."""
+        self._changed = changed
+        left_open = self._sandbox_open() if self.began else None
+        if left_open is not None:
+            self.phase = Phase.CLOSING
+        follower = self._follower = Follower(
+            self.mirror,
+            self._opener(sandboxes),
+            over=partial(self._is_over, sandboxes, pace.begin_s),
+            changed=partial(self._grew, changed, pace),
+            silent=self._fell_silent,
+            pace=pace,
+        )
+        closing = partial(self._close, closings, changed, pace.close_s)
+        self._task = asyncio.ensure_future(self._live(follower, closings, closing, left_open))
+        self._task.add_done_callback(lambda done: self._settled(done, changed, pace))
+        # Who waits for the beginning of what is over waits in vain.
+        self._task.add_done_callback(lambda _: follower.began.set())
+
+    @property
+    def crash(self) -> BaseException | None:
+        """The bug of ours that ended the following."""
+        task = self._task
+        if task is None or not task.done() or task.cancelled():
+            return None
+        return task.exception()
+
+    @property
+    def due_again(self) -> bool:
+        """The following crashed, and so long ago that a look begins it anew."""
+        if self.crash is None or self._again is None:
+            return False
+        return asyncio.get_running_loop().time() >= self._again.when()
+
+    async def beginning(self) -> None:
+        """Until the run has begun, or never will in this sandbox."""
+        if self._follower is not None:
+            await self._follower.began.wait()
+
+    async def settled(self) -> None:
+        """Until there is nothing more to be done for it."""
+        assert self._task is not None
+        await asyncio.wait({self._task})
+
+    async def leave(self) -> None:
+        """Look after it no more. What is here stays."""
+        for timer in (self._again, self._first_news):
+            if timer is not None:
+                timer.cancel()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def sandbox_ended(self) -> None:
+        """Its sandbox is confirmed over, whatever its stream still says."""
+        self.phase = Phase.OVER
+        await self.leave()
+        await asyncio.to_thread(self.mirror.flush)
+
+    def _opener(self, sandboxes: Sandboxes) -> OpenStream:
+        def opened(journal_at: int, log_at: int) -> AsyncGenerator[bytes, None]:
+            # Once its journal is here the run has begun, and its order is not sent again.
+            work = None if self.began else self.work
+            return sandboxes.stream(self.handle, self.run, work, At(journal_at, log_at))
+
+        return opened
+
+    async def _is_over(self, sandboxes: Sandboxes, begin_s: float) -> bool:
+        since_s, self._mute_since_s = self._mute_since_s, None  # a look that fails begins anew
+        fate = await sandboxes.fate(self.handle)
+        if self._is_missing(fate):
+            return False  # it may be an odd answer: streams are tried on, and looks ask again
+        self.fate = fate
+        if self.fate is None and self.work is not None and not self.began:
+            now_s = time.monotonic()
+            self._mute_since_s = now_s if since_s is None else since_s
+            if now_s - self._mute_since_s >= begin_s:
+                await sandboxes.end(self.handle)
+                self.fate = Fate(Cause.UNBEGUN, f"{begin_s:.0f} s without a word")
+        return self.fate is not None
+
+    async def look_again(self, sandboxes: Sandboxes) -> None:
+        """Of one that is missing: is it still?"""
+        self._is_missing(await sandboxes.fate(self.handle))
+
+    def _is_missing(self, fate: Fate | None) -> bool:
+        before, self.missing = self.missing, fate is not None and fate.cause is Cause.UNKNOWN
+        if self.missing and not before:
+            if self._follower is not None:
+                self._follower.began.set()  # who waits for its beginning need not
+            self._changed(self.run)
+        return self.missing
+
+    def _fell_silent(self, why: str) -> None:
+        before, self.silence = self.silence, f"nothing is heard of it: {why}" if why else ""
+        if self.silence != before:
+            self._changed(self.run)
+
+    async def _close(
+        self, closings: Closings, changed: Callable[[str], None], patience_s: float
+    ) -> None:
+        """Returns once the sandbox is confirmed over."""
+
+        def tell() -> None:
+            asked = time.strftime("%H:%M:%S", time.gmtime(time.time() - patience_s))
+            self.held = f"its work is over; the end of sandbox `{self.handle}`, asked for at"
+            self.held += f" {asked} UTC, is not confirmed yet"
+            changed(self.run)
+
+        late = asyncio.get_running_loop().call_later(patience_s, tell)
+        try:
+            await closings.close(self.handle)
+        finally:
+            late.cancel()
+
+    async def _live(
+        self,
+        follower: Follower,
+        closings: Closings,
+        close: Callable[[], Awaitable[None]],
+        left_open: bool | None,
+    ) -> None:
+        if left_open is None:
+            end = await follower.run()
+            self.fate_asked_at_s = time.monotonic()  # it has just spoken
+            self.phase = Phase.CLOSING
+            await asyncio.to_thread(self.mirror.flush)
+            left_open = self._sandbox_open()
+            if end is End.UNBEGUN:
+                self.phase = Phase.UNBEGUN
+                return
+            if end is End.LOST:
+                self.fate = Fate(Cause.OUT_OF_MEMORY, follower.message)
+            if end is End.OVER:
+                closings.note(self.handle, self.fate or Fate(Cause.LOST))
+        if left_open and closings.fate(self.handle) is None:
+            self.phase = Phase.OPEN
+            return
+        self.phase = Phase.CLOSING
+        await close()
+        self.phase = Phase.OVER
+
+    def _grew(self, changed: Callable[[str], None], pace: Pace) -> None:
+        self.missing = False
+        if self._first_news is not None:
+            self._first_news.cancel()
+        elif self.work is not None:
+            loop = asyncio.get_running_loop()
+            self._first_news = loop.call_later(pace.first_news_s, changed, self.run)
+            return
+        changed(self.run)
+
+    def _settled(
+        self, done: asyncio.Task[None], changed: Callable[[str], None], pace: Pace
+    ) -> None:
+        if self._first_news is not None:
+            self._first_news.cancel()
+        if done.cancelled():
+            return
+        if done.exception() is None:
+            if self.began:
+                # It is remembered for long, and need not be told again.
+                self.work, self._follower = None, None
+            changed(self.run)
+            return
+        log.error("following failed", exc_info=done.exception(), extra={"run": self.run})
+        # Who looks begins it anew: at once, that would crash and be told again without end.
+        loop = asyncio.get_running_loop()
+        self._again = loop.call_later(pace.crash_s, changed, self.run)

@@ -1,0 +1,1 @@
+"""Remote sandboxes: names and tags, made once, ended until confirmed."""

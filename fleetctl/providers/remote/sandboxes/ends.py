@@ -1,0 +1,101 @@
+"""Ends sandboxes and remembers which are over. One attempt at a time for each, until confirmed.
+
+Called by runs.py and tracked.py. What it remembers is only a saving: asked again, the provider says
+the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.remote.sandboxes.base import Sandboxes
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+
+log = logging.getLogger("fleetctl.providers")
+
+FATES_KEPT_MAX = 10_000
+RETRY_INITIAL_S = 0.5
+RETRY_MAX_S = 30.0
+
+
+class Closings:
+    """troubled: is told the handle of a sandbox that cannot be ended, when that is news."""
+
+    def __init__(
+        self, sandboxes: Sandboxes, *, troubled: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._troubled = troubled
+        self._problems: dict[str, str] = {}
+        self._fates: OrderedDict[str, Fate] = OrderedDict()
+        self._closing: dict[str, asyncio.Task[None]] = {}
+
+    def fate(self, handle: str) -> Fate | None:
+        """What is remembered of it; None says nothing."""
+        return self._fates.get(handle)
+
+    def problem(self, handle: str) -> str:
+        """Why it cannot be ended at the moment; "" when nothing is known to hinder that."""
+        return self._problems.get(handle, "")
+
+    @property
+    def busy(self) -> bool:
+        """Whether the end of any sandbox is asked for and not confirmed."""
+        return bool(self._closing)
+
+    def forget(self, handle: str) -> None:
+        """It was found alive, whatever was concluded before."""
+        self._fates.pop(handle, None)
+
+    def note(self, handle: str, fate: Fate) -> None:
+        """The first that is known of it stays."""
+        self._fates.setdefault(handle, fate)
+        while len(self._fates) > FATES_KEPT_MAX:
+            self._fates.popitem(last=False)
+
+    async def close(self, handle: str) -> None:
+        """End the sandbox; returns once it is confirmed over. The work goes on if the caller is
+        cancelled.
+        """
+        if handle in self._fates:
+            return
+        task = self._closing.get(handle)
+        if task is None:
+            task = self._closing[handle] = asyncio.ensure_future(self._close(handle))
+            task.add_done_callback(lambda _: self._closing.pop(handle, None))
+        await asyncio.shield(task)
+
+    async def drop_all(self) -> None:
+        """Stop trying. The next controller tries on."""
+        tasks = list(self._closing.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _close(self, handle: str) -> None:
+        delay_s = RETRY_INITIAL_S
+        while True:
+            try:
+                await self._sandboxes.end(handle)
+            except (Refused, Unavailable, OSError, TimeoutError) as error:
+                log.warning("sandbox not ended", extra={"sandbox": handle, "error": str(error)})
+                self._hindered(handle, error)
+                wait_s = max(delay_s, getattr(error, "retry_after_s", 0.0))
+                await asyncio.sleep(wait_s)
+                delay_s = min(delay_s * 2, RETRY_MAX_S)
+            else:
+                self._problems.pop(handle, None)
+                self.note(handle, Fate(Cause.STOPPED))
+                return
+
+    def _hindered(self, handle: str, error: Exception) -> None:
+        hint = error.hint if isinstance(error, FleetctlError) else ""
+        said = str(error) or type(error).__name__
+        told = f"{said}; hint: {hint}" if hint else said
+        if self._problems.get(handle) != told:
+            self._problems[handle] = told
+            self._troubled(handle)

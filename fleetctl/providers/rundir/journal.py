@@ -1,0 +1,182 @@
+"""Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
+
+Used by every provider whose guest or keeper writes one. Pure; it opens nothing. Events: `started`,
+`metric`, `result`, `ended`, `closed` (the sandbox that the run left open is closed). A guest
+without Python writes `metrics` and a `result` that nobody has looked at; see raw_events.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+from fleetctl.controllers.model import Metric
+from fleetctl.guest.metriclines import remark
+from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The `ended` event."""
+
+    at_s: float
+    started_at_s: float | None
+    ok: bool
+    infrastructure: bool
+    reason: str
+    message: str
+    exit_code: int | None
+    sandbox_open: bool
+    note: str
+    kept: str = ""  # where the run began, below the work directories, when its files stay
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What a piece of a journal says. `offset` is where the next piece begins."""
+
+    offset: int
+    started_at_s: float | None = None
+    keeper: str = ""  # who wrote it: a random name of one process's life
+    note: str = ""
+    mark: str = ""  # of the work that began, as strays.work_mark tells it
+    gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
+    metrics: tuple[Metric, ...] = ()
+    result: str | None = None
+    problem: str = ""  # with a result that cannot be kept
+    ending: Ending | None = None
+    garbage_lines: int = 0
+    raw: bool = False  # what its end means, only all of the journal can tell
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the lines so far say. Changed in place: each run's journal is read several times."""
+
+    started_at_s: float | None = None
+    keeper: str = ""
+    note: str = ""
+    mark: str = ""
+    gpus: tuple[str, ...] = ()
+    metrics: list[Metric] = field(default_factory=list)
+    result: str | None = None
+    problem: str = ""
+    ending: Ending | None = None
+    garbage_lines: int = 0
+    raw: bool = False  # it holds what a guest handed on as it was
+    changed: str = ""  # in such a result
+    wrong: list[str] = field(default_factory=list)  # with lines of metrics
+
+
+def parse(data: bytes, offset: int = 0) -> Journal:
+    """Read `data`, which begins at byte `offset`. A last line without its end is left for the next
+    time.
+    """
+    whole = data.rfind(b"\n") + 1
+    read = _Read()
+    for line in data[:whole].splitlines():
+        event = _event(line)
+        if event is None or not _take(read, event):
+            read.garbage_lines += 1
+    return Journal(
+        offset=offset + whole,
+        started_at_s=read.started_at_s,
+        keeper=read.keeper,
+        note=read.note,
+        mark=read.mark,
+        gpus=read.gpus,
+        metrics=tuple(read.metrics),
+        result=read.result,
+        problem=read.problem,
+        ending=read.ending,
+        garbage_lines=read.garbage_lines,
+        raw=read.raw,
+    )
+
+
+def _event(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _take(read: _Read, event: Mapping[str, Any]) -> bool:
+    """Note one more event whole, or not at all and say so: then it makes no sense."""
+    try:
+        match event.get("e"):
+            case "metric":
+                read.metrics += _metrics(event)
+            case "metrics":
+                found, wrong = raw_metrics(event)
+                read.metrics += found
+                read.wrong += wrong
+                read.raw = True
+            case "started":
+                at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
+                read.started_at_s, read.keeper = at_s, keeper
+                read.note, read.mark = str(event.get("note", "")), str(event.get("mark", ""))
+                read.gpus = tuple(map(str, event.get("gpus", ())))
+            case "result" if "text" not in event:
+                text, read.problem, read.changed = raw_result(event)
+                read.result = text or None
+                read.raw = True
+            case "result":
+                text = str(event["text"])
+                if sha256(text.encode()).hexdigest() != str(event["sha256"]):
+                    return False
+                read.result = text
+            case "ended":
+                read.ending = _judged(_ending(event), read)
+            case "closed" if read.ending is not None:
+                read.ending = replace(read.ending, sandbox_open=False)
+            case _:
+                return False
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _metrics(event: Mapping[str, Any]) -> list[Metric]:
+    """All values of one report; raises KeyError, TypeError or ValueError unless every one is a
+    number.
+    """
+    first, step, at_s = int(event["seq"]), int(event["step"]), float(event["at"])
+    values: Mapping[str, Any] = event["values"]
+    return [
+        Metric(seq=first + place, step=step, name=str(name), value=float(value), at_s=at_s)
+        for place, (name, value) in enumerate(values.items())
+    ]
+
+
+def _judged(ending: Ending, read: _Read) -> Ending:
+    """What a guest that cannot read JSON says of an end, with what there is to say of its files.
+
+    A run whose result cannot be kept has failed, whatever the guest thought.
+    """
+    if not read.raw or not ending.ok:
+        return ending
+    if read.problem:
+        return replace(ending, ok=False, reason="ResultInvalid", message=read.problem)
+    wrong = remark(len(read.wrong), read.wrong[0]) if read.wrong else ""
+    return replace(ending, message="; ".join(filter(None, (read.changed, wrong))))
+
+
+def _ending(event: Mapping[str, Any]) -> Ending:
+    started, code = event.get("started_at"), event.get("exit")
+    return Ending(
+        at_s=float(event["at"]),
+        started_at_s=None if started is None else float(started),
+        ok=event["ok"] is True,
+        infrastructure=event.get("infra") is True,
+        reason=str(event["reason"]),
+        message=str(event.get("message", "")),
+        exit_code=None if code is None else int(code),
+        sandbox_open=event.get("open") is True,
+        note=str(event.get("note", "")),
+        kept=str(event.get("kept", "")),
+    )

@@ -1,0 +1,67 @@
+"""What a provider offers for the files in its volumes. Used by `cp`, `ls` and `rm` of the CLI,
+which build it through wiring.py without a controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Protocol
+
+from fleetctl.common.errors import UsageError
+
+
+class FileEntry(NamedTuple):
+    """A file or directory; `path` is relative to the volume's top, with `/` between its parts."""
+
+    path: str
+    is_directory: bool
+    size: int  # bytes; 0 for a directory
+    modified_at_s: float  # 0.0 where it is not known
+
+
+class Copy(NamedTuple):
+    """One file to copy, in either direction."""
+
+    local: Path
+    remote: str
+    size: int
+
+
+Tell = Callable[[int], None]  # called with bytes that were copied since the last call
+
+
+class VolumeFiles(Protocol):
+    """Paths are relative to the volume's top; "" is the top. All raise NotFound for what is not
+    there, Refused and Unavailable.
+    """
+
+    async def entries(
+        self, volume: str, path: str, *, recursive: bool = False
+    ) -> Sequence[FileEntry]:
+        """What is in a directory, or all that is below it, by path; of a file, its own entry."""
+        ...
+
+    async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
+        """Copy files into the volume, over what is there; directories above them are made."""
+        ...
+
+    async def get(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
+        """Copy files out of the volume, over what is there; readers see the old or the new one."""
+        ...
+
+    async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, or with `recursive` a directory and all in it."""
+        ...
+
+    async def size(self, volume: str) -> int | None:
+        """Bytes of all files; None where that takes too long to say."""
+        ...
+
+
+def clean(path: str) -> str:
+    """`path` as these verbs take it. Raises UsageError for one that leaves the volume."""
+    parts = [part for part in PurePosixPath("/", path).parts[1:] if part != "."]
+    if ".." in parts or "\0" in path:
+        raise UsageError(f"`{path}` is no path in a volume", hint="write it without `..`")
+    return "/".join(parts)

@@ -1,0 +1,1 @@
+"""The store read without being its writer, and without a controller."""

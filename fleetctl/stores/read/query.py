@@ -1,0 +1,263 @@
+"""SQL of a person over the store: only reading, only the views of views.sql, within bounds.
+
+Called by `fleetctl query`, `cost` and `top`. The store is the person's own file, so the bounds
+guard against slips and runaways, not against its owner. It never writes, and opens no file but the
+two that the writer keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from fleetctl.common import home as places
+from fleetctl.common.errors import UsageError
+from fleetctl.stores import queries
+from fleetctl.stores.codes import STATES
+from fleetctl.stores.errors import READ_FAILURES, explain, primary_code
+from fleetctl.stores.read.reader import connect_readonly, readonly_uri
+
+VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "warm", "reuses", "objects")
+# A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
+HEAP_BYTES_MAX = 256 << 20
+VALUE_BYTES_MAX = 16 << 20
+# Some tens of microseconds of work, so that a deadline is kept closely.
+STEPS_PER_LOOK = 10_000
+_WAIT_S = 5.0
+_READING = {
+    sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
+}  # fmt: skip
+_OF_THE_STORE = {
+    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+}  # fmt: skip
+_FUNCTIONS_OF_FILES = ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer")
+_SCHEMAS = (
+    ("state", places.STATE_DB, "state_schema.sql"),
+    ("log", places.EVENTS_DB, "events_schema.sql"),
+)
+
+Hint = Callable[[], str]
+# The state's name, the index, the failed indexes of its object, and whether that is over.
+TaskState = Callable[..., str]
+
+
+class Answer(NamedTuple):
+    """`rows` streams; it ends with an error when the query takes too long or too much."""
+
+    columns: tuple[str, ...]
+    rows: Iterator[tuple[Any, ...]]
+
+
+class Asking:
+    """One connection with the views. `over` is asked again and again; once true, a query ends."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        now_s: float,
+        task_state: TaskState,
+        over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._over = over
+        self._home = home
+        self._db = sqlite3.connect(":memory:", uri=True, timeout=_WAIT_S, isolation_level=None)
+        self._db.execute("PRAGMA temp_store = MEMORY")  # first: it drops all views that there are
+        try:
+            self._prepare(home, now_s, task_state)
+        except READ_FAILURES as error:
+            self._db.close()
+            raise explain(error, home / places.STATE_DB) from error
+
+    def _prepare(self, home: Path, now_s: float, task_state: TaskState) -> None:
+        for name, file, schema in _SCHEMAS:
+            self._attach(home / file, name, schema)
+        self._db.create_function("now_s", 0, lambda: now_s)
+        self._owners = _Owners(home / places.STATE_DB)
+        self._db.create_function("task_state", 3, self._owners.judged_by(task_state))
+        self._db.create_function("wished_content", 2, self._owners.wished_content)
+        named = queries.named("views.sql")
+        for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
+            self._db.execute(f"CREATE TEMP VIEW IF NOT EXISTS {name} AS {named[name]}")
+        self._lock_down()
+
+    def __enter__(self) -> Asking:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._db.close()
+        self._owners.close()
+
+    def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
+        """Raises UsageError for what is no query, at once or while its rows are read."""
+        with self._explained(sql):
+            cursor = self._db.execute(sql, tuple(parameters))
+        if cursor.description is None:
+            raise UsageError("the query asks for nothing", hint="it begins with SELECT or WITH")
+        return Answer(tuple(column[0] for column in cursor.description), self._stream(cursor, sql))
+
+    def _explained(self, sql: str) -> _Explained:
+        return _Explained(self._hint(sql), self._over, self._home)
+
+    def columns(self, view: str) -> tuple[str, ...]:
+        return self.ask(f"SELECT * FROM {view} LIMIT 0").columns  # noqa: S608 - one of VIEWS
+
+    def _stream(self, cursor: sqlite3.Cursor, sql: str) -> Iterator[tuple[Any, ...]]:
+        with self._explained(sql):
+            # `yield from` would close the cursor of a connection that is closed already.
+            for row in cursor:  # noqa: UP028
+                yield row
+
+    def _hint(self, sql: str) -> Hint:
+        """What there is to choose from: the columns of the views that the query names."""
+
+        def hint() -> str:
+            words = set(re.findall(r"\w+", sql.lower()))
+            named = [view for view in VIEWS if view in words]
+            return "; ".join(f"`{view}` has {', '.join(self.columns(view))}" for view in named)
+
+        return hint
+
+    def _attach(self, path: Path, name: str, schema: str) -> None:
+        """A file of the store, or its empty tables while there is no store yet."""
+        if not _is_founded(path):
+            self._db.execute("ATTACH ':memory:' AS " + name)
+            for statement in queries.statements(schema):
+                if statement.startswith("CREATE TABLE "):
+                    self._db.execute(statement.replace("TABLE ", f"TABLE {name}.", 1))
+            return
+        try:
+            self._db.execute(f"ATTACH ? AS {name}", (readonly_uri(path),))
+            self._db.execute(f"PRAGMA {name}.schema_version").fetchone()
+        except sqlite3.OperationalError:
+            # A read-only disk has no place for shared memory; reader.py does the same.
+            self._db.execute(f"ATTACH ? AS {name}", (f"{readonly_uri(path)}&immutable=1",))
+
+    def _lock_down(self) -> None:
+        for setting in ("query_only = ON", f"hard_heap_limit = {HEAP_BYTES_MAX}"):
+            self._db.execute(f"PRAGMA {setting}").fetchall()
+        for function in ("json_each", "json_tree"):  # made when first used, which is denied below
+            self._db.execute(f"SELECT 1 FROM {function}('[]')").fetchall()  # noqa: S608
+        self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+        self._db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        self._db.set_authorizer(_judge)
+        self._db.set_progress_handler(lambda: int(self._over()), STEPS_PER_LOOK)
+
+
+class _Owners:
+    """What a task's state depends on beside its own row, read once an object."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db: sqlite3.Connection | None = None
+        self._known: dict[int, tuple[str, bool, list[str]]] = {}
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def judged_by(self, task_state: TaskState) -> Callable[[int, int, int], str]:
+        def judge(rid: int, state: int, index: int) -> str:
+            failed, over, _ = self._of(rid)
+            return task_state(STATES[state], index, failed, over=over)
+
+        return judge
+
+    def wished_content(self, rid: int, index: int) -> str | None:
+        """Of a task of the present spec; None while nobody knows."""
+        contents = self._of(rid)[2]
+        return contents[min(index, len(contents) - 1)] if contents else None
+
+    def _of(self, rid: int) -> tuple[str, bool, list[str]]:
+        if rid not in self._known:
+            self._db = self._db or connect_readonly(self._path)
+            query = queries.named("reader.sql")["standing"]
+            rows = self._db.execute(query, (rid,)).fetchall() if self._db is not None else []
+            failed, over, contents = rows[0] if rows else ("", True, None)
+            self._known[rid] = (failed or "", bool(over), json.loads(contents or "[]"))
+        return self._known[rid]
+
+
+def _is_founded(path: Path) -> bool:
+    """Raises StoreError for a file that is foreign, newer or older than this program."""
+    connection = connect_readonly(path)
+    if connection is None:
+        return False
+    connection.close()
+    return True
+
+
+def _judge(
+    action: int, what: str | None, detail: str | None, schema: str | None, view: str | None
+) -> int:
+    """SQLite asks this for everything that a statement would do."""
+    if action not in _READING:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_FUNCTION:
+        return sqlite3.SQLITE_DENY if detail in _FUNCTIONS_OF_FILES else sqlite3.SQLITE_OK
+    if action != sqlite3.SQLITE_READ:
+        return sqlite3.SQLITE_OK
+    # Without a column it is only counted, which SQLite does not ascribe to a view.
+    raw = schema in ("state", "log") and view is None and detail
+    return sqlite3.SQLITE_DENY if raw or (what or "").startswith("sqlite_") else sqlite3.SQLITE_OK
+
+
+class _Explained:
+    """SQLite's errors as ours: what a person can change about the query, or that it is the store
+    and not the query.
+    """
+
+    def __init__(self, columns: Hint, over: Callable[[], bool], home: Path) -> None:
+        self._home = home
+        self._columns = columns
+        self._over = over
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, MemoryError):
+            raise UsageError(
+                f"the query needs more than {HEAP_BYTES_MAX >> 20} MiB of memory",
+                hint="add a LIMIT, or group less",
+            ) from error
+        if str(error) == "interrupted" and not self._over():
+            raise KeyboardInterrupt  # Ctrl-C in the handler that looks at the time ends a query too
+        if isinstance(error, READ_FAILURES) and primary_code(error) in _OF_THE_STORE:
+            raise explain(error, self._home / places.STATE_DB) from error
+        if isinstance(error, (sqlite3.Error, sqlite3.Warning)):
+            raise _explained(error, self._columns) from error
+
+
+def _explained(error: Exception, columns: Hint) -> UsageError:
+    said = str(error)
+    views = f"the views are {', '.join(VIEWS)}; `fleetctl query --views` shows their columns"
+    if said == "interrupted":
+        return UsageError("the query took too long and was ended", hint="`--timeout` gives it more")
+    if any(word in said for word in ("not authorized", "prohibited", "authorization denied")):
+        return UsageError("the query may only read, and only the views", hint=views)
+    if "one statement at a time" in said:
+        return UsageError("the query is more than one statement", hint="write one SELECT")
+    if 'near "index"' in said:
+        return UsageError(
+            f"the query is wrong: {said}", hint="the column is `idx`: `index` is a word of SQL"
+        )
+    return UsageError(
+        f"the query is wrong: {said}",
+        hint=(columns() if said.startswith("no such column") else "") or views,
+    )

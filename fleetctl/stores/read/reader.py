@@ -1,0 +1,399 @@
+"""The CLI's view of the store: read-only, without a controller, and empty where there is no store
+yet.
+
+Called by read verbs, whose whole process has some tens of milliseconds. So this file imports no
+model, no dataclass and nothing outside the standard library; rows are named tuples. It never
+writes, never checkpoints and never holds up the writer.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleetctl.common import home as places
+from fleetctl.common.errors import StoreError
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.stores import queries
+from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION, STATES
+from fleetctl.stores.damage import gone, is_missed
+
+_WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
+EVENTS_MAX = 100_000
+
+
+class ResourceRow(NamedTuple):
+    uid: str
+    kind: str
+    name: str
+    generation: int
+    version: int
+    created_at_s: float
+    deleted_at_s: float | None
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    status: str  # JSON object
+    spec: str | None = None  # JSON object; None where a list did not read it
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class RunRow(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants of a row
+    attempt: int
+    state: str  # a RunState's value
+    name: str
+    provider: str
+    sandbox: str
+    handle: str
+    created_at_s: float
+    started_at_s: float | None
+    ended_at_s: float | None
+    exit_code: int | None
+    reason: str
+    message: str
+    sandbox_open: bool
+    params: str  # JSON object
+    usd_per_s: float | None = None  # None = the price is not known
+    placed: str = ""  # why it is at this provider; empty where there was no choice
+    content: str = ""  # what its unit stood for when it began; empty: not known
+
+
+RUN_COLUMNS = len(RunRow._fields)
+
+
+class TaskRow(NamedTuple):
+    """One index as people see it: its newest run, and how many runs there were."""
+
+    run: RunRow
+    attempts: int
+    result: str | None  # JSON object
+    older: tuple[RunRow, ...] = ()  # the attempts before it
+
+
+class MetricRow(NamedTuple):
+    seq: int
+    step: int
+    name: str
+    value: float | None  # None = not a number
+    at_s: float
+
+
+class LivePrices(NamedTuple):
+    """Of the runs of one object that have begun and hold a sandbox."""
+
+    runs: int
+    usd: float  # so far
+    usd_per_h: float
+    unpriced: int
+
+
+class EventLine(NamedTuple):
+    uid: str
+    at_s: float
+    kind: str
+    reason: str
+    message: str
+    count: int  # type: ignore[assignment]  # hides tuple.count
+
+
+class Reader:
+    """Owns up to two read-only connections, opened when first needed. Raises StoreError throughout
+    when the files are damaged, foreign or newer than this program.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._open: dict[str, sqlite3.Connection] = {}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def resources(
+        self, kind: str | None = None, *, specs: bool = False, namespace: str | None = None
+    ) -> list[ResourceRow]:
+        """All of a kind and a namespace, or of all, oldest first; also those being deleted."""
+        query = "resources_and_specs" if specs else "resources"
+        return [_resource(row) for row in self._rows(places.STATE_DB, query, (kind, namespace))]
+
+    def resource(
+        self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
+    ) -> ResourceRow | None:
+        """One, with its spec: the living one of that name, else one that is being deleted."""
+        for query in ("resource", "resource_going"):
+            for row in self._rows(places.STATE_DB, query, (kind, name, namespace)):
+                return _resource(row)
+        return None
+
+    def names(
+        self, kind: str, begun: str, *, limit: int, namespace: str = DEFAULT_NAMESPACE
+    ) -> list[str]:
+        """Of the living ones whose name begins so, in alphabetical order."""
+        rows = self._rows(places.STATE_DB, "names", (kind, begun, limit, namespace))
+        return [name for (name,) in rows]
+
+    def resource_of(self, uid: str) -> ResourceRow | None:
+        """The one with this uid, with its spec; None once nothing of it is left."""
+        for row in self._rows(places.STATE_DB, "resource_of", (uid,)):
+            return _resource(row)
+        return None
+
+    def object_keys(self) -> Iterator[tuple[str, str, str, str]]:
+        """uid, kind, name and namespace of every object; streams."""
+        return self._rows(places.STATE_DB, "keys", ())
+
+    def all_keys(self) -> Iterator[tuple[str, str, str, str, float | None]]:
+        """The same also of objects that are gone, with the time when they went; streams.
+
+        A name means the newest object that has it; of older ones it is told with its end.
+        """
+        return self._rows(places.STATE_DB, "all_keys", ())
+
+    def gone(
+        self, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE
+    ) -> Iterator[tuple[str, str, float]]:
+        """uid, name as it is shown, and end of each object that had this name, the oldest first."""
+        return self._rows(places.STATE_DB, "gone", (kind, name, namespace))
+
+    def namespaces(self) -> Iterator[tuple[str, str, int]]:
+        """(namespace, kind, how many) of all that is there."""
+        return self._rows(places.STATE_DB, "namespaces", ())
+
+    def runs(
+        self, uid: str, *, states: Collection[str] | None = None, index: int | None = None
+    ) -> Iterator[RunRow]:
+        """Every attempt, by index and attempt; streams."""
+        wanted = (uid, index, _mask(states))
+        return (_run(row) for row in self._rows(places.STATE_DB, "runs", wanted))
+
+    def tasks(
+        self,
+        uid: str,
+        *,
+        states: Collection[str] | None = None,
+        index: int | None = None,
+        results: bool = False,
+    ) -> Iterator[TaskRow]:
+        """The newest attempt of each index whose state is in `states`; streams.
+
+        Results are read only when asked for: they can be long.
+        """
+        query = "runs_and_results" if results else "runs"
+        rows = self._rows(places.STATE_DB, query, (uid, index, _mask(None)))
+        wanted = _mask(states)
+        for _, group in groupby(rows, key=lambda row: row[0]):
+            *older, newest = group
+            if (1 << newest[2]) & wanted:
+                result = newest[RUN_COLUMNS] if results else None
+                before = tuple(_run(row[:RUN_COLUMNS]) for row in older)
+                yield TaskRow(_run(newest[:RUN_COLUMNS]), len(older) + 1, result, before)
+
+    def run(self, name: str) -> RunRow | None:
+        for row in self._rows(places.STATE_DB, "run", (name,)):
+            return _run(row)
+        return None
+
+    def owner_of(self, run: str) -> str | None:
+        """The uid of the object that a run was made for; None when that is gone."""
+        for (uid,) in self._rows(places.STATE_DB, "owner_of", (run,)):
+            return str(uid)
+        return None
+
+    def metrics(self, run: str) -> Iterator[MetricRow]:
+        """What a run reported, in its order; streams."""
+        return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
+
+    def live_runs(self) -> dict[str, int]:
+        """How many runs hold a sandbox now, by resource uid; uids without one are absent."""
+        return dict(self._rows(places.STATE_DB, "live_runs", ()))
+
+    def live_prices(self, uid: str, now_s: float) -> LivePrices:
+        for row in self._rows(places.STATE_DB, "live_prices", (uid, now_s)):
+            return LivePrices._make(row)
+        return LivePrices(0, 0.0, 0.0, 0)
+
+    def durations(self, uid: str, *, limit: int) -> list[float]:
+        """How many seconds the newest runs took that succeeded."""
+        rows = self._rows(places.STATE_DB, "durations_of_object", (uid, limit))
+        return [seconds for (seconds,) in rows]
+
+    def events(
+        self, uid: str | None = None, *, since_s: float = 0.0, limit: int = EVENTS_MAX
+    ) -> list[EventLine]:
+        """The newest `limit` events of one object, or of all; oldest first."""
+        query = "events" if uid is None else "events_of"
+        wanted = (since_s, limit) if uid is None else (uid, since_s, limit)
+        rows = list(map(EventLine._make, self._rows(places.EVENTS_DB, query, wanted)))
+        rows.reverse()
+        return rows
+
+    def held(self) -> Iterator[tuple[str, str, str]]:
+        """(run, sandbox, handle) of every run that holds a sandbox now."""
+        for name, sandbox, handle in self._rows(places.STATE_DB, "held", ()):
+            yield name, name if sandbox is None else sandbox, handle
+
+    def store_id(self) -> str:
+        """Whose tag our sandboxes carry; "" while there is no store."""
+        return next((str(row[0]) for row in self._rows(places.STATE_DB, "store_id", ())), "")
+
+    def data_version(self) -> tuple[int, int]:
+        """Differs from this Reader's last answer when either file changed. Takes microseconds."""
+        state, events = (
+            self._rows_of(file, "PRAGMA data_version", ())
+            for file in (places.STATE_DB, places.EVENTS_DB)
+        )
+        return next(iter(state), (-1,))[0], next(iter(events), (-1,))[0]
+
+    def _rows(
+        self, file: str, query: str, parameters: tuple[object, ...]
+    ) -> Iterator[tuple[Any, ...]]:
+        return self._rows_of(file, queries.named("reader.sql")[query], parameters)
+
+    def _rows_of(
+        self, file: str, sql: str, parameters: tuple[object, ...]
+    ) -> Iterator[tuple[Any, ...]]:
+        path = self._home / file
+        try:
+            connection = self._connection(file, path)
+            if connection is not None:
+                # `yield from` would close the cursor of a Reader that is closed already.
+                for row in connection.execute(sql, parameters):  # noqa: UP028
+                    yield row
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # Imported here: it brings in the models, which reading does without.
+            from fleetctl.stores.errors import explain
+
+            raise explain(error, path) from error
+
+    def _connection(self, file: str, path: Path) -> sqlite3.Connection | None:
+        """None while there is no store, or while its writer is about to found it."""
+        if file not in self._open:
+            connection = connect_readonly(path)
+            if connection is None:
+                return None
+            self._open[file] = connection
+        return self._open[file]
+
+
+def connect_readonly(path: Path) -> sqlite3.Connection | None:
+    """A connection that cannot write; None while there is no store, or it is about to be founded.
+
+    Raises StoreError for a store that this version cannot read.
+    """
+    home = path.parent.parent
+    if not path.exists():
+        _must_be_no_file(home)
+        _must_not_be_missed(home, path)
+        return None
+    connection = _connect(path)
+    if not _readable(connection, path):
+        connection.close()
+        _must_not_be_missed(home, path)
+        return None
+    return connection
+
+
+def _must_not_be_missed(home: Path, path: Path) -> None:
+    """Raises StoreError: an empty list would hide that a store which was here is lost."""
+    if path == home / places.STATE_DB and (store_id := is_missed(home)):
+        raise gone(home, store_id)
+
+
+def _must_be_no_file(home: Path) -> None:
+    """Raises StoreError: an empty list would hide that FLEETCTL_HOME points beside the store."""
+    if home.exists() and not home.is_dir():
+        raise StoreError(
+            f"fleetctl cannot keep its state in `{home}`: it is a file",
+            hint="set FLEETCTL_HOME to a directory on a local disk that you can write",
+        )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    uri = readonly_uri(path)
+    connection = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        # A read-only disk has no place for shared memory; with no log there is nothing to share.
+        connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+    return connection
+
+
+def readonly_uri(path: Path) -> str:
+    """As SQLite reads a path in a URI. `Path.as_uri` loads urllib, a tenth of what `get` costs."""
+    escaped = str(path)
+    for char in "%?#":
+        escaped = escaped.replace(char, f"%{ord(char):02x}")
+    return f"file:{escaped}?mode=ro"
+
+
+def _readable(connection: sqlite3.Connection, path: Path) -> bool:
+    """False for a file without a schema. Raises StoreError for a foreign or newer one."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application == 0 and version == 0:
+        return False
+    if application != APPLICATION_ID:
+        raise StoreError(
+            f"`{path}` is a database of another program",
+            hint="set FLEETCTL_HOME to the state directory of fleetctl",
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"`{path}` has schema version `{version}`; "
+            f"this fleetctl reads versions up to `{SCHEMA_VERSION}`",
+            hint="use the newer fleetctl that wrote it",
+        )
+    if version < SCHEMA_VERSION:
+        raise StoreError(
+            f"`{path}` was written by an older fleetctl (schema version `{version}`)",
+            hint="`fleetctl up --detach` brings it up to date; nothing is lost",
+        )
+    return True
+
+
+def _mask(states: Iterable[str] | None) -> int:
+    if states is None:
+        return (1 << len(STATES)) - 1
+    return sum(1 << STATES.index(state) for state in set(states))
+
+
+def _resource(row: tuple[Any, ...]) -> ResourceRow:
+    *columns, labels, annotations, status, spec, namespace = row
+    texts = (_texts(labels), _texts(annotations))
+    return ResourceRow._make((*columns, *texts, status, spec, namespace))
+
+
+def _texts(stored: str) -> dict[str, str]:
+    """Labels or annotations; none where what is stored cannot be read."""
+    if stored == "{}":
+        return {}
+    try:
+        found = json.loads(stored)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _run(row: tuple[Any, ...]) -> RunRow:
+    *columns, usd, params, placed, content = row
+    index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
+    sandbox = name if sandbox is None else sandbox
+    begun = (index, attempt, STATES[state], name, provider, sandbox)
+    told = (placed or "", content or "")
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *told))

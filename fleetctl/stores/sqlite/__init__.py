@@ -1,0 +1,1 @@
+"""The embedded store: a writer a file, one table each."""

@@ -1,0 +1,75 @@
+"""Objects that are gone, in SQLite: what they leave behind, and for how long. Part of the SQLite
+store; see base.GoneStore.
+
+An object goes by moving one row; its runs, results and metrics stay where they are. They are taken
+away later in small steps, so that no turn of the controller waits for them.
+"""
+
+from __future__ import annotations
+
+from fleetctl.stores.base import GoneStore
+from fleetctl.stores.sqlite.events import drop_events, rename_events
+from fleetctl.stores.sqlite.session import Session
+
+# What a step takes away at the most: some milliseconds.
+STEP_RUNS_MAX = 500
+STEP_METRICS_MAX = 10_000
+
+
+class SqliteGone:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._sql = session.sql
+
+    def forget(self, *, until_s: float, bytes_max: int, objects_max: int) -> bool:
+        state = self._session.writing()
+        oldest = state.execute(self._sql["oldest_gone"]).fetchone()
+        if oldest is None:
+            return False
+        rid, uid, gone_at_s = oldest
+        if gone_at_s > until_s:
+            objects, size = state.execute(self._sql["sum_gone"]).fetchone()
+            if objects <= objects_max and size <= bytes_max:
+                return False
+        for query, most in (("thin_metrics", STEP_METRICS_MAX), ("thin_results", STEP_RUNS_MAX)):
+            if state.execute(self._sql[query], (rid, most)).rowcount == most:
+                return True
+        if state.execute(self._sql["thin_runs"], (rid, STEP_RUNS_MAX)).rowcount == STEP_RUNS_MAX:
+            return True
+        state.execute(self._sql["forget_gone"], (rid,))
+        self._session.event_writes.append(lambda events: drop_events(events, uid))
+        return True
+
+
+def bury(session: Session, uid: str, rid: int) -> None:
+    """The row goes from `resources` to `gone`. Nothing of it may hold a sandbox any more; a run
+    that still says so is ended, for nobody would ever look after it.
+    """
+    state, sql, now_s = session.writing(), session.sql, session.now_s()
+    state.execute(sql["end_runs"], (now_s, rid))
+    state.execute(sql["bury"], (now_s, rid))
+    for query in ("drop_spec", "drop_resource"):
+        state.execute(sql[query], (rid,))
+    kind, namespace, name = state.execute(sql["gone_key"], (rid,)).fetchone()
+    living = state.execute(sql["is_named"], (kind, namespace, name)).fetchone() is not None
+    state.execute(sql["retitle_gone"], (kind, namespace, name, None if living else rid))
+    session.rids.pop(uid, None)
+
+
+def make_way(session: Session, uid: str, kind: str, namespace: str, name: str) -> None:
+    """A new object has this name, and perhaps the uid of one that is gone: that of an adopted
+    sandbox, whose files lie under it. What was keeps its records, under names that nobody wants.
+    """
+    state, sql = session.writing(), session.sql
+    state.execute(sql["retitle_gone"], (kind, namespace, name, None))
+    known = state.execute(sql["gone_of"], (uid,)).fetchone()
+    if known is None:
+        return
+    (rid,) = known
+    past = f"{uid}~{rid}"
+    state.execute(sql["rename_gone"], (past, rid))
+    state.execute(sql["rename_runs"], (f"~{rid}", rid))
+    session.event_writes.append(lambda events: rename_events(events, uid, past))
+
+
+_: type[GoneStore] = SqliteGone

@@ -1,0 +1,272 @@
+"""Opens, checks and founds the database files. Called by `sqlite.open_store`; knows no verb.
+
+The order matters: everything that can refuse looks first, read-only; only then is a byte written.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sqlite3
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.common import home as places
+from fleetctl.common.errors import StoreError
+from fleetctl.stores import queries
+from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
+from fleetctl.stores.damage import damaged, gone
+from fleetctl.stores.errors import READ_FAILURES, explain, primary_code
+from fleetctl.stores.state_dir import Marker
+
+# A check must not slow the start. Measured: indexes against tables 7 ms a MiB, pages alone 2 ms;
+# beyond the second bound only the tables that everything hangs on are looked at.
+CHECK_INDEXES_BYTES_MAX = 16 << 20
+CHECK_WHOLE_BYTES_MAX = 64 << 20
+BUSY_TIMEOUT_S = 5.0
+_CACHE_KIB = 16 * 1024
+_LOG_BYTES_MAX = 64 << 20  # the write-ahead log is cut back to this after a long reader let it grow
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the one row of table `store` says."""
+
+    store_id: str
+    epoch: int
+    changes: int
+
+
+def inspect(path: Path) -> Identity | None:
+    """Look at a state.db without changing it. None: there is none, or its founding never finished.
+
+    Raises StoreError when it is newer than this program, not ours, or damaged.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    try:
+        state = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S)
+        try:
+            if not _is_ours(state, path):
+                return None
+            if finding := _damage(state, path, tables=("store", "resources")):
+                raise damaged(path, finding)
+            found = state.execute(queries.named("state.sql")["identity"]).fetchone()
+        finally:
+            state.close()
+    except READ_FAILURES as error:
+        raise explain(error, path) from error
+    if found is None:
+        raise damaged(path, "it does not say which store it is")
+    return Identity(*found)
+
+
+def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
+    """False for a file without a schema. Raises StoreError for another program's or a newer one."""
+    application = database.execute("PRAGMA application_id").fetchone()[0]
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if tables == 0 and application == 0:
+        return False
+    if application != APPLICATION_ID:
+        raise StoreError(
+            f"`{path}` is a database of another program",
+            hint="set FLEETCTL_HOME to a directory of its own",
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"`{path}` has schema version `{version}`; "
+            f"this fleetctl knows versions up to `{SCHEMA_VERSION}`",
+            hint="use the newer fleetctl that wrote it; nothing was changed",
+        )
+    return True
+
+
+def _damage(database: sqlite3.Connection, path: Path, *, tables: tuple[str, ...]) -> str | None:
+    """What SQLite finds wrong: in all pages, or only in `tables` when the file is large."""
+    size = path.stat().st_size
+    checks = [f"quick_check('{table}')" for table in tables]
+    if size < CHECK_WHOLE_BYTES_MAX:
+        checks = ["integrity_check" if size < CHECK_INDEXES_BYTES_MAX else "quick_check"]
+    try:
+        for check in checks:
+            finding: str = database.execute(f"PRAGMA {check}").fetchone()[0]
+            if finding != "ok":
+                return finding.replace("\n", " ")
+    except READ_FAILURES as error:
+        if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        return str(error)
+    return None
+
+
+def check_marker(home: Path, identity: Identity | None, marker: Marker | None) -> None:
+    """A store that went away, or that is not the one that was here, is a person's decision, not
+    ours.
+    """
+    if marker is None:
+        return
+    path, note = home / places.STATE_DB, home / places.STORE_MARKER
+    if identity is None:
+        raise gone(home, marker.store_id)
+    if identity.store_id != marker.store_id:
+        raise StoreError(
+            f"`{path}` is store `{identity.store_id}`, "
+            f"and `{note}` says that store `{marker.store_id}` was here",
+            hint=f"put the right store back, or remove `{note}` to take this one",
+        )
+
+
+def connect(path: Path, *, synchronous: str) -> sqlite3.Connection:
+    """The one connection that writes and checkpoints this file. Raises StoreError."""
+    try:
+        # SQLite gives the log and the shared memory the mode of the file, so the file comes first.
+        path.touch(mode=0o600)
+        database = sqlite3.connect(
+            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+    try:
+        # Only works on an empty file: lets a store give back space after large deletions.
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        database.execute("PRAGMA journal_mode = WAL").fetchone()
+        database.execute(f"PRAGMA synchronous = {synchronous}")
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        database.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES_MAX}")
+        # Some builds overwrite freed pages with zeros, which doubles the writes; no secret is ever
+        # stored.
+        database.execute("PRAGMA secure_delete = OFF")
+    except sqlite3.Error as error:
+        database.close()
+        raise explain(error, path) from error
+    return database
+
+
+def found_state(state: sqlite3.Connection, *, now_s: float) -> None:
+    """Lay down the schema and a fresh store id, all or nothing."""
+    first = queries.named("state.sql")["found_store"]
+    _found(state, "state_schema.sql", (first, (uuid.uuid4().hex, now_s)))
+
+
+def found_events(events: sqlite3.Connection) -> None:
+    _found(events, "events_schema.sql", None)
+
+
+def _found(
+    database: sqlite3.Connection, schema: str, first: tuple[str, tuple[object, ...]] | None
+) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    for statement in queries.statements(schema):
+        database.execute(statement)
+    if first is not None:
+        database.execute(*first)
+    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database.execute("COMMIT")
+
+
+# version -> what makes it the next one. Rows keep what they say; new columns are NULL, new tables
+# are empty.
+_UPGRADES = {
+    1: (
+        "ALTER TABLE runs ADD COLUMN usd_per_s REAL",
+        "ALTER TABLE runs ADD COLUMN placed INTEGER",
+        "ALTER TABLE runs ADD COLUMN usd REAL",
+        "ALTER TABLE runs ADD COLUMN put_aside INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE resources ADD COLUMN namespace TEXT NOT NULL DEFAULT 'default'",
+        "DROP INDEX resources_living",
+        "CREATE UNIQUE INDEX resources_living ON resources (kind, namespace, name)"
+        " WHERE deleted_at_s IS NULL",
+        "CREATE TABLE ledger (day INTEGER NOT NULL, namespace TEXT NOT NULL, labels TEXT NOT NULL,"
+        " usd REAL NOT NULL, unpriced_s REAL NOT NULL, PRIMARY KEY (day, namespace, labels))"
+        " WITHOUT ROWID",
+    ),
+    2: (
+        "ALTER TABLE runs ADD COLUMN content INTEGER",
+        "CREATE INDEX IF NOT EXISTS cache_runs ON cache (run)",
+    ),
+    # What has something due once it is over is looked at once, and says when.
+    4: (
+        "ALTER TABLE resources ADD COLUMN wake_at_s REAL DEFAULT 0",
+        "UPDATE resources SET wake_at_s = NULL WHERE deleted_at_s IS NULL"
+        " AND json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')"
+        " AND json_extract(nullif(status, ''), '$.observedGeneration') = generation"
+        " AND NOT EXISTS (SELECT 1 FROM specs WHERE specs.rid = resources.rid"
+        " AND instr(spec, '\"ttlSecondsAfterFinished\"'))",
+        "CREATE INDEX resources_awake ON resources (wake_at_s) WHERE wake_at_s IS NOT NULL",
+        "DROP INDEX runs_live",
+        "CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open",
+    ),
+}
+_NEW_TABLES = {1: ("cache", "creates"), 3: ("gone",)}
+
+
+def upgrade_state(state: sqlite3.Connection) -> None:
+    """Bring an older state.db up to this version, all or nothing."""
+    made = {version: _making(tables) for version, tables in _NEW_TABLES.items()}
+    versions = {*_UPGRADES, *_NEW_TABLES}
+    _upgrade(state, {it: (*_UPGRADES.get(it, ()), *made.get(it, ())) for it in versions})
+
+
+def _making(tables: tuple[str, ...]) -> tuple[str, ...]:
+    """The statements of the schema that make these tables and their indexes."""
+    if not tables:
+        return ()
+    wanted = re.compile(rf"(TABLE|INDEX \w+ ON) ({'|'.join(tables)})\b")
+    return tuple(one for one in queries.statements("state_schema.sql") if wanted.search(one))
+
+
+def upgrade_events(events: sqlite3.Connection) -> None:
+    _upgrade(events, {})
+
+
+def _upgrade(database: sqlite3.Connection, upgrades: Mapping[int, tuple[str, ...]]) -> None:
+    version: int = database.execute("PRAGMA user_version").fetchone()[0]
+    if version == SCHEMA_VERSION:
+        return
+    database.execute("BEGIN IMMEDIATE")
+    for older in range(version, SCHEMA_VERSION):
+        for statement in upgrades.get(older, ()):
+            database.execute(statement)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database.execute("COMMIT")
+    log.info("store upgraded", extra={"from": version, "to": SCHEMA_VERSION})
+
+
+def take_epoch(state: sqlite3.Connection, *, at_least: int) -> Identity:
+    """Become the newest writer: every earlier one is refused from here on."""
+    state.execute("BEGIN IMMEDIATE")
+    store_id, epoch, changes = state.execute(queries.named("state.sql")["identity"]).fetchone()
+    fresh = max(epoch, at_least) + 1
+    state.execute(queries.named("state.sql")["take_epoch"], (fresh,))
+    state.execute("COMMIT")
+    return Identity(store_id, fresh, changes)
+
+
+def check_events(path: Path) -> None:
+    """Raises StoreError for a newer or foreign events.db; a damaged one is set aside, for it is
+    only history.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        events = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S)
+        try:
+            finding = _damage(events, path, tables=()) if _is_ours(events, path) else None
+        finally:
+            events.close()
+    except READ_FAILURES as error:
+        if primary_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise explain(error, path) from error
+        finding = str(error)
+    if finding is None:
+        return
+    path.replace(path.with_name(path.name + ".damaged"))
+    for tail in ("-wal", "-shm"):
+        path.with_name(path.name + tail).unlink(missing_ok=True)
+    log.warning("the history of events was damaged and begins anew", extra={"path": str(path)})

@@ -1,0 +1,48 @@
+"""Annotations that we keep on objects ourselves; an apply leaves them as they are, unless it is
+what they tell of. Read by the engine and by what shows objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleetctl.specs.content import Pins
+
+# What `source.path` held when its object was applied, or the commit of `source.git`.
+REVISION = "fleetctl.dev/source-revision"
+# Where `source.path` was: what is stored is relative to the manifest.
+ORIGIN = "fleetctl.dev/source-origin"
+# The content of the Function that the template names.
+FUNCTION = "fleetctl.dev/function-content"
+# What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
+KEPT = "fleetctl.dev/kept-finished"
+FINISHING = "fleetctl.dev/finishing"
+# What `--rollout` said, in place of the spec's own until the work changes again.
+ROLLOUT = "fleetctl.dev/rollout"
+# A request to run all again whatever is known: the generation that it began with.
+RERUN = "fleetctl.dev/rerun"
+# What its whole work was estimated to cost when its spec was applied; see money/estimate.py.
+ESTIMATE = "fleetctl.dev/estimate"
+# The last `retry` that was carried out, so that one that got no answer may be repeated.
+RETRIED = "fleetctl.dev/retried"
+
+NOTES = (ESTIMATE, FINISHING, FUNCTION, KEPT, ORIGIN, RERUN, RETRIED, REVISION, ROLLOUT)
+
+
+def pins_of(annotations: Mapping[str, str]) -> Pins:
+    """What the names in a spec stood for when it was applied, and what was said of that apply."""
+    return Pins(
+        revision=annotations.get(REVISION, ""),
+        function=annotations.get(FUNCTION, ""),
+        kept_until_s=_moment(annotations.get(KEPT, "")),
+        finishing_at_s=_moment(annotations.get(FINISHING, "")),
+        rollout=annotations.get(ROLLOUT, ""),
+    )
+
+
+def _moment(text: str) -> float | None:
+    """Of what somebody else wrote there, nothing is made."""
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None

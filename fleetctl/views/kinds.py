@@ -1,0 +1,125 @@
+"""Words on a command line that name kinds and objects. The registry itself is specs/kinds.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fleetctl.common.errors import UsageError
+from fleetctl.specs.kinds import KINDS, Kind, find_kind
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, split_key
+
+# What hangs on an object and is read through it.
+TASKS = ("tasks", "task", "t")
+NAMESPACES = ("namespaces", "namespace", "ns")
+ATTEMPTS = ("attempts", "attempt", "at")
+# What people who come from Kubernetes and its like call things, as `get` lists them here.
+_SAID_ELSEWHERE = {
+    **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
+    **dict.fromkeys(("node", "nodes", "cluster", "clusters", "backends"), "providers"),
+    **dict.fromkeys(("pvc", "pv", "persistentvolumeclaims", "storage", "buckets"), "volumes"),
+    **dict.fromkeys(("deployment", "deployments", "services", "apps"), "functions"),
+    **dict.fromkeys(
+        ("workload", "workloads", "runs", "experiments", "experiment"),
+        "batchjobs,sweeps,trainingruns",
+    ),
+    **dict.fromkeys(("trial", "trials"), "tasks sweep/NAME"),
+    **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
+    **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
+}
+_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *NAMESPACES)
+
+
+class Target(NamedTuple):
+    """What a person pointed at: a kind, and one object of it unless name is empty."""
+
+    kind: Kind
+    name: str
+    namespace: str = DEFAULT_NAMESPACE
+
+    @property
+    def key(self) -> str:
+        return object_key(self.kind.name, self.name, self.namespace)
+
+
+def kind_of(word: str) -> Kind:
+    """The kind that a word on the command line means. Raises UsageError with the nearest word."""
+    kind = find_kind(word)
+    if kind is not None:
+        return kind
+    lower = word.lower()
+    if lower in (*TASKS, *ATTEMPTS):
+        listed = TASKS[0] if lower in TASKS else ATTEMPTS[0]
+        raise UsageError(
+            f"`{word}` is no kind: {listed} belong to an object that runs work",
+            hint=f"`fleetctl get {listed} job/NAME`; `fleetctl explain job.spec.tasks`",
+        )
+    said = _SAID_ELSEWHERE.get(lower)
+    hint = f"here that is `fleetctl get {said}`" if said else _nearest_kind(lower)
+    raise UsageError(f"there is no kind `{word}`", hint=hint)
+
+
+def kinds_of(words: str) -> list[Kind]:
+    """`jobs` or `jobs,sweeps`, each once. Raises UsageError."""
+    parts = [word.strip() for word in words.split(",")]
+    if len(parts) > 1 and (odd := next((it for it in parts if it in _NO_KINDS), None)):
+        raise UsageError(
+            f"`{odd}` cannot be listed together with kinds", hint=f"fleetctl get {odd}"
+        )
+    return list(dict.fromkeys(kind_of(word) for word in parts))
+
+
+def kind_named(name: str) -> Kind:
+    """The row of a kind as the store names it; an unknown one (a newer store) gets a plain row."""
+    return KINDS.get(name) or Kind(name, f"{name.lower()}s", (), "", "task")
+
+
+def target(text: str, namespace: str = DEFAULT_NAMESPACE) -> Target:
+    """`job/x` in a namespace. Raises UsageError when either half of it is missing."""
+    word, slash, name = text.partition("/")
+    if not slash or not name or not word or "/" in name:
+        raise UsageError(
+            f"`{text}` does not name one object; write KIND/NAME",
+            hint=_slash_hint(text),
+        )
+    return target_of(kind_of(word), name, namespace)
+
+
+def target_of(kind: Kind, name: str, namespace: str) -> Target:
+    """Of a kind without namespaces there is one object of the name, whatever `-n` says."""
+    return Target(kind, name, namespace if kind.namespaced else DEFAULT_NAMESPACE)
+
+
+def target_with(key: str) -> Target:
+    """What `Target.key` wrote."""
+    word, name, namespace = split_key(key)
+    return target_of(kind_of(word), name, namespace)
+
+
+def commands(verb: str, keys: Sequence[str]) -> str:
+    """`fleetctl wait job/x job/y -n team`; one command a namespace."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        word, name, namespace = split_key(key)
+        found.setdefault(namespace, []).append(f"{word}/{name}")
+    parts = [
+        f"fleetctl {verb} {' '.join(names)}{'' if within == DEFAULT_NAMESPACE else f' -n {within}'}"
+        for within, names in found.items()
+    ]
+    return " && ".join(parts)
+
+
+def _slash_hint(text: str) -> str:
+    kind = find_kind(text.partition("/")[0])
+    if kind is not None:
+        return f"`fleetctl get {kind.plural}` lists the names"
+    return f"for a BatchJob that would be `job/{text.strip('/') or 'NAME'}`"
+
+
+def _nearest_kind(word: str) -> str:
+    from fleetctl.common.text import did_you_mean
+
+    kinds = KINDS.values()
+    known = [w for kind in kinds for w in (kind.name.lower(), kind.plural, *kind.short)]
+    near = did_you_mean(word, [*known, *TASKS, *ATTEMPTS, NAMESPACES[0], "all"])
+    return near or "the kinds are " + ", ".join(kind.plural for kind in kinds)

@@ -1,0 +1,152 @@
+"""A task as people see it: the newest run of an index, and a word for how it stands. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.specs.values.quantities import INDEX_MAX
+from fleetctl.views.objects import FAILED, SUCCEEDED, View
+
+if TYPE_CHECKING:
+    from fleetctl.stores.read.reader import RunRow, TaskRow
+
+QUEUED, CANCELLED, OUTDATED = "Queued", "Cancelled", "Outdated"
+CACHED = "Cached"  # as fleetctl.controllers.model has it, which would cost a read path its models
+
+
+class Task(NamedTuple):
+    """`run` is the newest attempt, `attempts` how many there were, `result` JSON text, `older` the
+    attempts before it.
+    """
+
+    run: RunRow
+    attempts: int
+    state: str
+    result: str | None
+    older: tuple[RunRow, ...] = ()
+    wanted: bool = True  # False: the present spec has no such task
+    outdated: bool = False  # it succeeded with another content than the wished one
+
+    @property
+    def reason(self) -> str:
+        return self.run.reason
+
+    @property
+    def shown(self) -> str:
+        """Its state in a word for people."""
+        return OUTDATED if self.outdated else self.state
+
+    @property
+    def begun(self) -> bool:
+        return self.attempts > 0
+
+    @property
+    def duration_s(self) -> float | None:
+        """Of its newest attempt, once that has ended."""
+        start_s, end_s = self.run.started_at_s, self.run.ended_at_s
+        return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
+
+
+def task(row: TaskRow, seen: View) -> Task:
+    wanted = not in_ranges(row.run.index, seen.text("unwantedIndexes"))
+    state = _state(row.run, seen)
+    old = state in (SUCCEEDED, CACHED) and is_outdated(row.run, seen)
+    return Task(row.run, row.attempts, state, row.result, row.older, wanted, old)
+
+
+def is_outdated(run: RunRow, seen: View) -> bool:
+    """Whether a success is that of another program, image or source than the wished one."""
+    contents = seen.status.get("contents")
+    if not run.content or not isinstance(contents, list) or not contents:
+        return False
+    # A single one is that of all; of a kind whose units differ there is one for each.
+    wished = contents[min(run.index, len(contents) - 1)]
+    return run.content != str(wished)
+
+
+def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
+    """The same, by index, with a row for every task of a known number that has not begun."""
+    total = seen.count("total")
+    highest, wanted = -1, 0
+    for one in begun:
+        if seen.kind.name != "Sweep":
+            yield from (_unbegun(index, seen) for index in range(highest + 1, one.run.index))
+            wanted += max(0, one.run.index - highest - 1)
+        yield one
+        highest, wanted = one.run.index, wanted + one.wanted
+    # A trial that is still to come gets the next number, whatever became of earlier ones.
+    for index in range(highest + 1, highest + 1 + max(0, total - wanted)):
+        yield _unbegun(index, seen)
+
+
+def _unbegun(index: int, seen: View) -> Task:
+    from fleetctl.stores.read.reader import RunRow
+
+    state = CANCELLED if seen.over else QUEUED
+    row = RunRow(
+        index, 0, state, "", "", "", "", seen.resource.created_at_s, None, None, None, "", "",
+        sandbox_open=False, params="{}",
+    )  # fmt: skip
+    return Task(row, 0, state, None)
+
+
+def attempt(run: RunRow) -> Task:
+    """One run for itself: when it has ended it has failed, whatever becomes of its task."""
+    ended = {"Lost": FAILED, "Refused": FAILED, "Stopped": CANCELLED}
+    state = CACHED if run.reason == CACHED else run.state
+    return Task(run, run.attempt, ended.get(state, state), None)
+
+
+def _state(run: RunRow, seen: View) -> str:
+    """The run's own state, unless the task goes on after it: then it is queued again."""
+    if run.state in ("Starting", "Running", "Stopping", "Succeeded"):
+        return CACHED if run.reason == CACHED else run.state
+    over = seen.over or seen.resource.deleted_at_s is not None
+    return ended_state(run.state, run.index, seen.text("failedIndexes"), over=over)
+
+
+def task_usd(one: Task, now_s: float) -> float | None:
+    """What all its attempts cost, a live one up to now; None when one has no known price."""
+    total = 0.0
+    for run in (*one.older, one.run):
+        if run.started_at_s is None:
+            continue
+        if run.usd_per_s is None:
+            return None
+        end_s = now_s if run.ended_at_s is None else run.ended_at_s
+        total += run.usd_per_s * max(0.0, end_s - run.started_at_s)
+    return total
+
+
+def ended_state(state: str, index: int, failed: str, *, over: bool) -> str:
+    """Of a task whose newest run ended in `state`, without success. over: nothing more comes."""
+    if state == "Stopped":
+        return CANCELLED if over else QUEUED
+    return FAILED if over or in_ranges(index, failed) else QUEUED
+
+
+def in_ranges(index: int, text: str) -> bool:
+    """Whether `index` is in a set that is written as `0-411,430`."""
+    ranges = _ranges(text)
+    at = bisect_right(ranges, (index, INDEX_MAX)) - 1
+    return at >= 0 and index <= ranges[at][1]
+
+
+def in_order(text: str) -> Iterator[int]:
+    """The members of such a set."""
+    for low, high in _ranges(text):
+        yield from range(low, high + 1)
+
+
+@lru_cache(maxsize=4)  # a table of tasks asks for the same text again and again
+def _ranges(text: str) -> tuple[tuple[int, int], ...]:
+    """Ascending; a last part `...` (a status that was cut short) is left out."""
+    ranges = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        if low.isdigit() and (high.isdigit() or not dash):
+            ranges.append((int(low), int(high if dash else low)))
+    return tuple(ranges)

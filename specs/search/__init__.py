@@ -1,0 +1,1 @@
+"""A W&B sweep configuration, verbatim: its schema and its checks."""

@@ -1,0 +1,239 @@
+"""A W&B sweep configuration, verbatim: the whole schema, also what is not carried out yet.
+
+Snake_case is W&B's own spelling. Used by sweep.py; drawn from by controllers/trials/points.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
+
+from fleetctl.specs.search.distributions import DISTRIBUTIONS
+from fleetctl.specs.search.parameters import Problem, problems
+from fleetctl.specs.values.scalars import Bool, Float, NonEmptyText, PositiveCount, Spec, Text
+
+
+class WandbSpec(Spec):
+    """W&B's own spelling: snake_case, outside as well as inside."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+class Controller(WandbSpec):
+    """Who would run the search at W&B; carries no meaning here."""
+
+    type: Literal["local", "cloud"] = Field(description="`local` or `cloud`.")
+
+
+class SearchMetric(WandbSpec):
+    """What the search optimises: a name that the program reports."""
+
+    name: NonEmptyText = Field(description="Name in `report(...)`; it may hold slashes.")
+    goal: Literal["minimize", "maximize"] = Field(
+        default="minimize", description="Which way is better; default minimize."
+    )
+    target: Float | None = Field(
+        default=None, description="No new trials once one is this good; default: none."
+    )
+    impute: Literal["latest", "best", "worst"] = Field(
+        default="worst", description="What a failed trial counts as in bayes; default worst."
+    )
+    impute_while_running: Literal["latest", "best", "worst", "false"] | Literal[False] = Field(
+        default="false", description="What a running trial counts as in bayes; default false."
+    )
+
+
+class EarlyTerminate(WandbSpec):
+    """When to stop a trial that does badly: Hyperband, by `min_iter` or by `max_iter` and `s`."""
+
+    type: Literal["hyperband"] = Field(description="`hyperband`, the only one there is.")
+    min_iter: PositiveCount | None = Field(
+        default=None, description="Reports before the first look."
+    )
+    max_iter: PositiveCount | None = Field(default=None, description="Reports of a whole trial.")
+    s: PositiveCount | None = Field(default=None, description="Number of looks, with `max_iter`.")
+    eta: Float = Field(default=3.0, gt=1, description="One in `eta` trials goes on; default 3.")
+    strict: Bool = Field(
+        default=True, description="Compare the latest value, not the best; default true."
+    )
+
+    @model_validator(mode="after")
+    def _knows_its_bands(self) -> EarlyTerminate:
+        if self.min_iter is None and (self.max_iter is None or self.s is None):
+            raise ValueError("it needs `min_iter`, or `max_iter` and `s`")
+        return self
+
+
+class Scheduler(WandbSpec):
+    """An optimiser from elsewhere, for method `custom`."""
+
+    engine: Literal["optuna", "ax", "wandb"] | None = Field(default=None, description="Which one.")
+    source: NonEmptyText | None = Field(default=None, description="Where its program is.")
+    optimizer: JsonValue = Field(default=None, description="Settings of the optimiser.")
+    search_space: JsonValue = Field(default=None, description="Its parameters, in its own form.")
+
+
+def _parameters_schema() -> dict[str, Any]:
+    """JSON Schema of a `parameters` block, from the same table that it is checked by."""
+    shapes: list[dict[str, Any]] = [
+        {
+            "type": "object",
+            "properties": {
+                "parameters": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "description": "Parameters in a group of their own.",
+                }
+            },
+            "required": ["parameters"],
+            "additionalProperties": False,
+        }
+    ]
+    for it in DISTRIBUTIONS.values():
+        if it.instead:
+            continue
+        keys: dict[str, Any] = {"distribution": {"const": it.name}}
+        for key in it.needs:
+            keys[key] = _KEY_SCHEMAS.get(key, {"type": "integer" if it.integer else "number"})
+        for key, default in it.defaults.items():
+            keys[key] = {"type": "number", "default": default}
+        keys = {key: {**schema, "description": _KEY_WORDS[key]} for key, schema in keys.items()}
+        shapes.append(
+            {
+                "type": "object",
+                "properties": keys,
+                "required": list(it.needs) or ["distribution"],
+                "additionalProperties": False,
+            }
+        )
+    return {"type": "object", "minProperties": 1, "additionalProperties": {"anyOf": shapes}}
+
+
+_KEY_WORDS = {
+    "distribution": "How values are drawn; default: what the other keys mean, such as categorical"
+    " for `values`, uniform for `min` and `max`.",
+    "value": "The one value of a constant.",
+    "values": "The values to choose from, of any sort.",
+    "probabilities": "How often each of the values is drawn; they add up to 1.",
+    "min": "The least value.",
+    "max": "The greatest value.",
+    "q": "Values are multiples of this.",
+    "mu": "The mean; of a log distribution, of the logarithm.",
+    "sigma": "The standard deviation; of a log distribution, of the logarithm.",
+    "a": "The first shape of a beta distribution.",
+    "b": "The second shape of a beta distribution.",
+}
+_KEY_SCHEMAS: dict[str, Any] = {
+    "value": {},
+    "values": {"type": "array", "minItems": 1},
+    "probabilities": {"type": "array", "items": {"type": "number", "minimum": 0}},
+}
+
+
+def _raise(title: str, found: Sequence[Problem], value: Any) -> None:
+    """Report each problem at its own place, as a model's own fields would."""
+    if not found:
+        return
+    raise ValidationError.from_exception_data(
+        title,
+        [
+            InitErrorDetails(
+                type=PydanticCustomError("parameter", "{message}", {"message": it.message}),
+                loc=it.path,
+                input=_input_at(value, it.path),
+            )
+            for it in found
+        ],
+    )
+
+
+def _input_at(value: Any, path: Sequence[str | int]) -> Any:
+    for key in path:
+        if not isinstance(value, dict | list):
+            break
+        value = value.get(key) if isinstance(value, dict) else value[int(key)]
+    return value
+
+
+def _checked_parameters(value: Any) -> Any:
+    _raise("parameters", list(problems(value, grid=False)), value)
+    return value
+
+
+Parameters = Annotated[
+    dict[str, JsonValue],
+    BeforeValidator(_checked_parameters),
+    WithJsonSchema(_parameters_schema()),
+]
+
+
+class Search(WandbSpec):
+    """A W&B sweep configuration, verbatim."""
+
+    method: Literal["grid", "random", "bayes", "custom"] = Field(
+        description="`grid` tries all points, `random` draws them."
+    )
+    parameters: Parameters | None = Field(
+        default=None, description="Name to values, bounds, distribution or nested parameters."
+    )
+    metric: SearchMetric | None = Field(
+        default=None, description="What is optimised; default: nothing."
+    )
+    metrics: tuple[SearchMetric, ...] | None = Field(
+        default=None, min_length=2, description="Several metrics, for method `custom` alone."
+    )
+    run_cap: PositiveCount | None = Field(
+        default=None, description="Trials in all; default: no limit."
+    )
+    early_terminate: EarlyTerminate | None = Field(
+        default=None, description="When to stop a bad trial; default: never."
+    )
+    command: tuple[Text, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Arguments and macros; default `${env} ${interpreter} ${program} ${args}`.",
+    )
+    program: NonEmptyText | None = Field(default=None, description="What `${program}` stands for.")
+    name: Text | None = Field(default=None, description="For people; carries no meaning here.")
+    description: Text | None = Field(
+        default=None, description="For people; carries no meaning here."
+    )
+    project: Text | None = Field(default=None, description="W&B project; carries no meaning here.")
+    entity: Text | None = Field(default=None, description="W&B entity; carries no meaning here.")
+    api_version: Text | None = Field(
+        default=None, alias="apiVersion", description="W&B's own; carries no meaning here."
+    )
+    kind: Literal["sweep"] | None = Field(default=None, description="W&B's own; `sweep`.")
+    controller: Controller | None = Field(
+        default=None, description="Who would run it at W&B; carries no meaning here."
+    )
+    job: NonEmptyText | None = Field(default=None, description="A W&B Launch job.")
+    image_uri: NonEmptyText | None = Field(default=None, description="A W&B Launch image.")
+    scheduler: Scheduler | None = Field(default=None, description="An optimiser from elsewhere.")
+
+    @model_validator(mode="after")
+    def _fits_its_method(self) -> Search:
+        space = self.scheduler is not None and self.scheduler.search_space is not None
+        if self.parameters is None and not space:
+            raise ValueError("a search needs `parameters`")
+        if self.metrics is not None and self.method != "custom":
+            raise ValueError("`metrics` goes with method `custom` alone; use `metric`")
+        if self.method == "bayes" and self.metric is None:
+            raise ValueError("method `bayes` needs a `metric`")
+        if self.method == "grid" and self.parameters is not None:
+            found = [
+                Problem(("parameters", *it.path), it.message)
+                for it in problems(self.parameters, grid=True)
+            ]
+            _raise("search", found, {"parameters": self.parameters})
+        return self

@@ -1,0 +1,1 @@
+"""Strict scalars and quantities that specs are made of. Pure."""

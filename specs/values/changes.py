@@ -1,0 +1,91 @@
+"""What differs between two JSON documents, field by field. Pure; called by engine and cli."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from fleetctl.specs.values.hashing import canonical_json
+
+VALUE_CHARS_MAX = 40  # so that `old -> new` fits beside a path on one line
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+class Unset(Enum):
+    """Stands for a field that one side does not have; JSON has no such value."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """`before` or `after` is UNSET where the field is not there. said: what differs, where neither
+    value tells it.
+    """
+
+    path: str
+    before: object
+    after: object
+    said: str = ""
+
+    @property
+    def short(self) -> str:
+        """`parallelism 8 -> 16`; the path alone where a value is too long for a line."""
+        if self.said:
+            return f"{self.path} {self.said}"
+        old, new = value_text(self.before), value_text(self.after)
+        return f"{self.path} {old} -> {new}" if old and new else self.path
+
+
+def field_changes(before: object, after: object, path: str = "") -> list[FieldChange]:
+    """Every field that differs, in the order of the newer document, then what it lost.
+
+    Lists of one length differ entry by entry; otherwise as a whole.
+    """
+    return list(_changes(before, after, path))
+
+
+def same(before: object, after: object) -> bool:
+    """Equal as JSON: `1`, `1.0` and `true` are three values, though Python calls them equal."""
+    if UNSET in (before, after):
+        return before is after
+    return before == after and canonical_json(before) == canonical_json(after)
+
+
+def value_text(value: object) -> str:
+    """The value as one line of JSON; `[24 items]` for a long list, empty for what is too long."""
+    if value is UNSET:
+        return "unset"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= VALUE_CHARS_MAX:
+        return text
+    return f"[{len(value)} items]" if isinstance(value, list) else ""
+
+
+def _changes(before: object, after: object, path: str) -> Iterator[FieldChange]:
+    if same(before, after):
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in [*after, *(name for name in before if name not in after)]:
+            old, new = before.get(name, UNSET), after.get(name, UNSET)
+            yield from _changes(old, new, _below(path, name))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for at, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _changes(old, new, f"{path}[{at}]")
+    else:
+        yield FieldChange(path, before, after)
+
+
+def _below(path: str, name: str) -> str:
+    if not _PLAIN_KEY.fullmatch(name):
+        return f"{path}[{json.dumps(name, ensure_ascii=False)}]"
+    return f"{path}.{name}" if path else name

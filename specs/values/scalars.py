@@ -1,0 +1,170 @@
+"""The base model and the strict scalar types that every spec is made of.
+
+A manifest is typed by its author: the text "3" is not the number 3, and `true` is not 1.
+Collections stay lax so that a YAML list becomes a tuple.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+
+from fleetctl.specs.values.quantities import (
+    BYTES_FORM,
+    CPU_FORM,
+    DURATION_FORM,
+    parse_bytes,
+    parse_cpu,
+    parse_duration,
+)
+
+# Counts end up in 32-bit columns of displays and in ranges; more tasks than this is a typing error.
+COUNT_MAX = 2**31 - 1
+PATH_LENGTH_MAX = 4096  # PATH_MAX on Linux
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Keys and tokens have small letters in them: one that stands where its name should is found out.
+_CREDENTIAL_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
+# Mounting over these would take the sandbox's own machinery away.
+_RESERVED_PATHS = ("/", "/proc", "/sys", "/dev")
+
+
+class Spec(BaseModel):
+    """Immutable, knows every field it has, camelCase outside and snake_case inside."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        allow_inf_nan=False,
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+    )
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a text must not hold the NUL character")
+    return value
+
+
+def _name(value: str) -> str:
+    if len(value) > 63 or not _NAME.fullmatch(value):
+        raise ValueError(
+            "a name must be 1 to 63 lower case letters, digits and `-`, "
+            "and begin and end with a letter or digit"
+        )
+    return value
+
+
+def _env_name(value: str) -> str:
+    if not _ENV_NAME.fullmatch(value):
+        raise ValueError(
+            "an environment variable's name must be letters, digits and `_`, "
+            "and not begin with a digit"
+        )
+    return value
+
+
+def _credential_variable(value: str) -> str:
+    if not _CREDENTIAL_VARIABLE.fullmatch(value):
+        raise ValueError(
+            "it must be the name of an environment variable in capital letters, never the "
+            "credential itself"
+        )
+    return value
+
+
+def _absolute_path(value: str) -> str:
+    _text(value)
+    plain = "/" + "/".join(part for part in value.split("/") if part)
+    if not value.startswith("/") or ".." in value.split("/") or "." in value.split("/"):
+        raise ValueError("a path inside the sandbox must be absolute, without `.` and `..`")
+    if plain in _RESERVED_PATHS or plain.startswith(("/proc/", "/sys/", "/dev/")):
+        raise ValueError("a volume cannot be mounted over `/`, `/proc`, `/sys` or `/dev`")
+    if len(plain) > PATH_LENGTH_MAX:
+        raise ValueError(f"a path must be at most {PATH_LENGTH_MAX} characters long")
+    return plain
+
+
+def _number_or_text(value: Any, parse: Any, form: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"it must be {form}")
+    return parse(value)
+
+
+def _duration(value: Any) -> Any:
+    return _number_or_text(value, parse_duration, DURATION_FORM)
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError(f"it must be {BYTES_FORM}")
+    return _number_or_text(value, parse_bytes, BYTES_FORM)
+
+
+def _cpu(value: Any) -> Any:
+    return _number_or_text(value, parse_cpu, CPU_FORM)
+
+
+Bool = Annotated[bool, Strict()]
+Int = Annotated[int, Strict()]
+Float = Annotated[float, Strict()]
+Count = Annotated[int, Strict(), Field(ge=0, le=COUNT_MAX)]
+PositiveCount = Annotated[int, Strict(), Field(ge=1, le=COUNT_MAX)]
+Text = Annotated[str, AfterValidator(_text)]
+NonEmptyText = Annotated[str, AfterValidator(_text), Field(min_length=1)]
+Name = Annotated[
+    str,
+    AfterValidator(_name),
+    WithJsonSchema({"type": "string", "maxLength": 63, "pattern": f"^{_NAME.pattern}$"}),
+]
+EnvName = Annotated[
+    str,
+    AfterValidator(_env_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_ENV_NAME.pattern}$"}),
+]
+CredentialVariable = Annotated[
+    str,
+    AfterValidator(_credential_variable),
+    WithJsonSchema({"type": "string", "pattern": f"^{_CREDENTIAL_VARIABLE.pattern}$"}),
+]
+SandboxPath = Annotated[
+    str,
+    AfterValidator(_absolute_path),
+    WithJsonSchema({"type": "string", "pattern": "^/"}),
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}, mode="validation"
+    ),
+]
+PositiveDuration = Annotated[Duration, Field(gt=0)]
+Size = Annotated[
+    int,
+    BeforeValidator(_size),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}, mode="validation"
+    ),
+]
+Cpu = Annotated[
+    float,
+    BeforeValidator(_cpu),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]},
+        mode="validation",
+    ),
+]
