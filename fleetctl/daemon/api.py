@@ -25,8 +25,9 @@ from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.daemon.receive import Receiver
 from fleetctl.daemon.verbs import Verbs
 from fleetctl.engine.boundary import reported
-from fleetctl.engine.engine import Engine
+from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.engine.state import State
 from fleetctl.manifest import ManifestErrors
 
 log = logging.getLogger("fleetctl.api")
@@ -43,17 +44,18 @@ class Api:
 
     def __init__(
         self,
-        engine: Engine,
+        state: State,
+        market: Market,
         secrets: SecretValues,
         *,
         shutdown: Callable[[], None],
         forecaster: Forecaster | None = None,
         adopter: Adopter | None = None,
     ) -> None:
-        self._engine = engine
+        self._state = state
         self._shutdown = shutdown
-        receiver, verbs = Receiver(engine, secrets, forecaster), Verbs(engine, adopter)
-        self.last_request_at_s = engine.clock.now_s()
+        receiver, verbs = Receiver(state, market, secrets, forecaster), Verbs(state, adopter)
+        self.last_request_at_s = state.clock.now_s()
         self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
             "ping": self._ping,
             "apply": receiver.apply,
@@ -94,7 +96,7 @@ class Api:
 
     async def answer(self, line: bytes) -> Reply:
         """The reply to one request; errors are replies too."""
-        self.last_request_at_s = self._engine.clock.now_s()
+        self.last_request_at_s = self._state.clock.now_s()
         try:
             request = json.loads(line)
             verb = self._verbs.get(str(request.get("verb"))) if isinstance(request, dict) else None
@@ -118,14 +120,14 @@ class Api:
             "ok": True,
             "pid": os.getpid(),
             "ready": True,
-            "live": self._engine.live_runs(),
+            "live": self._state.live_runs(),
             "version": VERSION,
             "loop": type(asyncio.get_running_loop()).__module__.partition(".")[0],
         }
 
     async def _end(self, request: Request) -> Reply:  # noqa: ARG002
         asyncio.get_running_loop().call_soon(self._shutdown)
-        return {"ok": True, "pid": os.getpid(), "live": self._engine.live_runs()}
+        return {"ok": True, "pid": os.getpid(), "live": self._state.live_runs()}
 
 
 def _refusal(errors: list[str], code: int, hint: str = "") -> Reply:

@@ -29,6 +29,7 @@ from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.requests import Reply, Request, document_of, keys_in, list_in
 from fleetctl.engine.execute.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
+from fleetctl.engine.hurry import hurry, hurry_object
 from fleetctl.manifest import load
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.provider import ProviderSpec
@@ -37,7 +38,8 @@ from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.sources import Looked
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.state import State
     from fleetctl.manifest import Manifest
 
 # Kinds that starts may wait for, and the reason that they wait with.
@@ -48,9 +50,13 @@ class Receiver:
     """forecaster: None = nothing is said of costs."""
 
     def __init__(
-        self, engine: Engine, secrets: SecretValues, forecaster: Forecaster | None = None
+        self,
+        state: State,
+        market: Market,
+        secrets: SecretValues,
+        forecaster: Forecaster | None = None,
     ) -> None:
-        self._engine = engine
+        self._state, self._market = state, market
         self._secrets = secrets
         self._forecaster = forecaster
 
@@ -85,7 +91,7 @@ class Receiver:
 
     async def set(self, request: Request) -> Reply:
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
-        store = self._engine.store
+        store = self._state.store
         edits = edits_in(request)
         draft = manifest_with(store, kind, name, edits, namespace=namespace)
         sourced = [] if keeps_source(store, draft) else [draft]
@@ -106,13 +112,13 @@ class Receiver:
         change itself, which waits for nothing. sourced: those whose sources are read; default all.
         """
         sourced = manifests if sourced is None else sourced
-        engine, sources = self._engine, self._engine.sources
+        state, sources = self._state, self._state.sources
         looked: Mapping[str, Looked] = {}
         if sources is not None:
             looked = await sources.look(sourced)
             if not request.get("dryRun"):
                 looked = await asyncio.to_thread(sources.keep, sourced, looked)
-        providers = with_declared(engine.providers, declared_in(manifests))
+        providers = with_declared(state.providers, declared_in(manifests))
         order = replace(
             order_of(request),
             parallelism=parallelism_of(providers),
@@ -120,7 +126,7 @@ class Receiver:
             sources=sources,
         )
         forecaster = self._forecaster
-        if forecaster is None or not may_cost(manifests, providers, engine.market.said):
+        if forecaster is None or not may_cost(manifests, providers, self._market.said):
             return order, {}
         return order, await asyncio.to_thread(forecaster, manifests, order)
 
@@ -135,30 +141,30 @@ class Receiver:
         """Store what the request wishes for, unless it is a dry run; only then the values of
         secrets are taken over. Raises NeedsConsent.
         """
-        engine = self._engine
-        now_s = engine.clock.now_s()
-        changes = noted(propose.propose(engine.store, manifests, order, now_s), forecasts)
-        expect(request, engine.store, changes)
+        state = self._state
+        now_s = state.clock.now_s()
+        changes = noted(propose.propose(state.store, manifests, order, now_s), forecasts)
+        expect(request, state.store, changes)
         if request.get("dryRun"):
             return outcomes_of(changes)
         if not request.get("yes"):
             consent.check(changes, approved_in(request), now_s)
         self._secrets.learn(values)
-        propose.commit(engine.store, changes, now_s)
+        propose.commit(state.store, changes, now_s)
         for change in changes:
-            engine.poke(change.after.uid)
-            engine.hurry_object(change.after.uid)
+            state.poke(change.after.uid)
+            hurry_object(state, change.after.uid)
         for kind, reason in _AWAITED.items():
             if any(manifest.kind == kind for manifest in manifests):
-                engine.hurry(reason)
+                hurry(state, reason)
         return outcomes_of(changes)
 
     def _would_lose(self, manifests: list[Manifest], order: Order) -> Reply:
         """What the apply itself would ask about first."""
-        engine = self._engine
-        now_s = engine.clock.now_s()
+        state = self._state
+        now_s = state.clock.now_s()
         try:
-            consent.check(propose.propose(engine.store, manifests, order, now_s), (), now_s)
+            consent.check(propose.propose(state.store, manifests, order, now_s), (), now_s)
         except consent.NeedsConsent as error:
             return {"losses": list(error.losses), "hint": error.hint}
         return {}
@@ -173,18 +179,18 @@ class Receiver:
         """Warnings. Raises ManifestErrors where something is known to be refused, or to wait for
         what nobody has said may be missing.
         """
-        engine = self._engine
+        state = self._state
         looked_at = [it for it in manifests if worth_a_look(it.spec)]
         if not looked_at:
             return []
         # What goes has no say in it.
         plain = replace(order, pruning=None)
-        changes = propose.propose(engine.store, looked_at, plain, engine.clock.now_s())
+        changes = propose.propose(state.store, looked_at, plain, state.clock.now_s())
         world = world_of(
-            engine.store,
+            state.store,
             changes,
-            engine.providers,
-            engine.market.said,
+            state.providers,
+            self._market.said,
             lambda name: values.get(name) or self._secrets.value(name),
             starts_here=True,
         )
@@ -199,7 +205,7 @@ class Receiver:
         for manifest in manifests:
             template = getattr(manifest.spec, "template", None)
             for name in template.secrets if template is not None else ():
-                stored = self._engine.store.resources.get("Secret", name, manifest.namespace)
+                stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:
                     spec = parse_spec("Secret", stored.spec)
                     assert isinstance(spec, SecretSpec)

@@ -94,23 +94,24 @@ async def _serve(
         accounts=accounts,
         sources=Sources(home),
     )
-    providers = engine.providers
+    providers = engine.state.providers
     engines.append(engine)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, engine.stop)
     api = Api(
-        engine,
+        engine.state,
+        engine.market,
         secrets,
         shutdown=engine.stop,
         forecaster=partial(_forecast, home, providers),
-        adopter=Adopter(engine, accounts.strays),
+        adopter=Adopter(engine.state, engine.market, accounts.strays),
     )
     if (home / RESTORED).exists():
         from fleetctl.daemon.adoption.recover import Recovery
 
         done = partial((home / RESTORED).unlink, missing_ok=True)
-        engine.recovery = Recovery(engine, accounts.strays, done)
+        engine.state.recovery = Recovery(engine.state, engine.market, accounts.strays, done)
     door = Door(home, api)
     await door.open()
     watches = [
@@ -152,10 +153,10 @@ async def _idle(engine: Engine, api: Api, idle_exit_s: float | None) -> None:
     """End the engine when nothing was live and nobody asked for anything for so long."""
     if idle_exit_s is None:
         return
-    idle_since_s = engine.clock.now_s()
+    idle_since_s = engine.state.clock.now_s()
     while True:
         await asyncio.sleep(min(IDLE_CHECK_S, idle_exit_s / 2 + 0.01))
-        now_s = engine.clock.now_s()
+        now_s = engine.state.clock.now_s()
         if not engine.idle():
             idle_since_s = now_s
         if now_s - max(idle_since_s, api.last_request_at_s) >= idle_exit_s:

@@ -22,27 +22,27 @@ from fleetctl.tracking.annotations import ORIGIN
 from fleetctl.tracking.sources import source_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
 
 class Verbs:
     """adopter: None = no sandbox can be adopted."""
 
-    def __init__(self, engine: Engine, adopter: Adopter | None = None) -> None:
-        self._engine = engine
+    def __init__(self, state: State, adopter: Adopter | None = None) -> None:
+        self._state = state
         self._adopter = adopter
 
     async def delete(self, request: Request) -> Reply:
         results = []
         keys = keys_in(request)
-        store = self._engine.store
+        store = self._state.store
         for wanted in keys:
             commit.find(store, *wanted)  # all are there, or none is deleted
         for kind, name, namespace in keys:
-            now_s = self._engine.clock.now_s()
+            now_s = self._state.clock.now_s()
             uid = commit.delete(store, kind, name, now_s, namespace=namespace)
-            self._engine.poke(uid)
+            self._state.poke(uid)
             key = object_key(kind, name, namespace)
             results.append({"key": key, "outcome": "deleted", "message": "", "uid": uid})
         return {"ok": True, "results": results}
@@ -53,13 +53,13 @@ class Verbs:
         """
         results = []
         wanted = set(map(str, list_in(request, "uids")))
-        rows = [it for it in self._engine.store.resources.list() if it.uid in wanted]
+        rows = [it for it in self._state.store.resources.list() if it.uid in wanted]
         for row in [it for it in rows if it.deleted_at_s is not None]:
-            uid, track = row.uid, self._engine.tracks.get(row.uid)
+            uid, track = row.uid, self._state.tracks.get(row.uid)
             left = list(_left(track)) if track is not None else []
             results.append({"key": row.key, "left": left})
-            self._engine.abandoned.add(uid)
-            self._engine.poke(uid)
+            self._state.abandoned.add(uid)
+            self._state.poke(uid)
         return {"ok": True, "results": results}
 
     async def suspend(self, request: Request) -> Reply:
@@ -69,22 +69,22 @@ class Verbs:
         return self._set_suspend(request, wanted=False)
 
     def _set_suspend(self, request: Request, *, wanted: bool) -> Reply:
-        engine = self._engine
+        state = self._state
         results = []
         word = "suspended" if wanted else "resumed"
         for kind, name, namespace in keys_in(request):
             changed = commit.suspend(
-                engine.store,
+                state.store,
                 kind,
                 name,
-                engine.clock.now_s(),
+                state.clock.now_s(),
                 wanted=wanted,
                 namespace=namespace,
             )
             outcome = word if changed else "unchanged"
             key = object_key(kind, name, namespace)
             results.append({"key": key, "outcome": outcome, "message": ""})
-        engine.poke_wishes()
+        state.inbox.wake()
         return {"ok": True, "results": results}
 
     async def retry(self, request: Request) -> Reply:
@@ -95,8 +95,8 @@ class Verbs:
         choice = Choice(which, chosen, str(request.get("request") or ""))
         results = []
         for kind, name, namespace in keys_in(request):
-            now_s = self._engine.clock.now_s()
-            done = retry(self._engine.store, kind, name, choice, now_s, namespace=namespace)
+            now_s = self._state.clock.now_s()
+            done = retry(self._state.store, kind, name, choice, now_s, namespace=namespace)
             results.append(
                 {
                     "key": done.key,
@@ -106,12 +106,12 @@ class Verbs:
                     "sourceMoved": await self._source_moved(kind, name, namespace),
                 }
             )
-        self._engine.poke_wishes()
+        self._state.inbox.wake()
         return {"ok": True, "results": results}
 
     async def _source_moved(self, kind: str, name: str, namespace: str) -> str:
         """How the directory of its source differs by now from the copy that it runs; or nothing."""
-        row, sources = self._engine.store.resources.get(kind, name, namespace), self._engine.sources
+        row, sources = self._state.store.resources.get(kind, name, namespace), self._state.sources
         if row is None or sources is None or ORIGIN not in row.annotations:
             return ""
         try:

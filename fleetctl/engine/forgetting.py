@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import StoreError
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
 STEP_PAUSE_S = 0.05
 
 
-async def forget_forever(engine: Engine) -> None:
+async def forget_forever(state: State) -> None:
     while True:
-        while forget_some(engine):
+        while forget_some(state):
             await asyncio.sleep(STEP_PAUSE_S)
-        if engine.sources is not None:
+        if state.sources is not None:
             # Of all that is stored: what sleeps may be asked to run again, with its copy.
-            notes = engine.store.resources.annotations()
-            await asyncio.to_thread(engine.sources.sweep, notes)
-        await asyncio.sleep(engine.settings.forget_every_s)
+            notes = state.store.resources.annotations()
+            await asyncio.to_thread(state.sources.sweep, notes)
+        await asyncio.sleep(state.settings.forget_every_s)
 
 
-def forget_some(engine: Engine) -> bool:
+def forget_some(state: State) -> bool:
     """Whether there is more to take. A store that refuses is asked again in the next round."""
-    settings, store = engine.settings, engine.store
-    until_s = engine.clock.now_s() - settings.keep_deleted_s
+    settings, store = state.settings, state.store
+    until_s = state.clock.now_s() - settings.keep_deleted_s
     try:
         with store.transaction():
             return store.gone.forget(

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
 
 class Sleepers:
     """look_at_s: when the store is asked next who does not sleep; None = nobody wakes by itself."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, state: State) -> None:
+        self._state = state
         self.look_at_s: float | None = None
 
     def look(self, at_s: float) -> None:
@@ -31,11 +31,11 @@ class Sleepers:
     def wake(self, now_s: float) -> None:
         """Everything that does not sleep by now is looked at, be it in memory or not."""
         for uid in self.awake(now_s):
-            self._engine.queue.add(uid)
+            self._state.queue.add(uid)
 
     def awake(self, now_s: float) -> list[str]:
         """The uids of all that must be looked at."""
-        sleep = self._engine.store.sleep
+        sleep = self._state.store.sleep
         uids = list(sleep.awake(now_s))
         self.look_at_s = sleep.next_at_s(now_s)
         return uids
@@ -43,10 +43,10 @@ class Sleepers:
     def put(self, track: Track) -> None:
         """It is over and has nothing under way: it leaves the memory, unless a newer wish came."""
         resource, until_s = track.resource, track.free_at_s
-        store = self._engine.store.sleep
+        store = self._state.store.sleep
         if not store.put(resource.uid, until_s=until_s, expected_version=resource.version):
             return
-        self._engine.tracks.let_go(resource.uid)
-        self._engine.queue.discard(resource.uid)
+        self._state.tracks.let_go(resource.uid)
+        self._state.queue.discard(resource.uid)
         if until_s is not None:
             self.look(until_s)

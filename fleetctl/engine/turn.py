@@ -11,25 +11,55 @@ only place that catches Exception.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
 from fleetctl.engine.messages import AssetReplied, Fact
+from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.stores.base import FROM_NOW, DiskFull
 from fleetctl.tracking.track import Track, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.admission import Admission
+    from fleetctl.engine.decide.load import Reading
+    from fleetctl.engine.decide.passes import Passes
+    from fleetctl.engine.execute.executor import Effects
+    from fleetctl.engine.money.budgets import Budgets
+    from fleetctl.engine.money.ledger import Charges
+    from fleetctl.engine.observe.absorb import Absorber
+    from fleetctl.engine.observe.records import Records
+    from fleetctl.engine.sleeping import Sleepers
+    from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
 
 class Turns:
-    """What the turns of an engine need from one to the next."""
+    """What the turns of an engine need from one to the next.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.facts: list[Fact] = []  # not absorbed yet
+    provided: a Provider object came, changed or went.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        sleepers: Sleepers,
+        reading: Reading,
+        passes: Passes,
+        absorber: Absorber,
+        records: Records,
+        admission: Admission,
+        charges: Charges,
+        budgets: Budgets,
+        effects: Effects,
+        provided: Callable[[], None],
+    ) -> None:
+        self._state, self._sleepers, self._reading = state, sleepers, reading
+        self._passes, self._absorber, self._records = passes, absorber, records
+        self._admission, self._charges, self._budgets = admission, charges, budgets
+        self._effects, self._provided = effects, provided
         self.made_at_s = 0.0
         self.again_at_s = 0.0  # while the store refuses, no turn before this
         self._tries = 0
@@ -37,38 +67,40 @@ class Turns:
 
     def make(self) -> None:
         """Absorb what is known, decide what is due, make both durable, then drive."""
-        now_s = self._engine.clock.now_s()
+        now_s = self._state.clock.now_s()
         if now_s < self.again_at_s:
             return
         self.made_at_s = now_s
         self._take_wishes()
-        keys = self._engine.queue.take(now_s, keys_max=self._engine.settings.keys_per_turn_max)
-        facts, self.facts = self._take_facts()
-        sleepers = self._engine.sleepers
+        keys = self._state.queue.take(now_s, keys_max=self._state.settings.keys_per_turn_max)
+        sleepers, inbox = self._sleepers, self._state.inbox
+        facts, inbox.facts = self._take_facts()
         if not facts and not keys and not sleepers.is_due(now_s):
             return
         try:
-            with self._engine.store.transaction():
+            with self._state.store.transaction():
                 if sleepers.is_due(now_s):
                     sleepers.wake(now_s)  # the next turns look at them
                 touched = self._absorb(facts, now_s)
                 # A pass may read rows back, so they must say what was just absorbed.
-                self._engine.records.write()
-                roomy = [*self._engine.admission.count(now_s), *self._engine.budgets.count(now_s)]
+                self._records.write()
+                for uid in self._reading.fresh(BUDGET):
+                    self._budgets.take(uid)
+                roomy = [*self._admission.count(now_s), *self._budgets.count(now_s)]
                 done = dict.fromkeys([*keys, *touched, *roomy])
                 for uid in done:
-                    self._engine.queue.discard(uid)
+                    self._state.queue.discard(uid)
                     self._pass(uid, now_s)
-                for uid in self._engine.budgets.changed():
+                for uid in self._budgets.changed():
                     self._pass(uid, now_s)
-                self._engine.records.write()
-                self._engine.store.events.record(self._engine.events)
+                self._records.write()
+                self._state.store.events.record(self._state.events)
         except StoreError as error:
             log.error("store write failed", extra={"error": str(error)})
             if error.final:
                 raise  # a controller that can never write again must not look alive
             if isinstance(error, DiskFull):
-                self._engine.admission.pause(now_s)
+                self._admission.pause(now_s)
             self._start_over(now_s)
             return
         except Exception:
@@ -76,8 +108,8 @@ class Turns:
             self._start_over(now_s)
             return
         self._tries = 0
-        self._engine.events.clear()
-        begins, self._engine.records.begins = self._engine.records.begins, set()
+        self._state.events.clear()
+        begins, self._records.begins = self._records.begins, set()
         for uid in dict.fromkeys([*done, *sorted(begins)]):
             self._drive(uid, now_s)
 
@@ -86,26 +118,26 @@ class Turns:
 
         All of them, before any pass: what one object holds limits what another may start.
         """
-        self._engine.tracks.forget()
-        self._engine.owner_of.clear()
-        self.facts.clear()
-        self._engine.reading.wished.clear()
-        self._watched, _ = self._engine.store.resources.watch(FROM_NOW)
-        for uid in self._engine.sleepers.awake(self._engine.clock.now_s()):
-            resource = self._engine.store.resources.of(uid)
+        self._state.tracks.forget()
+        self._state.owner_of.clear()
+        self._state.inbox.facts.clear()
+        self._reading.wished.clear()
+        self._watched, _ = self._state.store.resources.watch(FROM_NOW)
+        for uid in self._sleepers.awake(self._state.clock.now_s()):
+            resource = self._state.store.resources.of(uid)
             if resource is None:
                 continue
-            track = self._engine.tracks.hold(track_of(resource))
-            self._engine.queue.add(uid)
+            track = self._state.tracks.hold(track_of(resource))
+            self._state.queue.add(uid)
             if not track.dormant:
                 self._read(track)
-        self._engine.charges.load()
-        self._engine.budgets.load()
-        self._engine.provided()
+        self._charges.load()
+        self._budgets.load()
+        self._provided()
 
     def _read(self, track: Track) -> None:
         try:
-            self._engine.reading.read(track)
+            self._reading.read(track)
         except StoreError:
             raise
         except Exception:
@@ -119,7 +151,7 @@ class Turns:
         for fact in facts:
             track = self.track_of(fact)
             try:
-                looked = self._engine.absorber.absorb(fact, now_s)
+                looked = track is not None and self._absorber.absorb(track, fact, now_s)
             except StoreError:
                 raise
             except Exception as error:
@@ -127,63 +159,64 @@ class Turns:
                 log.exception("fact not absorbed", extra={"fact": fact})
                 looked = False
                 if track is not None:
-                    self._engine.passes.failed(track.resource.uid, error, now_s)
+                    self._passes.failed(track.resource.uid, error, now_s)
             if looked and track is not None:
                 touched.append(track.resource.uid)
         return touched
 
     def _drive(self, uid: str, now_s: float) -> None:
-        track = self._engine.tracks.get(uid)
+        track = self._state.tracks.get(uid)
         try:
             if track is not None:
-                self._engine.effects.drive(track, now_s)
+                self._effects.drive(track, now_s)
         except Exception:
             log.exception("drive failed", extra={"uid": uid})
-            self._engine.queue.add(uid, now_s + self._engine.settings.retry_max_s)
+            self._state.queue.add(uid, now_s + self._state.settings.retry_max_s)
 
     def _pass(self, uid: str, now_s: float) -> None:
         try:
-            self._engine.passes.make(uid, now_s)
+            self._passes.make(uid, now_s)
         except StoreError:
             raise
         except Exception as error:
             # One bad object never stops the others (P7).
             log.exception("pass failed", extra={"uid": uid})
-            self._engine.passes.failed(uid, error, now_s)
+            self._passes.failed(uid, error, now_s)
 
     def _take_facts(self) -> tuple[list[Fact], list[Fact]]:
         """So many that no turn makes a person wait: of many objects each needs a pass."""
-        settings, owner_of = self._engine.settings, self._engine.owner_of
+        settings, owner_of = self._state.settings, self._state.owner_of
+        facts = self._state.inbox.facts
         at, uids = 0, set()
-        for fact in self.facts[: settings.facts_per_turn_max]:
+        for fact in facts[: settings.facts_per_turn_max]:
             uids.add(fact.uid if isinstance(fact, AssetReplied) else owner_of.get(fact.run))
             if len(uids) > settings.keys_per_turn_max:
                 break
             at += 1
-        return self.facts[:at], self.facts[at:]
+        return facts[:at], facts[at:]
 
     def _take_wishes(self) -> None:
         """Which resources were written since the last look, by wishes made through the store."""
-        self._watched, rows = self._engine.store.resources.watch(self._watched)
+        self._watched, rows = self._state.store.resources.watch(self._watched)
         for row in rows:
-            self._engine.reading.wished[row.uid] = row
-            self._engine.queue.add(row.uid)
+            self._reading.wished[row.uid] = row
+            self._state.queue.add(row.uid)
 
     def _start_over(self, now_s: float) -> None:
         """Nothing of this turn happened: forget it and read the truth back, a little later."""
         self._tries += 1
-        wait_s = self._engine.settings.retry_initial_s * 2.0 ** min(self._tries, 32)
-        self.again_at_s = now_s + min(wait_s, self._engine.settings.retry_max_s)
+        wait_s = self._state.settings.retry_initial_s * 2.0 ** min(self._tries, 32)
+        self.again_at_s = now_s + min(wait_s, self._state.settings.retry_max_s)
         # What is known of calls goes with the tracks; from here the bounds are waited out anew.
-        self._engine.effects.drop_all()
-        self._engine.started_at_s = now_s
-        self._engine.events.clear()
-        self._engine.records.forget()
+        self._effects.drop_all()
+        self._state.started_at_s = now_s
+        self._state.events.clear()
+        self._records.forget()
         self.load()
-        for uid in self._engine.tracks:
-            self._engine.queue.add(uid)
+        for uid in self._state.tracks:
+            self._state.queue.add(uid)
 
     def track_of(self, fact: Fact) -> Track | None:
         """The resource that a fact speaks of; None when it is of nobody's run any more."""
-        uid = fact.uid if isinstance(fact, AssetReplied) else self._engine.owner_of.get(fact.run)
-        return self._engine.tracks.get(uid) if uid is not None else None
+        uid = fact.uid if isinstance(fact, AssetReplied) else self._state.owner_of.get(fact.run)
+        return self._state.tracks.get(uid) if uid is not None else None

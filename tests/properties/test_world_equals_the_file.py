@@ -106,7 +106,7 @@ class World:
         self._code = place / "src" / "train.py"
         self._code.parent.mkdir()
         self._fleet = fleet
-        self._sources = fleet.engine.sources = Sources(place / "home")
+        self._sources = fleet.engine.state.sources = Sources(place / "home")
 
     async def apply(self, file: File) -> int:
         """As the controller applies it; how many tasks ran until nothing was left to do."""

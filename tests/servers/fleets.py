@@ -138,14 +138,16 @@ class Fleet:
             "spec": dict(spec),
         }
         manifests = load([Document("test.yaml", json.dumps(manifest), "/")])
-        for outcome in commit.apply(self.store, manifests, self.engine.clock.now_s()):
-            self.engine.poke(outcome.uid)
+        for outcome in commit.apply(self.store, manifests, self.engine.state.clock.now_s()):
+            self.engine.state.poke(outcome.uid)
 
     def delete(self, name: str = "job") -> None:
         self.delete_kind("BatchJob", name)
 
     def delete_kind(self, kind: str, name: str) -> None:
-        self.engine.poke(commit.delete(self.store, kind, name, self.engine.clock.now_s()))
+        self.engine.state.poke(
+            commit.delete(self.store, kind, name, self.engine.state.clock.now_s())
+        )
 
     # -- what is recorded --------------------------------------------------------------------------
 

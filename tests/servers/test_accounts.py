@@ -233,7 +233,7 @@ def test_each_run_lands_in_its_account_and_is_shown_under_its_name(home: Path, p
             assert code == 0
             assert {one["provider"] for one in json.loads(out)} >= {"team-a", "team-b"}
             # The accounts know nothing of each other.
-            owned = {it: await fleet.engine.providers[f"team-{it}"].owned() for it in "ab"}
+            owned = {it: await fleet.engine.state.providers[f"team-{it}"].owned() for it in "ab"}
             assert {it: len(found) for it, found in owned.items()} == {"a": 1, "b": 2}
             fleet.delete()
             await fleet.gone()
@@ -255,19 +255,19 @@ def test_a_sweep_of_one_account_never_touches_the_other(home: Path, pair: Pair) 
         engine = fleet.engine
 
         async def both() -> bool:
-            return {"team-a", "team-b"} <= set(engine.providers)
+            return {"team-a", "team-b"} <= set(engine.state.providers)
 
         await eventually(both, "both accounts were opened")
         # A sandbox that nobody remembers in each, and of the same name.
         for name in "ab":
-            await engine.providers[f"team-{name}"].start(order(fleet, "forgotten"))
+            await engine.state.providers[f"team-{name}"].start(order(fleet, "forgotten"))
         code, out, said = await fleet.fleetctl("orphans", "-o", "json")
         assert code == 0, said
         # Beside sandboxes there are the snapshots that they were made of.
         told = {(one["provider"], one["run"]) for one in json.loads(out) if one["run"]}
         assert told == {("team-a", "forgotten"), ("team-b", "forgotten")}
         fleet.clock.ahead_s = OLD_S
-        assert await sweep(engine, "team-a") == 1
+        assert await sweep(engine.state, "team-a", engine.gates["team-a"]) == 1
         fleet.clock.ahead_s = 0.0
 
         async def gone_from_a() -> bool:

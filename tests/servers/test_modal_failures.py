@@ -316,10 +316,10 @@ def test_5_a_sweep_that_cannot_read_ends_nothing(on_modal: Play, tally: Tally, r
         stray = await stranger(fleet, stray_tags(fleet))
         fleet.emulator.do("fault", rpc=rpc, status="INTERNAL", count=None)
         with pytest.raises(Unavailable):
-            await sweep(fleet.engine, "modal")
+            await sweep(fleet.engine.state, "modal", fleet.engine.gates["modal"])
         assert fleet.emulator.sandbox(stray)["live"]
         fleet.emulator.do("clear_faults")
-        assert await sweep(fleet.engine, "modal") == 1
+        assert await sweep(fleet.engine.state, "modal", fleet.engine.gates["modal"]) == 1
         assert fleet.emulator.sandbox(fleet.runs()[0].handle)["live"]
 
     on_modal(tale)

@@ -19,7 +19,8 @@ from fleetctl.daemon.adoption.targets import home_of, index_of, named, uid_for
 from fleetctl.providers.orphans import Stray, Strays
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Adopted:
 class Adopter:
     """strays_of: what a provider knows of sandboxes that nobody may remember."""
 
-    def __init__(self, engine: Engine, strays_of: Callable[[str], Strays]) -> None:
-        self._engine = engine
+    def __init__(self, state: State, market: Market, strays_of: Callable[[str], Strays]) -> None:
+        self._state, self._market = state, market
         self._strays_of = strays_of
 
     async def adopt(self, strays: Sequence[Stray], into: str = "") -> list[Adopted]:
@@ -47,43 +48,43 @@ class Adopter:
         into: the key of the object that they belong to, as a person says; raises NotFound.
         """
         if into:
-            named(self._engine.store, into)
+            named(self._state.store, into)
         done = []
         for stray in strays:
-            self._engine.adopting.add(stray.run)
+            self._state.adopting.add(stray.run)
             try:
                 done.append(await self._adopt(stray, into))
             except FleetctlError as error:
                 done.append(Adopted(stray, why=str(error), hint=error.hint))
             finally:
-                self._engine.adopting.discard(stray.run)
-        self._engine.poke_wishes()
+                self._state.adopting.discard(stray.run)
+        self._state.inbox.wake()
         return done
 
     async def _adopt(self, stray: Stray, into: str) -> Adopted:
-        engine, known = self._engine, self._remembered(stray)
+        state, known = self._state, self._remembered(stray)
         if known is not None:
             await self._claim(stray, known.uid)
             return Adopted(stray, known.key, index_of(stray) or 0)
-        home = home_of(engine, stray, into)
-        uid = home.resource.uid if home.resource is not None else uid_for(engine.store, stray)
+        home = home_of(state, stray, into)
+        uid = home.resource.uid if home.resource is not None else uid_for(state.store, stray)
         await self._claim(stray, uid)
         # Others may have changed the object while the provider was asked.
-        home = home_of(engine, stray, into) if home.resource is not None else home
+        home = home_of(state, stray, into) if home.resource is not None else home
         if home.resource is None or home.taking is None:
-            made = enrol_sheltered(engine, stray, uid)
+            made = enrol_sheltered(state, self._market, stray, uid)
             return Adopted(stray, made.key, 0, made=True)
-        enrol(engine, home.resource, home.taking, stray)
+        enrol(state, self._market, home.resource, home.taking, stray)
         return Adopted(stray, home.resource.key, home.taking.unit.index)
 
     async def _claim(self, stray: Stray, uid: str) -> None:
         strays = self._strays_of(stray.provider)
         try:
-            await strays.claim(stray, self._engine.store.store_id, uid)
+            await strays.claim(stray, self._state.store.store_id, uid)
         finally:
             await strays.close()
 
     def _remembered(self, stray: Stray) -> Resource | None:
         """The object of its run, where an earlier adoption was cut off before the answer."""
-        track = self._engine.tracks.get(self._engine.owner_of.get(stray.run, ""))
+        track = self._state.tracks.get(self._state.owner_of.get(stray.run, ""))
         return None if track is None else track.resource

@@ -19,22 +19,23 @@ from fleetctl.stores.base import EventRow
 from fleetctl.tracking.track import load, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.state import State
 
 
-def enrol(engine: Engine, resource: Resource, taken: Taking, stray: Stray) -> None:
+def enrol(state: State, market: Market, resource: Resource, taken: Taking, stray: Stray) -> None:
     """Written down as a start whose answer was lost: the provider is asked by its id, and what
     never began there begins now. Above the object's parallelism nothing may begin, so there it
     is one that did.
     """
     track = track_of(resource)
-    load(track, engine.store.runs)
+    load(track, state.store.runs)
     assert track.controller is not None
     template = track.controller.template(taken.unit.index)
-    price = engine.market.price(stray.provider, template, resource.namespace)
+    price = market.price(stray.provider, template, resource.namespace)
     unit = taken.unit
     run = replace(
-        _run(engine, stray, resource.uid, unit.index, taken.attempt),
+        _run(state, stray, resource.uid, unit.index, taken.attempt),
         template_hash=unit.template_hash,
         params=canonical_json(dict(unit.params)),
         params_hash=unit.params_hash,
@@ -44,15 +45,15 @@ def enrol(engine: Engine, resource: Resource, taken: Taking, stray: Stray) -> No
     assert track.history is not None
     limit = track.controller.policy.parallelism
     crowded = limit is not None and len(track.history.live) >= limit
-    _record(engine, resource, [run, *([_running(run)] if crowded else [])], stray)
+    _record(state, resource, [run, *([_running(run)] if crowded else [])], stray)
 
 
-def enrol_ended(engine: Engine, resource: Resource, index: int, attempt: int, stray: Stray) -> None:
+def enrol_ended(state: State, resource: Resource, index: int, attempt: int, stray: Stray) -> None:
     """A sandbox that is no more, of work that is no longer the wished one: its attempt is made, so
     that nothing ever begins under its name again.
     """
-    store, now_s = engine.store, engine.clock.now_s()
-    intended = _run(engine, stray, resource.uid, index, attempt)
+    store, now_s = state.store, state.clock.now_s()
+    intended = _run(state, stray, resource.uid, index, attempt)
     ended = replace(intended, state=RunState.STOPPED, reason="Restored", ended_at_s=now_s)
     said = f"sandbox {stray.handle} at {stray.provider} began after the backup, and was ended"
     with store.transaction():
@@ -63,31 +64,31 @@ def enrol_ended(engine: Engine, resource: Resource, index: int, attempt: int, st
         store.events.record([EventRow(resource.uid, now_s, "Warning", "Restored", said)])
 
 
-def enrol_sheltered(engine: Engine, stray: Stray, uid: str) -> Resource:
+def enrol_sheltered(state: State, market: Market, stray: Stray, uid: str) -> Resource:
     """What it runs is not known, so its run is one that began: nothing is handed to it."""
-    resource = shelter(engine.store, stray, uid, engine.clock.now_s())
+    resource = shelter(state.store, stray, uid, state.clock.now_s())
     track = track_of(resource)
-    load(track, engine.store.runs)
+    load(track, state.store.runs)
     assert track.controller is not None
     unit, template = track.controller.unit(0), track.controller.template(0)
     assert unit is not None
     # The price of a machine that nobody described is not known, unless all there are free.
-    price = engine.market.price(stray.provider, template, resource.namespace)
+    price = market.price(stray.provider, template, resource.namespace)
     run = replace(
-        _run(engine, stray, uid, 0, 1),
+        _run(state, stray, uid, 0, 1),
         template_hash=unit.template_hash,
         params=canonical_json(dict(unit.params)),
         params_hash=unit.params_hash,
         content=unit.content,
         usd_per_s=0.0 if price == 0.0 else None,
     )
-    _record(engine, resource, [run, _running(run)], stray)
+    _record(state, resource, [run, _running(run)], stray)
     return resource
 
 
-def _record(engine: Engine, resource: Resource, states: Sequence[Run], stray: Stray) -> None:
+def _record(state: State, resource: Resource, states: Sequence[Run], stray: Stray) -> None:
     """The run as it is intended, then as it goes on; its object is looked at anew."""
-    store, now_s = engine.store, engine.clock.now_s()
+    store, now_s = state.store, state.clock.now_s()
     first, *later = states
     what = f"{KINDS[resource.kind].unit} {first.index} attempt {first.attempt}"
     said = f"sandbox {stray.handle} at {stray.provider} adopted as {what}"
@@ -100,7 +101,7 @@ def _record(engine: Engine, resource: Resource, states: Sequence[Run], stray: St
         store.events.record([EventRow(resource.uid, now_s, "Normal", "Adopted", said)])
 
 
-def _run(engine: Engine, stray: Stray, uid: str, index: int, attempt: int) -> Run:
+def _run(state: State, stray: Stray, uid: str, index: int, attempt: int) -> Run:
     return Run(
         name=stray.run,
         uid=uid,
@@ -112,7 +113,7 @@ def _run(engine: Engine, stray: Stray, uid: str, index: int, attempt: int) -> Ru
         template_hash="",
         params="{}",
         params_hash="",
-        created_at_s=stray.created_at_s or engine.clock.now_s(),
+        created_at_s=stray.created_at_s or state.clock.now_s(),
         handle=stray.handle,
         placed=ADOPTED,
     )

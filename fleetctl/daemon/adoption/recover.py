@@ -28,7 +28,8 @@ from fleetctl.tracking.run_names import run_name
 from fleetctl.tracking.track import load, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -43,16 +44,20 @@ class Recovery:
     """strays_of: what a provider knows of sandboxes. finished: called once all have answered."""
 
     def __init__(
-        self, engine: Engine, strays_of: Callable[[str], Strays], finished: Callable[[], None]
+        self,
+        state: State,
+        market: Market,
+        strays_of: Callable[[str], Strays],
+        finished: Callable[[], None],
     ) -> None:
-        self._engine = engine
+        self._state, self._market = state, market
         self._strays_of = strays_of
         self._finished = finished
         self.unasked: set[str] = set()  # providers at which nothing may start yet
 
     async def begin(self) -> None:
         """Ask all providers; those that do not answer now are asked on by `go_on`."""
-        self.unasked = {name for name in self._engine.providers if _is_named(self._engine, name)}
+        self.unasked = {name for name in self._state.providers if _is_named(self._state, name)}
         await self._round()
 
     async def go_on(self) -> None:
@@ -85,26 +90,26 @@ class Recovery:
         self.unasked.discard(name)
 
     async def _take_in(self, found: Sequence[Stray], strays: Strays) -> None:
-        engine = self._engine
-        tags = {engine.store.store_id, tag_of(engine.store.store_id)}
-        resources = {one.uid: one for one in engine.store.resources.list()}
+        state = self._state
+        tags = {state.store.store_id, tag_of(state.store.store_id)}
+        resources = {one.uid: one for one in state.store.resources.list()}
         for stray in sorted(found, key=lambda one: one.created_at_s):
             resource = resources.get(stray.uid)
             if stray.kind != SANDBOX or stray.store not in tags or resource is None:
                 continue
-            if resource.deleted_at_s is not None or _has_record(engine, stray):
+            if resource.deleted_at_s is not None or _has_record(state, stray):
                 continue
             await self._take(resource, stray, strays)
             # Taking it over has made a new version of its object.
-            resources = {one.uid: one for one in engine.store.resources.list()}
+            resources = {one.uid: one for one in state.store.resources.list()}
 
     async def _take(self, resource: Resource, stray: Stray, strays: Strays) -> None:
-        engine, index = self._engine, index_of(stray)
-        attempt = None if index is None else _attempt_of(engine, stray, index)
+        state, index = self._state, index_of(stray)
+        attempt = None if index is None else _attempt_of(state, stray, index)
         if index is None or attempt is None:
             return  # the sweep ends it
         track = track_of(resource)
-        load(track, engine.store.runs)
+        load(track, state.store.runs)
         assert track.controller is not None and track.history is not None
         unit = track.controller.unit(index)
         same = unit is not None and stray.work != SHARED
@@ -118,38 +123,38 @@ class Recovery:
             self._spare(stray)
         elif wanted and unit is not None and not track.controller.policy.suspend:
             log.info("run taken over", extra={"run": stray.run, "provider": stray.provider})
-            enrol(engine, resource, Taking(unit, attempt), stray)
+            enrol(state, self._market, resource, Taking(unit, attempt), stray)
         else:
             log.info("run ended", extra={"run": stray.run, "provider": stray.provider})
             await strays.remove(stray)
             # While an older attempt has no end here there can be no newer record beside it: that
             # may have succeeded with what is wished for now.
             if index not in track.history.succeeded and index not in track.history.live_by_index:
-                enrol_ended(engine, resource, index, attempt, stray)
+                enrol_ended(state, resource, index, attempt, stray)
 
     def _spare(self, stray: Stray) -> None:
-        adopting = self._engine.adopting
+        adopting = self._state.adopting
         adopting.add(stray.run)
         asyncio.get_running_loop().call_later(SPARED_S, adopting.discard, stray.run)
 
 
-def _is_named(engine: Engine, provider: str) -> bool:
+def _is_named(state: State, provider: str) -> bool:
     """Whether work of this store is, was or may be there: `local` is where nobody says so."""
     if provider == "local" or any(
-        f'"{provider}"' in one.spec for one in engine.store.resources.list()
+        f'"{provider}"' in one.spec for one in state.store.resources.list()
     ):
         return True
-    histories = [it.history for it in engine.tracks.values() if it.history is not None]
+    histories = [it.history for it in state.tracks.values() if it.history is not None]
     return any(run.provider == provider for it in histories for run in it.live.values())
 
 
-def _has_record(engine: Engine, stray: Stray) -> bool:
-    return any(stray.run in (run.name, run.sandbox) for run, _ in engine.store.runs.of(stray.uid))
+def _has_record(state: State, stray: Stray) -> bool:
+    return any(stray.run in (run.name, run.sandbox) for run, _ in state.store.runs.of(stray.uid))
 
 
-def _attempt_of(engine: Engine, stray: Stray, index: int) -> int | None:
+def _attempt_of(state: State, stray: Stray, index: int) -> int | None:
     """Which attempt of its unit has this name; None for a name that is not of our making."""
-    store_id = engine.store.store_id
+    store_id = state.store.store_id
     for attempt in range(1, ATTEMPTS_MAX + 1):
         if run_name(store_id, stray.uid, index, attempt) == stray.run:
             return attempt

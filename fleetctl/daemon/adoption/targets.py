@@ -19,7 +19,7 @@ from fleetctl.stores.base import Store
 from fleetctl.tracking.track import Track, load, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +30,23 @@ class Home:
     taking: Taking | None
 
 
-def home_of(engine: Engine, stray: Stray, into: str) -> Home:
+def home_of(state: State, stray: Stray, into: str) -> Home:
     """Raises Refused with the reason where it can be adopted nowhere."""
     if stray.work == SHARED:
         raise Refused(
             "tasks take turns in it, and its tag tells of the first of them alone",
             hint=_or_else(stray),
         )
-    if stray.provider not in engine.providers:
+    if stray.provider not in state.providers:
         raise Refused(
             f"there is no provider `{stray.provider}` here",
             hint="apply a `kind: Provider` of that name",
         )
-    resource = named(engine.store, into) if into else _own(engine.store, stray)
+    resource = named(state.store, into) if into else _own(state.store, stray)
     if resource is None:
         return Home(None, None)
     track = track_of(resource)
-    load(track, engine.store.runs)
+    load(track, state.store.runs)
     found = _taken(track, stray)
     if isinstance(found, NotTaken):
         if not into and not _same_work(track, stray):

@@ -8,7 +8,7 @@ the tighter ones of the provider's contract and of its Provider object.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ from fleetctl.controllers.wish import Room
 from fleetctl.engine.execute.rate_limit import MINUTE_S
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.execute.rate_limit import Gate
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
 DISK_FULL_PAUSE_S = 30.0
@@ -39,8 +41,10 @@ class Held:
 
 
 class Admission:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, state: State, *, market: Market, gates: Mapping[str, Gate]) -> None:
+        self._state = state
+        self._market = market
+        self._gates = gates
         # provider -> uids that wait for room there, the longest waiting first
         self._crowded: dict[str, dict[str, None]] = {}
         self._creates: dict[str, deque[float]] = {}  # of providers with createsPerMinute
@@ -59,21 +63,21 @@ class Admission:
 
     def limit(self, provider: str) -> int | None:
         """Sandboxes at the same time; None = no limit."""
-        contract = self._engine.providers[provider].contract
-        said = self._engine.market.said.get(provider)
+        contract = self._state.providers[provider].contract
+        said = self._market.said.get(provider)
         limits = (contract.sandboxes_at_once, said.limits.max_concurrent if said else None)
         return min((it for it in limits if it is not None), default=None)
 
     def exceeded(self, provider: str) -> bool:
         """More is held there than there may be: the limit was lowered."""
-        limit = self.limit(provider) if provider in self._engine.providers else None
+        limit = self.limit(provider) if provider in self._state.providers else None
         return limit is not None and self.held(provider).sandboxes > limit
 
     def count(self, now_s: float) -> list[str]:
         """Begin a turn; the uids that waited for room and may find some now, and the Provider
         objects that have news.
         """
-        self._held = _held(self._engine.tracks.values())
+        self._held = _held(self._state.tracks.values())
         self.reckon(now_s)
         woken = dict.fromkeys(self._untold())
         if now_s < self._paused_until_s:
@@ -87,7 +91,7 @@ class Admission:
 
     def reckon(self, now_s: float) -> None:
         """What is left of each provider, by the limits of now."""
-        self._places = {name: self._vacancy(name, now_s) for name in self._engine.providers}
+        self._places = {name: self._vacancy(name, now_s) for name in self._state.providers}
 
     def standing(self, provider: str) -> Vacancy:
         """What is left, but for the limit that the clock alone lifts."""
@@ -111,13 +115,13 @@ class Admission:
             held.unpriced += run.usd_per_s is None
             if run.provider in self._creates:
                 self._creates[run.provider].append(now_s)
-            if run.provider in self._engine.providers:
+            if run.provider in self._state.providers:
                 self._places[run.provider] = self._vacancy(run.provider, now_s)
 
     def stopped(self, provider: str, now_s: float) -> None:
         """A pass wishes a sandbox there gone."""
         self._held.setdefault(provider, Held()).stopping += 1
-        if provider in self._engine.providers:
+        if provider in self._state.providers:
             self._places[provider] = self._vacancy(provider, now_s)
 
     def crowded(self, track: Track, providers: Iterable[str]) -> None:
@@ -127,7 +131,7 @@ class Admission:
 
     def _untold(self) -> Iterator[str]:
         """Provider objects whose status tells of something else than what is held."""
-        for name, uid in self._engine.market.uids.items():
+        for name, uid in self._market.uids.items():
             held = self.held(name)
             told = (held.sandboxes, held.usd_per_s, held.unpriced)
             if self._told.get(uid) != told:
@@ -153,7 +157,7 @@ class Admission:
         )
 
     def _within_breaker(self, provider: str, left: Vacancy) -> Vacancy:
-        said, held = self._engine.market.said.get(provider), self.held(provider)
+        said, held = self._market.said.get(provider), self.held(provider)
         most = said.breaker.max_spend_per_hour if said else None
         if most is None:
             return left
@@ -167,14 +171,14 @@ class Admission:
 
     def _in_this_minute(self, provider: str, left: Vacancy, now_s: float) -> Vacancy:
         """The same, with no more creates than there may be in any 60 seconds."""
-        said = self._engine.market.said.get(provider)
+        said = self._market.said.get(provider)
         most = said.limits.creates_per_minute if said else None
         if most is None:
             self._creates.pop(provider, None)
             return left
         created = self._creates.get(provider)
         if created is None:
-            created = self._creates[provider] = self._engine.effects.gates[provider].created()
+            created = self._creates[provider] = self._gates[provider].created()
         while created and created[0] <= now_s - MINUTE_S:
             created.popleft()
         free = max(0, most - len(created))

@@ -15,6 +15,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.kind import Controller
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.placement import Offer
+from fleetctl.engine.capacity.providers import Accounts
 from fleetctl.engine.execute import functions
 from fleetctl.providers.base import Backend
 from fleetctl.providers.prices import own
@@ -24,7 +25,7 @@ from fleetctl.specs.template import Template
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -34,10 +35,16 @@ Offers = Mapping[str, Mapping[str, Offer]]  # template hash -> provider
 
 
 class Market:
-    """The Provider objects, read once a generation."""
+    """The Provider objects, read once a generation.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    accounts: makes the backend of a declared provider; admit: takes it in, by name.
+    """
+
+    def __init__(
+        self, state: State, *, accounts: Accounts | None, admit: Callable[[str, Backend], None]
+    ) -> None:
+        self._state = state
+        self._accounts, self._admit = accounts, admit
         self.said: dict[str, ProviderSpec] = {}  # by provider name
         self.uids: dict[str, str] = {}  # of the objects that say it, by the same
         # Accounts that were declared and are to go: what is there ends, and nothing new begins.
@@ -46,7 +53,7 @@ class Market:
 
     def refresh(self) -> bool:
         """Take in the Provider objects as they are stored; True when something changed."""
-        assets = self._engine.tracks.assets.values()
+        assets = self._state.tracks.assets.values()
         objects = [it.resource for it in assets if it.resource.kind == KIND]
         living = [it for it in objects if it.deleted_at_s is None]
         self._open(objects, living)
@@ -55,26 +62,25 @@ class Market:
         self.said = {}
         names = {it.name for it in living}
         going = [it for it in objects if it.deleted_at_s is not None and it.name not in names]
-        own = self._engine.built_in
+        own = self._state.built_in
         self.closing = frozenset(it.name for it in going if it.name not in own)
         self.uids = {it.name: it.uid for it in going if it.name in self.closing}
         for resource in living:
             spec = self._read[resource.uid, resource.generation]
-            if spec is not None and resource.name in self._engine.providers:
+            if spec is not None and resource.name in self._state.providers:
                 self.said[resource.name], self.uids[resource.name] = spec, resource.uid
         return (self.said, self.closing) != before
 
     def _open(self, objects: list[Resource], living: list[Resource]) -> None:
         """A backend for each account, also for one that is to go: something may still run there."""
-        engine = self._engine
-        if engine.accounts is None:
+        if self._accounts is None:
             return
         newest = {it.name: it for it in [*objects, *living]}  # a living one has the last word
         for name, resource in newest.items():
-            if resource.deleted_at_s is not None and name in engine.built_in:
-                engine.accounts.restore(name)
+            if resource.deleted_at_s is not None and name in self._state.built_in:
+                self._accounts.restore(name)
             else:
-                engine.admit(name, engine.accounts.open(name, json.loads(resource.spec)))
+                self._admit(name, self._accounts.open(name, json.loads(resource.spec)))
 
     def offers(self, track: Track) -> Offers:
         """What the candidates of an object are to each template that it may start."""
@@ -85,7 +91,7 @@ class Market:
             digest: {
                 name: self._offer(track, name, digest, template, only=len(names) == 1)
                 for name in names
-                if name in self._engine.providers and name not in self.closing
+                if name in self._state.providers and name not in self.closing
             }
             for digest, template in _templates(controller)
         }
@@ -93,7 +99,7 @@ class Market:
     def price(self, provider: str, template: Template, namespace: str) -> float | None:
         """USD a second of one sandbox; None when nobody knows."""
         try:
-            whole, _ = functions.resolved(self._engine, template, namespace)
+            whole, _ = functions.resolved(self._state, template, namespace)
         except Unavailable:
             return None  # the start waits for its Function
         return self._usd_per_s(provider, whole)
@@ -102,23 +108,23 @@ class Market:
         self, track: Track, provider: str, digest: str, template: Template, *, only: bool
     ) -> Offer:
         try:
-            whole, _ = functions.resolved(self._engine, template, track.resource.namespace)
+            whole, _ = functions.resolved(self._state, template, track.resource.namespace)
         except Unavailable:
             return Offer()
         price = self._usd_per_s(provider, whole)
         if only:
             # Where there is no choice the provider itself refuses, and says it best.
             return Offer(price)
-        backend = self._engine.providers[provider]
+        backend = self._state.providers[provider]
         refused = track.refusals.get((digest, provider))
         volume = partial(self._volume, namespace=track.resource.namespace)
         return Offer(price, refused or lacks(provider, backend, whole, volume))
 
     def _usd_per_s(self, provider: str, template: Template) -> float | None:
-        return charged(self._engine.providers[provider], self.said.get(provider), template)
+        return charged(self._state.providers[provider], self.said.get(provider), template)
 
     def _volume(self, name: str, *, namespace: str) -> Resource | None:
-        return self._engine.store.resources.get("Volume", name, namespace)
+        return self._state.store.resources.get("Volume", name, namespace)
 
     def _spec(self, resource: Resource) -> ProviderSpec | None:
         key = (resource.uid, resource.generation)

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.placement import HOUR_S, no_room
 from fleetctl.controllers.plan import Plan, Start
 from fleetctl.providers.base import Backend, Contract
 from fleetctl.specs.common import DEFAULT_PROVIDER
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 EVENT = "SpillOver"
 
@@ -55,31 +54,16 @@ def kept_on(asset: Resource) -> str:
     return str(json.loads(asset.spec).get("provider", DEFAULT_PROVIDER))
 
 
-def contract_of(engine: Engine, provider: str) -> Contract | None:
+def contract_of(state: State, provider: str) -> Contract | None:
     """None of a provider that this version cannot make anything of; its runs cost all the same."""
-    backend = engine.providers.get(provider)
+    backend = state.providers.get(provider)
     return backend.contract if backend is not None else None
 
 
-def say_spills(engine: Engine, track: Track, plan: Plan) -> None:
+def say_spills(state: State, track: Track, plan: Plan) -> None:
     """One event for each provider that work runs over to, under one generation of the spec."""
     for start in plan.actions:
         if isinstance(start, Start) and start.spilled and start.provider not in track.spilled_to:
             track.spilled_to.add(start.provider)
             text = f"work runs over to `{start.provider}`: {start.placed}"
-            engine.say(track.resource.uid, EVENT, text)
-
-
-def provider_status(engine: Engine, name: str) -> dict[str, object]:
-    """Slots, spend and whether anything new may start, as of the beginning of this turn."""
-    if name not in engine.providers:
-        text = f"this version has no provider of the type of `{name}`"
-        return {"phase": "Pending", "reason": "NoProvider", "message": text}
-    held, left = engine.admission.held(name), engine.admission.standing(name)
-    full = no_room(0.0, left)
-    return {
-        "reason": "Full" if full else "Ready",
-        "message": full,
-        "slots": {"used": held.sandboxes, "limit": engine.admission.limit(name)},
-        "spend": {"usdPerHour": round(held.usd_per_s * HOUR_S, 6), "unpriced": held.unpriced},
-    }
+            state.say(track.resource.uid, EVENT, text)

@@ -12,23 +12,34 @@ from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.plan import EnsureFunction, Plan
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
-from fleetctl.engine.capacity.providers import kept_on, provider_status, users
+from fleetctl.engine.capacity.providers import kept_on, users
+from fleetctl.engine.capacity.status import provider_status
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.admission import Admission
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.money.budgets import Budgets
+    from fleetctl.engine.state import State
 
 # Kinds whose objects stand for something at a provider.
 ASSET_KINDS = frozenset({"Volume", "Function"})
 
 
-def asset_plan(engine: Engine, track: Track) -> Plan:
+def asset_plan(state: State, market: Market, budgets: Budgets, track: Track) -> Plan:
     """What to make or remove; what no budget pays for waits."""
-    return _afforded(engine, track, reconcile_asset(_asset_wish(engine, track)))
+    return _afforded(state, budgets, track, reconcile_asset(_asset_wish(state, market, track)))
 
 
-def asset_status(engine: Engine, track: Track, plan: Plan, now_s: float) -> dict[str, object]:
+def asset_status(
+    state: State,
+    admission: Admission,
+    budgets: Budgets,
+    track: Track,
+    plan: Plan,
+    now_s: float,
+) -> dict[str, object]:
     """As it stands once the durable part of the plan is carried out."""
     resource = track.resource
     status: dict[str, object] = {
@@ -38,35 +49,34 @@ def asset_status(engine: Engine, track: Track, plan: Plan, now_s: float) -> dict
         "waitingOn": list(plan.waiting_on),
         "observedGeneration": resource.generation,
     }
-    if resource.uid not in engine.tracks:
+    if resource.uid not in state.tracks:
         return status
     if resource.kind == FUNCTION:
-        status |= engine.budgets.warming.status(track, now_s)
+        status |= budgets.warming.status(track, budgets.shared(track), now_s)
     if resource.kind == PROVIDER:
-        stands = provider_status(engine, resource.name)
+        stands = provider_status(state, admission, resource.name)
         # Of one that is to go, what it waits for says more than how full it is.
         status = stands | status if resource.deleted_at_s else status | stands
     return status
 
 
-def _afforded(engine: Engine, track: Track, plan: Plan) -> Plan:
+def _afforded(state: State, budgets: Budgets, track: Track, plan: Plan) -> Plan:
     """The plan of an asset; one that would keep what no budget pays for waits for money."""
     if not any(isinstance(action, EnsureFunction) for action in plan.actions):
         return plan
-    budgets = engine.budgets
     denied = budgets.warming.denied(track, budgets.shared(track))
     if denied is None:
         return plan
     budgets.denied(track)
     if denied.until_s is not None:
-        engine.queue.add(track.resource.uid, denied.until_s)
+        state.queue.add(track.resource.uid, denied.until_s)
     return Plan((), plan.phase, denied.reason, denied.message, (denied.message,))
 
 
-def _asset_wish(engine: Engine, track: Track) -> AssetWish:
+def _asset_wish(state: State, market: Market, track: Track) -> AssetWish:
     resource, asset = track.resource, track.asset
-    abandoned = resource.deleted_at_s is not None and resource.uid in engine.abandoned
-    twins = _twins(engine, resource)
+    abandoned = resource.deleted_at_s is not None and resource.uid in state.abandoned
+    twins = _twins(state, resource)
     return AssetWish(
         uid=resource.uid,
         kind=resource.kind,
@@ -76,23 +86,25 @@ def _asset_wish(engine: Engine, track: Track) -> AssetWish:
         delete_data=getattr(track.spec, "deletion_policy", "Retain") == "Delete",
         ready=asset.ready,
         removed=asset.removed or abandoned,
-        users=tuple(_users(engine, resource)) if resource.deleted_at_s and not abandoned else (),
+        users=tuple(_users(state, market, resource))
+        if resource.deleted_at_s and not abandoned
+        else (),
         heir=any(twin.resource.deleted_at_s is None for twin in twins),
         removing=any(it.asset.busy for it in ([track] if resource.deleted_at_s else twins)),
         problem=asset.problem,
     )
 
 
-def _users(engine: Engine, used: Resource) -> list[str]:
+def _users(state: State, market: Market, used: Resource) -> list[str]:
     """Objects that are not over and name this volume or function; of a provider, what it still
     holds.
     """
     if used.kind == PROVIDER:
-        closing = used.name in engine.market.closing
-        return sorted(users(engine.tracks, used.name)) if closing else []
+        closing = used.name in market.closing
+        return sorted(users(state.tracks, used.name)) if closing else []
     return [
         track.resource.key
-        for track in engine.tracks.values()
+        for track in state.tracks.values()
         if (track.resource.kind in CONTROLLERS or track.resource.kind == "Function")
         and not track.over
         and track.resource.namespace == used.namespace
@@ -100,11 +112,11 @@ def _users(engine: Engine, used: Resource) -> list[str]:
     ]
 
 
-def _twins(engine: Engine, resource: Resource) -> list[Track]:
+def _twins(state: State, resource: Resource) -> list[Track]:
     """Assets of the same name at the same provider: at most one of them is not deleted."""
     return [
         track
-        for track in engine.tracks.assets.values()
+        for track in state.tracks.assets.values()
         if track.resource.kind == resource.kind
         and resource.kind in ASSET_KINDS
         and track.resource.name == resource.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -30,14 +31,34 @@ from fleetctl.tracking.run_names import run_name
 from fleetctl.tracking.track import Call, Track, last_values, score_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.admission import Admission
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.execute.leftovers import Leftovers
+    from fleetctl.engine.money.budgets import Budgets
+    from fleetctl.engine.observe.records import Records
+    from fleetctl.engine.state import State
 
 
 class Intents:
-    """Writes in the turn's transaction what is to be done after it."""
+    """Writes in the turn's transaction what is to be done after it.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    drop_call: leaves the call of a run where it is, and hears no more of it.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        records: Records,
+        admission: Admission,
+        market: Market,
+        budgets: Budgets,
+        leftovers: Leftovers,
+        drop_call: Callable[[str], None],
+    ) -> None:
+        self._state, self._records, self._admission = state, records, admission
+        self._market, self._budgets, self._leftovers = market, budgets, leftovers
+        self._drop_call = drop_call
 
     def record(self, track: Track, plan: Plan, now_s: float) -> None:
         """The durable half of each action; effects.drive does the other half."""
@@ -62,15 +83,15 @@ class Intents:
                 case _:
                     assert_never(action)
         if starts:
-            self._engine.store.runs.begin(starts)
+            self._state.store.runs.begin(starts)
             assert track.history is not None
             for run in starts:
                 track.history.began(run)
-                self._engine.owner_of[run.name] = track.resource.uid
+                self._state.owner_of[run.name] = track.resource.uid
                 # Of an attempt that is new in the store, no earlier call was made.
                 track.calls[run.name] = Call(nothing_made=True)
             self._begin_with(track, starts)
-            self._engine.admission.started(track, starts, now_s)
+            self._admission.started(track, starts, now_s)
         durable = Start | Reuse | Stop | Drop
         track.asset_actions = [a for a in plan.actions if not isinstance(a, durable)]
 
@@ -80,7 +101,7 @@ class Intents:
         template = track.controller.template(start.index)
         unit = track.controller.unit(start.index)
         assert unit is not None, f"unit {start.index} starts and is not wanted"
-        name = run_name(self._engine.store.store_id, uid, start.index, start.attempt)
+        name = run_name(self._state.store.store_id, uid, start.index, start.attempt)
         return Run(
             name=name,
             uid=uid,
@@ -93,7 +114,7 @@ class Intents:
             params=canonical_json(dict(start.params)),
             params_hash=start.params_hash,
             created_at_s=now_s,
-            usd_per_s=self._engine.market.price(start.provider, template, track.resource.namespace),
+            usd_per_s=self._market.price(start.provider, template, track.resource.namespace),
             placed=start.placed,
             usd=start.usd,
             content=unit.content,
@@ -105,7 +126,7 @@ class Intents:
         """
         controller = track.controller
         asked = comparable(controller) if controller is not None else None
-        contents = contents_of(self._engine.store, track)
+        contents = contents_of(self._state.store, track)
         if contents is None or controller is None or asked is None:
             return
         for run in starts:
@@ -116,7 +137,7 @@ class Intents:
     def _reuse(self, track: Track, action: Reuse, now_s: float) -> None:
         """Record the unit as done. One whose result is dropped by now starts in the next pass."""
         assert track.history is not None and track.controller is not None
-        store, uid = self._engine.store, track.resource.uid
+        store, uid = self._state.store, track.resource.uid
         del track.cached[action.index]
         name = run_name(store.store_id, uid, action.index, action.attempt)
         unit = track.controller.unit(action.index)
@@ -136,52 +157,52 @@ class Intents:
         call = track.calls.get(run.name)
         if call is not None and _is_nowhere(run, call):
             ended = replace(run, state=RunState.STOPPED, reason=stop.reason, ended_at_s=now_s)
-            self._engine.records.end(track, ended, None)
-            self._engine.queue.add(track.resource.uid)
+            self._records.end(track, ended, None)
+            self._state.queue.add(track.resource.uid)
             return
-        self._engine.admission.stopped(run.provider, now_s)
+        self._admission.stopped(run.provider, now_s)
         stopping = replace(run, state=RunState.STOPPING, reason=stop.reason)
         track.history.changed(stopping)
         track.waits.pop(run.name, None)
         if run.name in track.calls:
             # What its start waited for does not hold up the stop.
             track.calls[run.name].tries, track.calls[run.name].retry_at_s = 0, 0.0
-        self._engine.records.changed(stopping)
+        self._records.changed(stopping)
 
     def abandon(self, track: Track, now_s: float) -> None:
         """Somebody wants the object gone, confirmed or not: nothing of it has a record any more,
         and what may be there is ended in the background, by the sweep at the latest.
         """
-        engine, history = self._engine, track.history
+        history = track.history
         assert history is not None
         for box in [box for box in history.sandboxes.values() if not box.busy]:
-            engine.leftovers.end(leftover(box.last))
-            engine.records.closed(track, box.name)
+            self._leftovers.end(leftover(box.last))
+            self._records.closed(track, box.name)
         for run in list(history.live.values()):
             call = track.calls.get(run.name)
-            engine.effects.drop(run.name)
+            self._drop_call(run.name)
             if call is None or not _is_nowhere(run, replace(call, busy="")):
-                engine.leftovers.end(leftover(run))
+                self._leftovers.end(leftover(run))
             ended = replace(run, state=RunState.STOPPED, reason="Abandoned", ended_at_s=now_s)
-            engine.records.end(track, ended, None)
+            self._records.end(track, ended, None)
 
     def drop(self, track: Track) -> None:
         uid = track.resource.uid
         if track.resource.kind == FUNCTION:
-            self._engine.budgets.warming.gone(track)
-        self._engine.store.cache.forget(uid)
-        self._engine.store.resources.delete(uid)
-        self._engine.tracks.let_go(uid)
-        self._engine.queue.discard(uid)
+            self._budgets.warming.gone(track, self._budgets.shared(track))
+        self._state.store.cache.forget(uid)
+        self._state.store.resources.delete(uid)
+        self._state.tracks.let_go(uid)
+        self._state.queue.discard(uid)
         self.wake_assets()
 
     def wake_assets(self) -> None:
         """One may wait for its last user, or for a deleted one of its name."""
-        for track in self._engine.tracks.assets.values():
+        for track in self._state.tracks.assets.values():
             deleted = track.resource.deleted_at_s is not None
             waits = deleted or (track.resource.kind in ASSET_KINDS and not track.asset.ready)
             if track.resource.kind in (*ASSET_KINDS, PROVIDER) and waits:
-                self._engine.queue.add(track.resource.uid)
+                self._state.queue.add(track.resource.uid)
 
 
 def _is_nowhere(run: Run, call: Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.cache import comparable
@@ -10,19 +11,19 @@ from fleetctl.tracking.result_cache import contents_of, lookup
 from fleetctl.tracking.track import Track, load, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 
 class Reading:
-    """Rows that a wish wrote since, and what is read of them."""
+    """Rows that a wish wrote since, and what is read of them. look: observes a run soon."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, state: State, *, look: Callable[[str], None]) -> None:
+        self._state, self._look = state, look
         self.wished: dict[str, Resource] = {}  # rows that a wish wrote since they were read
 
     def read(self, track: Track) -> None:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
-        load(track, self._engine.store.runs)
+        load(track, self._state.store.runs)
         self._own(track)
         self._look_up(track)
 
@@ -30,7 +31,7 @@ class Reading:
         """Which of its units have succeeded before, elsewhere or here; asked once a reading."""
         track.cached, track.uncached = {}, ""
         track.contents.clear()
-        contents = contents_of(self._engine.store, track, revision=self._pinned(track))
+        contents = contents_of(self._state.store, track, revision=self._pinned(track))
         if contents is not None and track.history is not None and not track.over:
             track.cached, track.uncached = lookup(contents, track.history)
 
@@ -45,7 +46,7 @@ class Reading:
         template = asked.content(first.index)
         if template.source is None or template.source.git is None:
             return None
-        uid, providers = track.resource.uid, self._engine.providers
+        uid, providers = track.resource.uid, self._state.providers
         places = [it.provider for it in track.controller.policy.placement.candidates]
         told = {
             providers[name].revision(uid, template, first.template_hash)
@@ -55,19 +56,26 @@ class Reading:
         known = told - {""}
         return known.pop() if len(known) == 1 else None
 
+    def fresh(self, kind: str) -> list[str]:
+        """The uids of this kind that a wish wrote; their tracks have the newest rows by now."""
+        uids = [uid for uid, row in self.wished.items() if row.kind == kind]
+        for uid in uids:
+            self.fresh_track(uid)
+        return uids
+
     def fresh_track(self, uid: str) -> Track | None:
         """The track with the newest row; rebuilt when the spec changed, dropped when the row is
         gone. One that sleeps is read back.
         """
-        engine = self._engine
-        track = engine.tracks.get(uid)
+        state = self._state
+        track = state.tracks.get(uid)
         row = self.wished.pop(uid, None)
         if row is None and track is None:
-            row = engine.store.resources.of(uid)
+            row = state.store.resources.of(uid)
         if row is None:
             return track
         if track is None:
-            track = engine.tracks.hold(track_of(row))
+            track = state.tracks.hold(track_of(row))
         elif row.generation != track.resource.generation:
             track.resource = row
             track.spec, track.controller, track.history = None, None, None
@@ -84,8 +92,8 @@ class Reading:
         if track.history is None:
             return
         for run in track.history.live.values():
-            self._engine.owner_of[run.name] = track.resource.uid
+            self._state.owner_of[run.name] = track.resource.uid
             if run.state is not RunState.STARTING:
-                self._engine.watcher.look(run.name)
+                self._look(run.name)
         for box in track.history.sandboxes.values():
-            self._engine.owner_of[box.last.name] = track.resource.uid
+            self._state.owner_of[box.last.name] = track.resource.uid

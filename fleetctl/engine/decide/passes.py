@@ -7,6 +7,7 @@ status says so.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,22 +20,43 @@ from fleetctl.controllers.wish import Wish
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
-from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.observe.troubles import uses
+from fleetctl.specs.budget import BudgetSpec
 from fleetctl.tracking.annotations import ESTIMATE
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.admission import Admission
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.decide.intents import Intents
+    from fleetctl.engine.decide.load import Reading
+    from fleetctl.engine.money.budgets import Budgets
+    from fleetctl.engine.observe.troubles import Troubles
+    from fleetctl.engine.sleeping import Sleepers
+    from fleetctl.engine.state import State
 
 
 class Passes:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._reading = engine.reading
-        self._intents = Intents(engine)
+    """provided: a Provider object came, changed or went."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        reading: Reading,
+        intents: Intents,
+        admission: Admission,
+        market: Market,
+        budgets: Budgets,
+        troubles: Troubles,
+        sleepers: Sleepers,
+        provided: Callable[[], None],
+    ) -> None:
+        self._state, self._reading, self._intents = state, reading, intents
+        self._admission, self._market, self._budgets = admission, market, budgets
+        self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -43,7 +65,7 @@ class Passes:
             return
         kind = track.resource.kind
         if kind == PROVIDER:
-            self._engine.provided()
+            self._provided()
         if self._sleeps(track, now_s):
             return
         if track.spec is None and track.history is None:
@@ -51,9 +73,9 @@ class Passes:
         if kind == BUDGET:
             self._budget(track, now_s)
         elif track.controller is None:
-            plan = asset_plan(self._engine, track)
+            plan = asset_plan(self._state, self._market, self._budgets, track)
             self._intents.record(track, plan, now_s)
-            status = asset_status(self._engine, track, plan, now_s)
+            status = asset_status(self._state, self._admission, self._budgets, track, plan, now_s)
             self._write_status(track, status)
         else:
             self._runs(track, now_s)
@@ -65,21 +87,23 @@ class Passes:
         free_at_s = track.free_at_s
         if free_at_s is not None and free_at_s <= now_s:
             return False
-        self._engine.sleepers.put(track)
+        self._sleepers.put(track)
         return True
 
     def _budget(self, track: Track, now_s: float) -> None:
         if track.resource.deleted_at_s is not None:
             self._intents.drop(track)
         else:
-            self._write_status(track, budget_status(self._engine, track, now_s))
+            assert isinstance(track.spec, BudgetSpec)
+            account = self._budgets.account(track, track.spec, now_s)
+            self._write_status(track, budget_status(self._state, track, account, now_s))
 
     def _runs(self, track: Track, now_s: float) -> None:
         """The pass of what has units."""
         assert track.history is not None
         if self._is_abandoned(track) and (track.history.live or track.history.sandboxes):
             self._intents.abandon(track, now_s)
-            self._engine.queue.add(track.resource.uid)  # the next pass drops it
+            self._state.queue.add(track.resource.uid)  # the next pass drops it
             return
         wish = self._wish(track, now_s)
         plan = reconcile(wish, track.history, now_s)
@@ -96,28 +120,28 @@ class Passes:
     def _take_note(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
         """What the plan tells others: who waits for room or money, what was learned, when next."""
         track.shortages.update(plan.shortages)
-        say_spills(self._engine, track, plan)
+        say_spills(self._state, track, plan)
         if plan.crowded:
-            self._engine.admission.crowded(track, plan.crowded)
+            self._admission.crowded(track, plan.crowded)
         if plan.denied is not None:
-            self._engine.budgets.denied(track)
+            self._budgets.denied(track)
         for name in wish.troubles:
-            until_s = self._engine.troubles.until_s(name)
+            until_s = self._troubles.until_s(name)
             if until_s is not None:
-                self._engine.queue.add(track.resource.uid, until_s)
+                self._state.queue.add(track.resource.uid, until_s)
         if plan.wake_at_s is not None:
-            self._engine.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
+            self._state.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
 
     def _tell(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
         """The status, and events about it; of one that the plan dropped there is nothing to say."""
-        if track.resource.uid not in self._engine.tracks:
+        if track.resource.uid not in self._state.tracks:
             return
         if not plan.final:
             assert track.history is not None
             before = track.status
             after = status_of(plan, wish, track.history, before, now_s)
             self._say_changes(track, before, plan)
-            say_money(self._engine, track, wish.purse, after)
+            say_money(self._state, track, wish.purse, after)
             self._write_status(track, after)
         elif track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
@@ -125,7 +149,7 @@ class Passes:
 
     def _wish(self, track: Track, now_s: float) -> Wish:
         assert track.controller is not None
-        resource, engine = track.resource, self._engine
+        resource, state = track.resource, self._state
         return Wish(
             uid=resource.uid,
             generation=resource.generation,
@@ -133,8 +157,8 @@ class Passes:
             controller=track.controller,
             providers={
                 name: provider.contract.default_parallelism
-                for name, provider in engine.providers.items()
-                if name not in engine.market.closing
+                for name, provider in state.providers.items()
+                if name not in self._market.closing
             },
             prior=replace(track.prior, scratch_freed=True) if track.asset.freed else track.prior,
             waits={
@@ -144,13 +168,13 @@ class Passes:
             held=track.held,
             troubles={
                 name: trouble
-                for name in engine.providers
-                if (trouble := engine.troubles.of(name)) is not None and uses(track, name)
+                for name in state.providers
+                if (trouble := self._troubles.of(name)) is not None and uses(track, name)
             },
-            offers=engine.market.offers(track),
+            offers=self._market.offers(track),
             shortages=track.shortages,
-            room=engine.admission.room(now_s),
-            purse=engine.budgets.purse(track, now_s),
+            room=self._admission.room(now_s),
+            purse=self._budgets.purse(track, now_s),
             cached=track.cached,
             uncached=track.uncached,
             swept=track.asset.swept or self._is_abandoned(track),
@@ -159,7 +183,7 @@ class Passes:
 
     def _is_abandoned(self, track: Track) -> bool:
         deleted = track.resource.deleted_at_s is not None
-        return deleted and track.resource.uid in self._engine.abandoned
+        return deleted and track.resource.uid in self._state.abandoned
 
     def _parallelism(self, track: Track) -> int | None:
         assert track.controller is not None
@@ -167,15 +191,15 @@ class Passes:
 
     def _write_status(self, track: Track, status: dict[str, object]) -> None:
         resource = track.resource
-        if resource.uid not in self._engine.tracks or status == track.status:
+        if resource.uid not in self._state.tracks or status == track.status:
             return
         text = json.dumps(status, separators=(",", ":"))
-        version = self._engine.store.resources.put_status(
+        version = self._state.store.resources.put_status(
             resource.uid, text, expected_version=resource.version
         )
         if version is None:
             # A wish was written in between; the next turn takes it in and writes its status.
-            self._engine.queue.add(resource.uid)
+            self._state.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)
         track.status = status
@@ -186,31 +210,31 @@ class Passes:
         warning = str(plan.extra.get("warning") or "")
         if warning and not before.get("warning"):
             word, _, text = warning.partition(": ")
-            self._engine.say(track.resource.uid, word, text, kind="Warning")
+            self._state.say(track.resource.uid, word, text, kind="Warning")
         if before.get("phase") == plan.phase.value:
             return
         kind = "Warning" if plan.phase.value == "Failed" else "Normal"
         text = plan.message or f"{track.resource.key} is {plan.phase.value}"
         reason = plan.reason if plan.phase in TERMINAL_PHASES else plan.phase.value
-        self._engine.say(track.resource.uid, reason, text, kind=kind)
+        self._state.say(track.resource.uid, reason, text, kind=kind)
 
     def failed(self, uid: str, error: Exception, now_s: float) -> None:
         """The pass of `uid` raised: leave it alone for a while, and say so."""
-        engine = self._engine
-        track = engine.tracks.get(uid)
+        state = self._state
+        track = state.tracks.get(uid)
         if track is None:
             return
         track.passes_failed += 1
         wait_s = min(
-            engine.settings.retry_initial_s * 2.0 ** min(track.passes_failed, 20),
-            engine.settings.pass_retry_max_s,
+            state.settings.retry_initial_s * 2.0 ** min(track.passes_failed, 20),
+            state.settings.pass_retry_max_s,
         )
-        engine.queue.add(uid, now_s + wait_s)
+        state.queue.add(uid, now_s + wait_s)
         # What it holds in memory may be half changed; the next pass reads the rows back.
         track.spec, track.controller, track.history = None, None, None
         track.asset_actions = []
         text = f"this object cannot be handled by this version: {type(error).__name__}"
-        engine.say(uid, "Quarantined", text, kind="Warning")
+        state.say(uid, "Quarantined", text, kind="Warning")
         status = {**track.status, "reason": "Quarantined", "message": text}
         status.setdefault("phase", "Pending")
         self._write_status(track, status)

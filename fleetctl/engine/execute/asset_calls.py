@@ -4,7 +4,7 @@ executor.py, which guards them and tells how they ended.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from fleetctl.controllers.plan import (
     RemoveVolume,
 )
 from fleetctl.engine.execute.functions import order_of, pinned, placed
+from fleetctl.engine.execute.rate_limit import Gate
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.providers.base import Backend, FunctionAsset
 from fleetctl.specs.function import FunctionSpec
@@ -26,23 +27,29 @@ from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 Resolve = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
 Call = Callable[[], Awaitable[None]]
 
 
-async def carry_out(engine: Engine, track: Track, action: AssetAction, secrets: Resolve) -> None:
+async def carry_out(
+    state: State,
+    gates: Mapping[str, Gate],
+    track: Track,
+    action: AssetAction,
+    secrets: Resolve,
+) -> None:
     """Make the action's calls, one provider after the other. Raises Refused and Unavailable."""
-    for name, call in _calls(engine, track, action, secrets):
-        await engine.effects.gates[name].ask(call)
+    for name, call in _calls(state, track, action, secrets):
+        await gates[name].ask(call)
 
 
 def _calls(
-    engine: Engine, track: Track, action: AssetAction, secrets: Resolve
+    state: State, track: Track, action: AssetAction, secrets: Resolve
 ) -> list[tuple[str, Call]]:
     """(provider, call) pairs."""
-    providers, namespace = engine.providers, track.resource.namespace
+    providers, namespace = state.providers, track.resource.namespace
     if isinstance(action, FreeScratch):
         # Only where it ran: a provider that is away must not hold up the others' objects.
         used = track.history.providers if track.history is not None else set(providers)
@@ -70,18 +77,18 @@ def _calls(
         case RemoveVolume():
             return [(action.provider, partial(backend.remove_volume, called))]
         case EnsureFunction():
-            asset = _function(engine, track, backend, secrets)
+            asset = _function(state, track, backend, secrets)
             return [(action.provider, partial(backend.ensure_function, asset))]
 
 
-def _function(engine: Engine, track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset:
+def _function(state: State, track: Track, backend: Backend, secrets: Resolve) -> FunctionAsset:
     """What a Function object stands for; its secrets are found here and kept nowhere."""
     spec = track.spec
     assert isinstance(spec, FunctionSpec)
     if not backend.contract.functions:
         raise Refused(f"provider `{spec.provider}` has no functions", hint="name one that has them")
     name, namespace = track.resource.name, track.resource.namespace
-    whole = pinned(engine, spec.applied_to(Template()), track.resource)
+    whole = pinned(state, spec.applied_to(Template()), track.resource)
     template = placed(whole, namespace)
     found = secrets(template.secrets, namespace) if template.secrets else Found()
     order = order_of(name, namespace, spec)

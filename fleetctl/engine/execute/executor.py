@@ -28,7 +28,7 @@ from fleetctl.controllers.plan import (
 from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
-from fleetctl.engine.execute.rate_limit import MINUTE_S, Gate
+from fleetctl.engine.execute.rate_limit import Gate
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.messages import (
     AssetReplied,
@@ -41,12 +41,11 @@ from fleetctl.engine.messages import (
 )
 from fleetctl.providers.base import RunOrder, RunRef
 from fleetctl.specs.content import combined_hash
-from fleetctl.specs.provider import ProviderSpec
 from fleetctl.specs.template import Template
 from fleetctl.tracking.track import Call, Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -54,37 +53,23 @@ ROOM_LOOK_S = 1.0  # while a lowered limit is exceeded, which is rare and short
 
 
 class Effects:
-    def __init__(self, engine: Engine, secrets: Callable[[tuple[str, ...], str], Found]) -> None:
-        self._engine = engine
+    """gates: by provider. exceeded: more is held there than there may be. secrets: finds values."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        gates: Mapping[str, Gate],
+        exceeded: Callable[[str], bool],
+        secrets: Callable[[tuple[str, ...], str], Found],
+    ) -> None:
+        self._state = state
+        self._gates = gates
+        self._exceeded = exceeded
         self._secrets = secrets
         self._tasks: dict[
             str, asyncio.Task[None]
         ] = {}  # by run or sandbox name, or by uid for assets
-        self.gates: dict[str, Gate] = {}
-        for name in engine.providers:
-            self.add_gate(name)
-
-    def add_gate(self, provider: str) -> None:
-        """Also of an account that is declared after the start."""
-        engine = self._engine
-        gate = self.gates[provider] = Gate(engine.providers[provider].contract, engine.clock)
-        gate.remember(engine.store.creates.times(provider), partial(self._note_create, provider))
-
-    def _note_create(self, provider: str, at_s: float) -> None:
-        store = self._engine.store
-        with store.transaction():
-            store.creates.add(provider, at_s, forget_until_s=at_s - MINUTE_S)
-
-    def limit_creates(self, said: Mapping[str, ProviderSpec]) -> None:
-        """createsPerMinute of each provider, by its Provider object."""
-        for name, gate in self.gates.items():
-            gate.creates_per_minute = said[name].limits.creates_per_minute if name in said else None
-
-    def backoff_s(self, tries: int) -> float:
-        """Doubles per try up to retry_max_s, times a jitter in [0.5, 1.5)."""
-        settings = self._engine.settings
-        base_s = min(settings.retry_initial_s * 2.0 ** min(tries - 1, 32), settings.retry_max_s)
-        return base_s * (0.5 + self._engine.random.random())
 
     def drive(self, track: Track, now_s: float) -> None:
         """Begin every call that this resource needs now."""
@@ -99,7 +84,7 @@ class Effects:
                         continue  # its answer brings the next look
                     if self._makes_too_many(run):
                         # Another object's stop makes the room, and tells this one nothing.
-                        self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
+                        self._state.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
                         continue
                     self._drive_start(track, run, now_s)
                 elif run.state is RunState.STOPPING:
@@ -119,7 +104,7 @@ class Effects:
     def _makes_too_many(self, run: Run) -> bool:
         """It would make a sandbox where a lowered limit is still exceeded."""
         makes = run.sandbox == run.name and not run.handle
-        return makes and self._engine.admission.exceeded(run.provider)
+        return makes and self._exceeded(run.provider)
 
     def drop(self, key: str) -> None:
         """Leave the call of one run where it is, and hear no more of it."""
@@ -146,8 +131,8 @@ class Effects:
         call = track.calls.setdefault(run.name, Call())
         if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
             return
-        if self._engine.holds_starts(run.provider):
-            self._engine.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
+        if self._state.holds_starts(run.provider):
+            self._state.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
             return
         call.busy, call.asked_at_s = "start", now_s
         if call.nothing_made:
@@ -156,7 +141,7 @@ class Effects:
         self._spawn(run.name, self._start(track, run), cancelled)
 
     def _drive_stop(self, track: Track, run: Run, now_s: float) -> None:
-        call = track.calls.setdefault(run.name, Call(appeared_at_s=self._engine.started_at_s))
+        call = track.calls.setdefault(run.name, Call(appeared_at_s=self._state.started_at_s))
         if call.busy == "start":
             # Its outcome is unknown now; the stop goes by name and the bound is waited out.
             # A call that has just ended has its fact in the inbox, and the stop follows that.
@@ -190,30 +175,29 @@ class Effects:
         """
         if now_s >= retry_at_s:
             return False
-        self._engine.queue.add(track.resource.uid, retry_at_s)
+        self._state.queue.add(track.resource.uid, retry_at_s)
         return True
 
     def _unknown(self, provider: str) -> bool:
-        return provider not in self._engine.providers
+        return provider not in self._state.providers
 
     async def _start(self, track: Track, run: Run) -> None:
-        engine = self._engine
-        tell = engine.tell
+        tell = self._state.inbox.tell
         try:
             order = self._order(track, run)
             handle = await guarded(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))
             else:
-                two_phase = engine.providers[run.provider].contract.two_phase
+                two_phase = self._state.providers[run.provider].contract.two_phase
                 tell(StartReplied(run.name, handle, begun=not two_phase or bool(order.handle)))
         except Refused as error:
             tell(StartRefused(run.name, _with_hint(error)))
         except Unavailable as error:
             known = track.calls.setdefault(run.name, Call())
             known.tries += 1
-            delay_s = max(error.retry_after_s, self.backoff_s(known.tries))
-            retry_at_s = engine.clock.now_s() + delay_s
+            delay_s = max(error.retry_after_s, self._state.backoff_s(known.tries))
+            retry_at_s = self._state.clock.now_s() + delay_s
             said = _with_hint(error)
             tell(
                 StartWaits(
@@ -231,28 +215,27 @@ class Effects:
             # The gate may have held it for long: an ended run's sandbox must not be made again.
             if not self._is_wished(run):
                 return NoAnswer("nobody waits for this start any more")
-            return await self._engine.providers[run.provider].start(order)
+            return await self._state.providers[run.provider].start(order)
 
         creates = order.sandbox == order.run and not order.handle
-        return await self.gates[run.provider].start(start, creates=creates)
+        return await self._gates[run.provider].start(start, creates=creates)
 
     def _is_wished(self, run: Run) -> bool:
-        track = self._engine.tracks.get(run.uid)
+        track = self._state.tracks.get(run.uid)
         if track is None or track.history is None:
             return track is not None and not track.dormant  # its rows are yet to be read back
         known = track.history.live.get(run.name)
         return known is not None and known.state is not RunState.STOPPING
 
     async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
-        engine = self._engine
-        stop = partial(engine.providers[provider].stop, ref, grace_s=grace_s)
+        stop = partial(self._state.providers[provider].stop, ref, grace_s=grace_s)
         message = ""
         try:
-            reply = await guarded(self.gates[provider].ask(stop), what="stop", key=ref.run)
+            reply = await guarded(self._gates[provider].ask(stop), what="stop", key=ref.run)
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
-        engine.tell(StopReplied(ref.run, message))
+        self._state.inbox.tell(StopReplied(ref.run, message))
 
     def _order(self, track: Track, run: Run) -> RunOrder:
         """Everything that the provider needs; secrets are resolved here and kept nowhere."""
@@ -260,10 +243,10 @@ class Effects:
         assert controller is not None
         namespace = track.resource.namespace
         own = controller.template(run.index)
-        own = functions.pinned(self._engine, own, track.resource)
-        whole, function = functions.resolved(self._engine, own, namespace)
+        own = functions.pinned(self._state, own, track.resource)
+        whole, function = functions.resolved(self._state, own, namespace)
         template = functions.placed(whole, namespace)
-        if function is not None and not self._engine.providers[run.provider].contract.functions:
+        if function is not None and not self._state.providers[run.provider].contract.functions:
             raise Refused(
                 f"provider `{run.provider}` has no functions",
                 hint="use `runtime: sandbox`, or place it on one that has",
@@ -276,7 +259,7 @@ class Effects:
         return RunOrder(
             run=run.name,
             sandbox=run.sandbox,
-            owner=self._engine.store.store_id,
+            owner=self._state.store.store_id,
             uid=run.uid,
             resource=track.resource.key,
             index=run.index,
@@ -302,19 +285,21 @@ class Effects:
         self._spawn(track.resource.uid, self._asset(track, action), cancelled)
 
     async def _asset(self, track: Track, action: AssetAction) -> None:
-        uid, engine = track.resource.uid, self._engine
+        uid = track.resource.uid
         what = _WORDS[type(action)]
         if isinstance(action, FreeScratch) and not action.keep_logs:
             what = "swept"
         message = ""
         try:
             reply = await guarded(
-                carry_out(engine, track, action, self._secrets), what=what, key=uid
+                carry_out(self._state, self._gates, track, action, self._secrets),
+                what=what,
+                key=uid,
             )
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = _with_hint(error)
-        engine.tell(AssetReplied(uid, what, message))
+        self._state.inbox.tell(AssetReplied(uid, what, message))
 
     def _spawn(self, key: str, work: Coroutine[object, object, None], unknown: Fact) -> None:
         """unknown: what to tell when the call ends without a fact, be it before its first step."""
@@ -327,10 +312,10 @@ class Effects:
             return
         del self._tasks[key]
         if done.cancelled():
-            self._engine.tell(unknown)
+            self._state.inbox.tell(unknown)
         elif done.exception() is not None:
             log.error("call failed", exc_info=done.exception(), extra={"key": key})
-            self._engine.tell(unknown)
+            self._state.inbox.tell(unknown)
 
 
 _WORDS: dict[type, str] = {

@@ -13,13 +13,13 @@ from fleetctl.specs.template import Template
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 REASON_MISSING = "FunctionMissing"  # why a start waits
 
 
 def resolved(
-    engine: Engine, template: Template, namespace: str
+    state: State, template: Template, namespace: str
 ) -> tuple[Template, FunctionOrder | None]:
     """The template with all that its Function says, and the Function's settings.
 
@@ -29,19 +29,19 @@ def resolved(
         if not template.is_function:
             return template, None
         return template, FunctionOrder("", 0, None, SCALEDOWN_S)
-    resource = _resource(engine, template.function, namespace)
+    resource = _resource(state, template.function, namespace)
     spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
-    whole = pinned(engine, spec.applied_to(template), resource)
+    whole = pinned(state, spec.applied_to(template), resource)
     return whole, order_of(template.function, namespace, spec)
 
 
-def pinned(engine: Engine, template: Template, resource: Resource) -> Template:
+def pinned(state: State, template: Template, resource: Resource) -> Template:
     """The template with its source as it was when `resource`, which names it, was applied. Raises
     Unavailable.
     """
-    if engine.sources is None or template.source is None:
+    if state.sources is None or template.source is None:
         return template
-    found: Template = engine.sources.pinned(template, resource.annotations)
+    found: Template = state.sources.pinned(template, resource.annotations)
     return found
 
 
@@ -61,12 +61,12 @@ def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionOrder:
     return FunctionOrder(called, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
 
 
-def _resource(engine: Engine, name: str, namespace: str) -> Resource:
+def _resource(state: State, name: str, namespace: str) -> Resource:
     key = object_key("Function", name, namespace)
-    resource = engine.store.resources.get("Function", name, namespace)
+    resource = state.store.resources.get("Function", name, namespace)
     if resource is None:
         # A deleted one serves its users to their end.
-        rows = (track.resource for track in engine.tracks.assets.values())
+        rows = (track.resource for track in state.tracks.assets.values())
         resource = next((row for row in rows if row.key == key), None)
     if resource is None:
         raise Unavailable(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,33 +19,34 @@ from fleetctl.engine.boundary import guarded
 from fleetctl.providers.base import Owned, RunRef
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.execute.rate_limit import Gate
+    from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
 
-async def sweep_forever(engine: Engine) -> None:
+async def sweep_forever(state: State, gates: Mapping[str, Gate]) -> None:
     """Each round looks at every provider; a provider that fails is looked at in the next round."""
     while True:
-        await asyncio.sleep(engine.settings.sweep_s)
-        for name in [one for one in engine.providers if not engine.holds_starts(one)]:
+        await asyncio.sleep(state.settings.sweep_s)
+        for name in [one for one in state.providers if not state.holds_starts(one)]:
             try:
-                await guarded(sweep(engine, name), what="sweep", key=name)
+                await guarded(sweep(state, name, gates[name]), what="sweep", key=name)
             except (Refused, Unavailable) as error:
                 log.warning("sweep refused", extra={"provider": name, "error": str(error)})
 
 
-async def sweep(engine: Engine, name: str) -> int:
+async def sweep(state: State, name: str, gate: Gate) -> int:
     """How many sandboxes without a record were asked to stop."""
-    provider = engine.providers[name]
-    contract, gate = provider.contract, engine.effects.gates[name]
+    provider = state.providers[name]
+    contract = provider.contract
     owned = await gate.ask(provider.owned)
-    grace_s = contract.visibility_bound_s + engine.settings.sweep_grace_s
-    old_at_s = engine.clock.now_s() - grace_s
-    unknown = [box for box in owned if not _known(engine, box)]
-    engine.unrecorded[name] = len(unknown)
+    grace_s = contract.visibility_bound_s + state.settings.sweep_grace_s
+    old_at_s = state.clock.now_s() - grace_s
+    unknown = [box for box in owned if not _known(state, box)]
+    state.unrecorded[name] = len(unknown)
     strays = [box for box in unknown if box.created_at_s < old_at_s]
-    for box in strays[: engine.settings.sweep_stops_max]:
+    for box in strays[: state.settings.sweep_stops_max]:
         log.warning("sandbox without a record", extra={"sandbox": box.sandbox, "provider": name})
         ref = RunRef(box.sandbox, box.sandbox, box.handle, 0, "")
         stop = gate.ask(partial(provider.stop, ref, grace_s=0.0))
@@ -56,23 +58,23 @@ async def sweep(engine: Engine, name: str) -> int:
     return len(strays)
 
 
-def _known(engine: Engine, box: Owned) -> bool:
+def _known(state: State, box: Owned) -> bool:
     """The record of one of our resources says that this sandbox lives, or is about to."""
-    if box.sandbox in engine.adopting:
+    if box.sandbox in state.adopting:
         return True
-    for track in engine.tracks.values():
+    for track in state.tracks.values():
         if track.history is not None:
             known = box.sandbox in track.history.sandboxes
         else:
             # Of a resource whose pass raised nothing is in memory, but its rows tell.
-            known = not track.dormant and _in_rows(engine, track.resource.uid, box.sandbox)
+            known = not track.dormant and _in_rows(state, track.resource.uid, box.sandbox)
         if known:
             return True
     return False
 
 
-def _in_rows(engine: Engine, uid: str, sandbox: str) -> bool:
+def _in_rows(state: State, uid: str, sandbox: str) -> bool:
     return any(
         run.sandbox == sandbox and (run.state in LIVE_STATES or run.sandbox_open)
-        for run, _ in engine.store.runs.of(uid)
+        for run, _ in state.store.runs.of(uid)
     )

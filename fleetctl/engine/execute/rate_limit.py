@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.base import Contract
+from fleetctl.specs.provider import ProviderSpec
+from fleetctl.stores.base import Store
 
 T = TypeVar("T")
 
@@ -103,3 +106,27 @@ class Gate:
         if most is None or len(self._created) < most:
             return now_s
         return self._created[len(self._created) - most] + MINUTE_S
+
+
+class Gates(dict[str, Gate]):
+    """One a provider, by name. Creates are remembered in the store, so that a restart does not make
+    more of them in a minute than there may be.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__()
+        self._store, self._clock = store, clock
+
+    def add(self, provider: str, contract: Contract) -> None:
+        """Also of an account that is declared after the start."""
+        gate = self[provider] = Gate(contract, self._clock)
+        gate.remember(self._store.creates.times(provider), partial(self._note_create, provider))
+
+    def limit_creates(self, said: Mapping[str, ProviderSpec]) -> None:
+        """createsPerMinute of each provider, by its Provider object."""
+        for name, gate in self.items():
+            gate.creates_per_minute = said[name].limits.creates_per_minute if name in said else None
+
+    def _note_create(self, provider: str, at_s: float) -> None:
+        with self._store.transaction():
+            self._store.creates.add(provider, at_s, forget_until_s=at_s - MINUTE_S)

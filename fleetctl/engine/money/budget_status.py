@@ -13,23 +13,25 @@ from fleetctl.controllers.money.budget import Account, Purse
 from fleetctl.specs.budget import BudgetSpec
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
 
-def budget_status(engine: Engine, track: Track, now_s: float) -> dict[str, object]:
-    """How a Budget stands; warnings are said here, each once a period and a cap."""
+def budget_status(state: State, track: Track, account: Account, now_s: float) -> dict[str, object]:
+    """How a Budget stands; warnings are said here, each once a period and a cap.
+
+    account: what counts against it in this turn.
+    """
     assert isinstance(track.spec, BudgetSpec)
-    account = engine.budgets.account(track, track.spec, now_s)
     since_s, until_s = budget.period_of(track.spec.period, now_s)
     if until_s is not None:
-        engine.queue.add(track.resource.uid, until_s)
+        state.queue.add(track.resource.uid, until_s)
     before = track.status
     same = before.get("since") == since_s and before.get("maxCost") == account.cap.max_usd
     said = before.get("warned") if same else 0
     warned = max(said if isinstance(said, int) else 0, account.warned)
     if warned and warned != said:
-        _warn(engine, track, account, warned)
+        _warn(state, track, account, warned)
     return {
         "phase": "Ready",
         "reason": "Ready",
@@ -59,24 +61,24 @@ def numbers(account: Account) -> dict[str, object]:
     }
 
 
-def say_money(engine: Engine, track: Track, purse: Purse, after: dict[str, object]) -> None:
+def say_money(state: State, track: Track, purse: Purse, after: dict[str, object]) -> None:
     """Warnings of an object whose status becomes `after`, each once: a level of its own budget
     is crossed, or money is what it lacks.
     """
     level, said = _warned(after), _warned(track.status)
     if purse.own is not None and level > said:
-        _warn(engine, track, purse.own, level)
+        _warn(state, track, purse.own, level)
     lacks, lacked = _lacking(after), _lacking(track.status)
     if lacks[0] and lacks[0] != lacked[0]:
-        engine.say(track.resource.uid, lacks[0], lacks[1], kind="Warning")
+        state.say(track.resource.uid, lacks[0], lacks[1], kind="Warning")
 
 
-def _warn(engine: Engine, track: Track, account: Account, level: int) -> None:
+def _warn(state: State, track: Track, account: Account, level: int) -> None:
     cap = account.cap
     spent_usd = account.charged_usd + account.accrued_usd
     parts = f"{budget.usd(spent_usd)} of {budget.usd(cap.max_usd)}"
     text = f"{parts} is used, which is {level}% or more"
-    engine.say(track.resource.uid, "BudgetWarning", text, kind="Warning")
+    state.say(track.resource.uid, "BudgetWarning", text, kind="Warning")
 
 
 def _warned(status: Mapping[str, object]) -> int:

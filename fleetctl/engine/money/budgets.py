@@ -22,16 +22,19 @@ from fleetctl.specs.common import Execution
 from fleetctl.specs.kinds import KINDS, parse_spec
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.money.ledger import Charges
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
 BUDGET = "Budget"
 
 
 class Budgets:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.warming = Warming(engine)
+    def __init__(self, state: State, *, market: Market, charges: Charges) -> None:
+        self._state = state
+        self._market, self._charges = market, charges
+        self.warming = Warming(state, market=market, charges=charges)
         self._uids: dict[str, None] = {}  # of the Budgets, and of some that are gone
         self._accounts: dict[str, Account] = {}  # uid of a Budget -> what counts against it
         self._seen: dict[str, tuple[object, ...]] = {}  # how each stood when it was counted last
@@ -40,12 +43,15 @@ class Budgets:
     def load(self) -> None:
         """Which Budgets there are, once the tracks are there."""
         self._seen.clear()
-        tracks = self._engine.tracks.assets.values()
+        tracks = self._state.tracks.assets.values()
         self._uids = {it.resource.uid: None for it in tracks if it.resource.kind == BUDGET}
+
+    def take(self, uid: str) -> None:
+        """A Budget holds from the turn in which it is heard of, whose pass comes first or last."""
+        self._uids[uid] = None
 
     def count(self, now_s: float) -> list[str]:
         """Begin a turn; the uids that waited for money and may find some now."""
-        self._take_new_budgets()
         self._accounts = {
             track.resource.uid: self._counted(track, spec, now_s) for track, spec in self._budgets()
         }
@@ -60,7 +66,7 @@ class Budgets:
     def changed(self) -> Iterator[str]:
         """The Budgets whose status is not what they stand at, after the passes of a turn."""
         for uid, account in self._accounts.items():
-            track = self._engine.tracks.get(uid)
+            track = self._state.tracks.get(uid)
             told = numbers(account)
             if track is not None and any(track.status.get(it) != told[it] for it in told):
                 yield uid
@@ -71,7 +77,7 @@ class Budgets:
         own = self._own(track, now_s)
         accounts = [*([own] if own is not None else []), *shared]
         unit = KINDS[track.resource.kind].unit
-        tariffs = partial(reservations.tariff_of, self._engine, track, now_s)
+        tariffs = partial(reservations.tariff_of, self._state, self._market, track, now_s)
         return Purse(tariffs, accounts, own, unit, _left(track))
 
     def shared(self, track: Track) -> list[Account]:
@@ -94,16 +100,9 @@ class Budgets:
 
     # -- counting ----------------------------------------------------------------------------------
 
-    def _take_new_budgets(self) -> None:
-        """A Budget holds from the turn in which it is heard of, whose pass comes first or last."""
-        reading = self._engine.reading
-        for uid in [uid for uid, row in reading.wished.items() if row.kind == BUDGET]:
-            reading.fresh_track(uid)
-            self._uids[uid] = None
-
     def _budgets(self) -> Iterator[tuple[Track, BudgetSpec]]:
         for uid in self._uids:
-            track = self._engine.tracks.get(uid)
+            track = self._state.tracks.get(uid)
             if track is None or track.resource.deleted_at_s is not None:
                 continue
             if track.spec is None:
@@ -126,18 +125,18 @@ class Budgets:
         )
         account = Account(cap)
         first_day, namespace = budget.day_of(start_s), track.resource.namespace
-        for entry in self._engine.charges.entries():
+        for entry in self._charges.entries():
             if entry.day < first_day or entry.namespace != namespace:
                 continue
             if budget.selects(spec.selector, entry.labels):
                 account.charged_usd += entry.usd
                 account.unpriced_s += entry.unpriced_s
-        for other in self._engine.tracks.values():
+        for other in self._state.tracks.values():
             about = other.resource
             if about.namespace != namespace or not budget.selects(spec.selector, about.labels):
                 continue
             if KINDS[about.kind].runs:
-                reservations.reserve(self._engine, account, other, now_s)
+                reservations.reserve(self._state, account, other, now_s)
             elif about.kind == FUNCTION:
                 self.warming.reserve(account, other, first_s=start_s, now_s=now_s)
         return account
@@ -157,7 +156,7 @@ class Budgets:
         )
         history = track.history
         account = Account(cap, charged_usd=history.charged_usd, unpriced_s=history.unpriced_s)
-        reservations.reserve(self._engine, account, track, now_s)
+        reservations.reserve(self._state, account, track, now_s)
         return account
 
 

@@ -17,20 +17,20 @@ from fleetctl.engine.capacity.providers import contract_of
 from fleetctl.stores.base import Entry
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Call, Track
 
 
 class Charges:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, state: State) -> None:
+        self._state = state
         self._ledger: dict[tuple[int, str, str], Entry] = {}
         self._fresh: list[Entry] = []  # of this turn, not written yet
 
     def load(self) -> None:
         """Read the ledger back; what was not written is forgotten with its turn."""
         self._fresh.clear()
-        self._ledger = {_key(entry): entry for entry in self._engine.store.ledger.entries()}
+        self._ledger = {_key(entry): entry for entry in self._state.store.ledger.entries()}
 
     def entries(self) -> Iterable[Entry]:
         """All that is written, one a day, namespace and set of labels."""
@@ -38,7 +38,7 @@ class Charges:
 
     def ended(self, track: Track, run: Run, call: Call | None) -> Run:
         """The ended run with its charge, which is written with it."""
-        contract = contract_of(self._engine, run.provider)
+        contract = contract_of(self._state, run.provider)
         known = call.held_from_s if call is not None else None
         if run.sandbox != run.name:
             # In another's sandbox it costs from its own beginning; the time before is the other's.
@@ -66,7 +66,7 @@ class Charges:
     def add(self, track: Track, usd: float, unpriced_s: float) -> None:
         """Into the ledger, with this turn."""
         if usd or unpriced_s:
-            day = budget.day_of(self._engine.clock.now_s())
+            day = budget.day_of(self._state.clock.now_s())
             about = track.resource
             self._fresh.append(Entry(day, about.labels, usd, unpriced_s, about.namespace))
 
@@ -75,7 +75,7 @@ class Charges:
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, []
-        self._engine.store.ledger.add(fresh)
+        self._state.store.ledger.add(fresh)
         for entry in fresh:
             key = _key(entry)
             known = self._ledger.get(key)

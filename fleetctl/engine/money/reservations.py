@@ -15,14 +15,15 @@ from fleetctl.controllers.wish import deadline_at_s
 from fleetctl.engine.capacity.providers import contract_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
 
-def reserve(engine: Engine, account: Account, track: Track, now_s: float) -> None:
+def reserve(state: State, account: Account, track: Track, now_s: float) -> None:
     """Add the live runs of an object."""
-    for run in _live(engine, track):
-        worst_usd = _worst_now_usd(engine, track, run, now_s)
+    for run in _live(state, track):
+        worst_usd = _worst_now_usd(state, track, run, now_s)
         usd = budget.reserved_usd(run, worst_usd=worst_usd, now_s=now_s)
         if usd is None:
             account.unpriced_live += 1
@@ -31,25 +32,25 @@ def reserve(engine: Engine, account: Account, track: Track, now_s: float) -> Non
             account.accrued_usd += budget.accrued_usd(run, now_s)
 
 
-def tariff_of(engine: Engine, track: Track, now_s: float, provider: str, index: int) -> Tariff:
+def tariff_of(
+    state: State, market: Market, track: Track, now_s: float, provider: str, index: int
+) -> Tariff:
     """What one more run of the unit would cost there."""
     assert track.controller is not None
-    price = engine.market.price(
-        provider, track.controller.template(index), track.resource.namespace
-    )
-    return Tariff(price, _lasts_s(engine, track, provider, index, now_s, now_s))
+    price = market.price(provider, track.controller.template(index), track.resource.namespace)
+    return Tariff(price, _lasts_s(state, track, provider, index, now_s, now_s))
 
 
-def _live(engine: Engine, track: Track) -> Iterator[Run]:
+def _live(state: State, track: Track) -> Iterator[Run]:
     if track.history is not None:
         yield from track.history.live.values()
     elif not track.dormant:
         # Its spec cannot be read, or its pass raised: its runs cost all the same.
-        rows = engine.store.runs.of(track.resource.uid)
+        rows = state.store.runs.of(track.resource.uid)
         yield from (run for run, _ in rows if run.state in LIVE_STATES)
 
 
-def _worst_now_usd(engine: Engine, track: Track, run: Run, now_s: float) -> float | None:
+def _worst_now_usd(state: State, track: Track, run: Run, now_s: float) -> float | None:
     """Under the present deadline, which may be a later one than when the run began."""
     controller = track.controller
     if controller is None or run.state is RunState.STOPPING:
@@ -58,15 +59,15 @@ def _worst_now_usd(engine: Engine, track: Track, run: Run, now_s: float) -> floa
     if unit is None or unit.template_hash != run.template_hash:
         return None  # it goes on under the template that it began with, or is stopped
     since_s = now_s if run.started_at_s is None else run.started_at_s
-    lasts_s = _lasts_s(engine, track, run.provider, run.index, now_s, since_s)
+    lasts_s = _lasts_s(state, track, run.provider, run.index, now_s, since_s)
     return budget.worst_case_usd(run.usd_per_s, lasts_s)
 
 
 def _lasts_s(
-    engine: Engine, track: Track, provider: str, index: int, now_s: float, since_s: float
+    state: State, track: Track, provider: str, index: int, now_s: float, since_s: float
 ) -> float:
     assert track.controller is not None
-    policy, contract = track.controller.policy, contract_of(engine, provider)
+    policy, contract = track.controller.policy, contract_of(state, provider)
     ends_at_s = deadline_at_s(policy, track.prior, track.resource.generation, now_s)
     return budget.lasts_s(
         timeout_s=track.controller.template(index).timeout_seconds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.template import Template
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.money.ledger import Charges
+    from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
 KIND = "Function"
@@ -40,8 +43,12 @@ class Warm:
 
 
 class Warming:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    """accounts of an object are those of the Budgets that select it; budgets.py hands them in."""
+
+    def __init__(self, state: State, *, market: Market, charges: Charges) -> None:
+        self._state = state
+        self._market = market
+        self._charges = charges
 
     def reserve(self, account: Account, track: Track, *, first_s: float, now_s: float) -> None:
         """Add what a Function holds of a budget whose period began at first_s."""
@@ -56,7 +63,7 @@ class Warming:
         account.reserved_usd += warm.usd_per_s * warm.held_s(uncharged_s)
         account.accrued_usd += warm.usd_per_s * uncharged_s
 
-    def status(self, track: Track, now_s: float) -> dict[str, object]:
+    def status(self, track: Track, accounts: Sequence[Account], now_s: float) -> dict[str, object]:
         """The part of a Function's status that tells of them; charges what is due."""
         known, wanted, cost = _noted(track), self._wanted(track), track.status.get("cost")
         cost = cost if isinstance(cost, dict) else {}
@@ -65,26 +72,26 @@ class Warming:
         if known is not None:
             warm, since_s = known
             if warm == wanted and now_s < since_s + CHARGE_S:
-                self._engine.queue.add(track.resource.uid, since_s + CHARGE_S)
+                self._state.queue.add(track.resource.uid, since_s + CHARGE_S)
                 return _note(warm, since_s) | {"cost": cost}
             self._charge(track, warm, now_s - since_s)
             cost = _grown(cost, warm, now_s - since_s) | {"until": now_s}
-            self._count(track, warm, -warm.held_s(now_s - since_s), charged_s=now_s - since_s)
+            self._count(accounts, warm, -warm.held_s(now_s - since_s), charged_s=now_s - since_s)
         if wanted is None or (known is None and not track.asset.ready):
             return {"cost": cost} if cost else {}
         cost = {"from": now_s, **cost, "provider": _spec(track).provider}
-        self._engine.queue.add(track.resource.uid, now_s + CHARGE_S)
-        self._count(track, wanted, wanted.held_s(0.0), charged_s=0.0)
+        self._state.queue.add(track.resource.uid, now_s + CHARGE_S)
+        self._count(accounts, wanted, wanted.held_s(0.0), charged_s=0.0)
         return _note(wanted, now_s) | {"cost": cost}
 
-    def gone(self, track: Track) -> None:
+    def gone(self, track: Track, accounts: Sequence[Account]) -> None:
         """The Function is dropped, and its containers are no more."""
         known = _noted(track)
         if known is not None:
             warm, since_s = known
-            lasted_s = self._engine.clock.now_s() - since_s
+            lasted_s = self._state.clock.now_s() - since_s
             self._charge(track, warm, lasted_s)
-            self._count(track, warm, -warm.held_s(lasted_s), charged_s=lasted_s)
+            self._count(accounts, warm, -warm.held_s(lasted_s), charged_s=lasted_s)
             self._close(track, warm, lasted_s)
 
     def _close(self, track: Track, warm: Warm, lasted_s: float) -> None:
@@ -92,10 +99,10 @@ class Warming:
         before = track.status.get("cost")
         cost = _grown(before if isinstance(before, dict) else {}, warm, lasted_s)
         status = {key: value for key, value in track.status.items() if key != "warm"}
-        status["cost"] = cost | {"until": self._engine.clock.now_s()}
+        status["cost"] = cost | {"until": self._state.clock.now_s()}
         about = track.resource
         text = json.dumps(status, separators=(",", ":"))
-        self._engine.store.resources.put_status(about.uid, text, expected_version=about.version)
+        self._state.store.resources.put_status(about.uid, text, expected_version=about.version)
 
     def denied(self, track: Track, accounts: list[Account]) -> Denied | None:
         """Why the budgets do not pay for making it ready; None once it is, and where they do."""
@@ -109,19 +116,21 @@ class Warming:
     def _wanted(self, track: Track) -> Warm | None:
         """What the present spec keeps warm; None where that is nothing, or free."""
         spec = _spec(track)
-        if not spec.min_containers or spec.provider not in self._engine.providers:
+        if not spec.min_containers or spec.provider not in self._state.providers:
             return None
         template, namespace = spec.applied_to(Template()), track.resource.namespace
-        each = self._engine.market.price(spec.provider, template, namespace)
+        each = self._market.price(spec.provider, template, namespace)
         if each == 0.0:
             return None
         whole = None if each is None else each * spec.min_containers
         return Warm(spec.min_containers, whole, spec.scaledown_seconds)
 
-    def _count(self, track: Track, warm: Warm, held_s: float, *, charged_s: float) -> None:
+    def _count(
+        self, accounts: Sequence[Account], warm: Warm, held_s: float, *, charged_s: float
+    ) -> None:
         """In this turn's accounts too: the passes that follow must not spend the same money."""
         usd_per_s = warm.usd_per_s or 0.0
-        for account in self._engine.budgets.shared(track):
+        for account in accounts:
             account.reserved_usd = max(0.0, account.reserved_usd + usd_per_s * held_s)
             account.charged_usd += usd_per_s * max(0.0, charged_s)
             if warm.usd_per_s is None:
@@ -131,7 +140,7 @@ class Warming:
         lasted_s = max(0.0, lasted_s)
         usd = (warm.usd_per_s or 0.0) * lasted_s
         unpriced_s = lasted_s * warm.containers if warm.usd_per_s is None else 0.0
-        self._engine.charges.add(track, usd, unpriced_s)
+        self._charges.add(track, usd, unpriced_s)
 
 
 def _spec(track: Track) -> FunctionSpec:

@@ -13,20 +13,16 @@ from fleetctl.engine.observe.observations import Sightings
 from fleetctl.engine.observe.replies import Answers
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.tracking.track import Track
 
 
 class Absorber:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._answers = Answers(engine)
-        self._sightings = Sightings(engine)
+    def __init__(self, answers: Answers, sightings: Sightings) -> None:
+        self._answers = answers
+        self._sightings = sightings
 
-    def absorb(self, fact: Fact, now_s: float) -> bool:
-        """True when the fact's resource must be looked at because of it."""
-        track = self._engine.turns.track_of(fact)
-        if track is None:
-            return False
+    def absorb(self, track: Track, fact: Fact, now_s: float) -> bool:
+        """True when the resource, of which the fact speaks, must be looked at because of it."""
         match fact:
             case AssetReplied():
                 return self._answers.of_asset(track, fact, now_s)

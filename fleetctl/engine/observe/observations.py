@@ -6,6 +6,7 @@ here it is known how far the look can be trusted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.outcome import outcome
@@ -16,13 +17,27 @@ from fleetctl.engine.observe.gpu_price import priced_as_got
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.execute.leftovers import Leftovers
+    from fleetctl.engine.observe.records import Records
+    from fleetctl.engine.state import State
 
 
 class Sightings:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._records = engine.records
+    """look_later: observes a run again, at a time in epoch seconds."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        records: Records,
+        market: Market,
+        leftovers: Leftovers,
+        look_later: Callable[[str, float], None],
+    ) -> None:
+        self._state = state
+        self._records, self._market, self._leftovers = records, market, leftovers
+        self._look_later = look_later
 
     def take(self, track: Track, fact: Observed) -> bool:
         """True when the resource must be looked at because of it."""
@@ -34,12 +49,12 @@ class Sightings:
         return self._run_seen(track, run, fact.seen, fact)
 
     def _run_seen(self, track: Track, run: Run, seen: Observation, fact: Observed) -> bool:
-        engine = self._engine
+        state = self._state
         if not isinstance(seen, Gone):
             self._take_metrics(track, run, seen)
         call = track.calls.get(run.name)
-        bound_s = engine.providers[fact.provider].contract.visibility_bound_s
-        appeared_at_s = call.appeared_at_s if call else engine.started_at_s
+        bound_s = state.providers[fact.provider].contract.visibility_bound_s
+        appeared_at_s = call.appeared_at_s if call else state.started_at_s
         settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
         held_anew = self._take_held(track, run, seen.held if isinstance(seen, Alive) else "")
         if not isinstance(seen, Gone):
@@ -50,13 +65,13 @@ class Sightings:
         if after is None:
             if isinstance(seen, Gone) and run.state is not RunState.STARTING:
                 since_s = max(appeared_at_s, track.missing.get(run.name, 0.0))
-                engine.watcher.look_later(run.name, since_s + bound_s)
+                self._look_later(run.name, since_s + bound_s)
             return held_anew
         if isinstance(seen, Alive | Ended) and seen.note:
             assert track.history is not None
             track.history.note = seen.note
         if isinstance(seen, Alive | Ended):
-            after = priced_as_got(engine, track, run, after, seen)
+            after = priced_as_got(state, self._market, track, run, after, seen)
             self._records.entered(track, after)
         if after.state in LIVE_STATES:
             began = run.state is RunState.STARTING
@@ -67,7 +82,7 @@ class Sightings:
         self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
         if isinstance(seen, Gone) and after.handle:
             # Should it live all the same, it must not go on: its unit gets another sandbox.
-            engine.leftovers.end(leftover(run))
+            self._leftovers.end(leftover(run))
         return True
 
     def _missed_twice(self, track: Track, run: Run, fact: Observed, bound_s: float) -> bool:
@@ -85,7 +100,7 @@ class Sightings:
             track.held[run.name] = held
             if held != before:
                 text = f"{run.name}: {held}"
-                self._engine.say(track.resource.uid, "EndHeld", text, kind="Warning")
+                self._state.say(track.resource.uid, "EndHeld", text, kind="Warning")
         return held != before
 
     def _take_metrics(self, track: Track, run: Run, seen: Alive | Ended) -> None:
@@ -107,5 +122,5 @@ class Sightings:
 
     def _settled_by_end(self, last: Run, fact: Observed) -> bool:
         """A look-up may miss what is younger than the bound, even if an earlier one did not."""
-        bound_s = self._engine.providers[fact.provider].contract.visibility_bound_s
+        bound_s = self._state.providers[fact.provider].contract.visibility_bound_s
         return last.ended_at_s is not None and fact.asked_at_s >= last.ended_at_s + bound_s

@@ -6,6 +6,7 @@ Called as facts are absorbed. An answer tells of the call alone; what became of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -26,7 +27,10 @@ from fleetctl.providers.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
 from fleetctl.tracking.track import Call, Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.observe.records import Records
+    from fleetctl.engine.observe.troubles import Troubles
+    from fleetctl.engine.state import State
 
 CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied
 
@@ -46,14 +50,24 @@ REFUSED_ONCE = "RefusedOnce"
 
 
 class Answers:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._records = engine.records
+    """look: observes a run soon."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        records: Records,
+        market: Market,
+        troubles: Troubles,
+        look: Callable[[str], None],
+    ) -> None:
+        self._state = state
+        self._records, self._market, self._troubles = records, market, troubles
+        self._look = look
 
     def of_call(self, track: Track, fact: CallReplied, now_s: float) -> bool:
         """True when the resource must be looked at because of it."""
-        engine = self._engine
-        call = track.calls.setdefault(fact.run, Call(appeared_at_s=engine.started_at_s))
+        call = track.calls.setdefault(fact.run, Call(appeared_at_s=self._state.started_at_s))
         call.busy = ""
         call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(fact)
         waited = track.waits.pop(fact.run, None) is not None
@@ -75,7 +89,7 @@ class Answers:
                 call.short_since_s = None
                 if run is not None:
                     track.doubts.pop((run.template_hash, run.provider), None)
-                    engine.troubles.start_served(run.provider)
+                    self._troubles.start_served(run.provider)
                 if run is not None and fact.begun:
                     self._started(track, run, fact.handle, now_s)
                     self._had_room(track, run.provider, now_s)
@@ -107,12 +121,12 @@ class Answers:
                 wait = Wait(fact.reason, fact.message, fact.retry_at_s, account=fact.account)
                 self._wait(track, fact.run, _short(wait, call, now_s))
                 if fact.account and run is not None:
-                    engine.troubles.start_waits(
+                    self._troubles.start_waits(
                         run.provider, fact.reason, fact.message, fact.retry_at_s
                     )
             case StartUnknown():
                 call.tries += 1
-                call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
+                call.retry_at_s = now_s + self._state.backoff_s(call.tries)
                 wait = Wait("StartUnknown", fact.message, call.retry_at_s)
                 self._wait(track, fact.run, _short(wait, call, now_s))
             case StopReplied():
@@ -128,9 +142,9 @@ class Answers:
         asset.problem = fact.message
         if fact.message:
             asset.tries += 1
-            asset.retry_at_s = now_s + self._engine.effects.backoff_s(asset.tries)
-            self._engine.queue.add(fact.uid, asset.retry_at_s)
-            self._engine.say(fact.uid, "AssetFailed", fact.message, kind="Warning")
+            asset.retry_at_s = now_s + self._state.backoff_s(asset.tries)
+            self._state.queue.add(fact.uid, asset.retry_at_s)
+            self._state.say(fact.uid, "AssetFailed", fact.message, kind="Warning")
             return True
         asset.tries, asset.retry_at_s = 0, 0.0
         match fact.what:
@@ -148,8 +162,8 @@ class Answers:
         """The start of `run` is tried again in its time; until then it says why."""
         uid = track.resource.uid
         track.waits[run] = wait
-        self._engine.queue.add(uid, wait.retry_at_s)
-        self._engine.say(uid, wait.reason, wait.message, kind="Warning")
+        self._state.queue.add(uid, wait.retry_at_s)
+        self._state.say(uid, wait.reason, wait.message, kind="Warning")
 
     def _started(self, track: Track, run: Run, handle: str, now_s: float) -> None:
         state = RunState.RUNNING if run.state is RunState.STARTING else run.state
@@ -175,18 +189,18 @@ class Answers:
                 run, state=RunState.STOPPED, reason="RefusedHere", message=message, ended_at_s=now_s
             )
             text = f"provider `{run.provider}` does not take it: {message}"
-            self._engine.say(track.resource.uid, "RefusedHere", text, kind="Warning")
+            self._state.say(track.resource.uid, "RefusedHere", text, kind="Warning")
         else:
             ended = replace(
                 run, state=RunState.REFUSED, reason="Refused", message=message, ended_at_s=now_s
             )
-            self._engine.say(track.resource.uid, "Refused", message, kind="Warning")
+            self._state.say(track.resource.uid, "Refused", message, kind="Warning")
         self._records.end(track, ended, None)
 
     def _doubted(self, track: Track, run: Run, call: Call, now_s: float) -> float | None:
         """When to ask again before the refusal is believed; None when this one is the second."""
         key = run.template_hash, run.provider
-        believed_from_s = track.doubts.setdefault(key, now_s + self._engine.settings.second_look_s)
+        believed_from_s = track.doubts.setdefault(key, now_s + self._state.settings.second_look_s)
         # Of starts that were under way together, each may have met the same odd moment.
         return None if call.asked_at_s >= believed_from_s else believed_from_s
 
@@ -197,27 +211,26 @@ class Answers:
         if len(placement.candidates) < 2:
             return False
         track.refusals[run.template_hash, run.provider] = message.partition(WITH_A_HINT)[0]
-        offers = self._engine.market.offers(track).get(run.template_hash, {})
+        offers = self._market.offers(track).get(run.template_hash, {})
         return any(it.fits for it in judge(placement, offers))
 
     def _stop_replied(self, track: Track, fact: StopReplied, call: Call, now_s: float) -> None:
-        engine = self._engine
         call.tries += 1
         track.held.pop(fact.run, None)
         if fact.message:
-            call.retry_at_s = now_s + engine.effects.backoff_s(call.tries)
+            call.retry_at_s = now_s + self._state.backoff_s(call.tries)
             track.held[fact.run] = f"its stop failed: {fact.message}"
             text = f"stop of {fact.run} failed: {fact.message}"
-            engine.say(track.resource.uid, "StopFailed", text, kind="Warning")
+            self._state.say(track.resource.uid, "StopFailed", text, kind="Warning")
         else:
             assert track.controller is not None
-            wait_s = track.controller.policy.grace_s + engine.settings.stop_again_s
+            wait_s = track.controller.policy.grace_s + self._state.settings.stop_again_s
             call.retry_at_s = now_s + wait_s * min(call.tries, 8)
-            engine.watcher.look(fact.run)
-        if call.tries == engine.settings.attention_after:
+            self._look(fact.run)
+        if call.tries == self._state.settings.attention_after:
             text = f"{call.tries} stops of {fact.run} are not confirmed; trying on"
-            engine.say(track.resource.uid, "NeedsAttention", text, kind="Warning")
-        engine.queue.add(track.resource.uid, call.retry_at_s)
+            self._state.say(track.resource.uid, "NeedsAttention", text, kind="Warning")
+        self._state.queue.add(track.resource.uid, call.retry_at_s)
 
 
 def _tells_that_nothing_is_made(fact: CallReplied) -> bool:

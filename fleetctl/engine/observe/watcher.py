@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.engine.boundary import NoAnswer, guarded
+from fleetctl.engine.hurry import hurry_start
 from fleetctl.engine.messages import Observed
 from fleetctl.providers.base import RunRef
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.execute.rate_limit import Gate
+    from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -24,11 +27,11 @@ RUNS_PER_LOOK_MAX = 500
 
 
 class Watcher:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._pushed: dict[str, set[str]] = {name: set() for name in engine.providers}
+    def __init__(self, state: State, gates: Mapping[str, Gate]) -> None:
+        self._state, self._gates = state, gates
+        self._pushed: dict[str, set[str]] = {name: set() for name in state.providers}
         self._later: dict[str, float] = {}
-        self._wakes = {name: asyncio.Event() for name in engine.providers}
+        self._wakes = {name: asyncio.Event() for name in state.providers}
 
     def add(self, provider: str) -> None:
         """One that was declared after the start."""
@@ -41,7 +44,7 @@ class Watcher:
         """
         provider = self._provider_of(run)
         if provider is not None and provider in self._pushed:
-            self._engine.hurry_start(run)
+            hurry_start(self._state, run)
             self._pushed[provider].add(run)
             self._wakes[provider].set()
 
@@ -54,8 +57,8 @@ class Watcher:
 
     async def run(self, provider: str) -> None:
         """For ever: gather what is due at one provider, ask, and tell the loop."""
-        contract = self._engine.providers[provider].contract
-        clock = self._engine.clock
+        contract = self._state.providers[provider].contract
+        clock = self._state.clock
         poll_at_s = clock.now_s()
         tries = 0
         while True:
@@ -67,7 +70,7 @@ class Watcher:
             if names and not await self._ask(provider, sorted(names)):
                 tries += 1
                 self._pushed[provider].update(names)
-                await asyncio.sleep(self._engine.effects.backoff_s(tries))
+                await asyncio.sleep(self._state.backoff_s(tries))
                 continue
             tries = 0
             await self._wait(provider, poll_at_s)
@@ -78,7 +81,7 @@ class Watcher:
         ours = [at_s for run, at_s in self._later.items() if self._provider_of(run) == provider]
         until_s = min([poll_at_s, *ours])
         if not self._pushed[provider]:
-            left_s = max(0.0, until_s - self._engine.clock.now_s())
+            left_s = max(0.0, until_s - self._state.clock.now_s())
             alarm = asyncio.get_running_loop().call_later(left_s, wake.set)
             try:
                 await wake.wait()
@@ -88,14 +91,12 @@ class Watcher:
 
     async def _ask(self, provider: str, names: list[str]) -> bool:
         """False when the provider did not answer; nothing is concluded then."""
-        engine = self._engine
+        state = self._state
         refs = [ref for ref in map(self._ref, names) if ref is not None]
         for at in range(0, len(refs), RUNS_PER_LOOK_MAX):
-            asked_at_s = engine.clock.now_s()
+            asked_at_s = state.clock.now_s()
             part = refs[at : at + RUNS_PER_LOOK_MAX]
-            call = engine.effects.gates[provider].ask(
-                partial(engine.providers[provider].observe, part)
-            )
+            call = self._gates[provider].ask(partial(state.providers[provider].observe, part))
             try:
                 seen = await guarded(call, what="observe", key=provider)
             except (Refused, Unavailable) as error:
@@ -104,7 +105,7 @@ class Watcher:
             if isinstance(seen, NoAnswer):
                 return False
             for each in seen:
-                engine.tell(Observed(provider, asked_at_s, each))
+                state.inbox.tell(Observed(provider, asked_at_s, each))
         return True
 
     def _take(self, provider: str, now_s: float) -> set[str]:
@@ -118,14 +119,14 @@ class Watcher:
     def _polled(self, provider: str) -> set[str]:
         """Every confirmed live run, and the last run of every open sandbox."""
         names = set()
-        for run in map(self._known, self._engine.owner_of):
+        for run in map(self._known, self._state.owner_of):
             if run is not None and run.provider == provider and run.state is not RunState.STARTING:
                 names.add(run.name)
         return names
 
     def _known(self, name: str) -> Run | None:
-        uid = self._engine.owner_of.get(name)
-        track = self._engine.tracks.get(uid) if uid is not None else None
+        uid = self._state.owner_of.get(name)
+        track = self._state.tracks.get(uid) if uid is not None else None
         if track is None or track.history is None:
             return None
         run = track.history.live.get(name)

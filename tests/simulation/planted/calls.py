@@ -58,7 +58,7 @@ def stop_believed_when_asked() -> Context:
             if not fact.message and run is not None:
                 call.appeared_at_s = 0.0
                 news = Observed(run.provider, now_s + 1e6, Gone(run.name, now_s))
-                self._engine.tell(news)
+                self._state.inbox.tell(news)
 
         return patched
 
@@ -98,7 +98,7 @@ def begins_before_its_handle_is_durable() -> Context:
     def make(start_call: Callable[..., Any]) -> Callable[..., Any]:
         async def patched(self: Effects, provider: str, order: RunOrder) -> str:
             handle: str = await start_call(self, provider, order)
-            if self._engine.providers[provider].contract.two_phase and not order.handle:
+            if self._state.providers[provider].contract.two_phase and not order.handle:
                 await start_call(self, provider, replace(order, handle=handle))
             return handle
 

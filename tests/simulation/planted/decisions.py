@@ -187,7 +187,7 @@ def end_forgotten_after_restart() -> Context:
 def poison_stops_the_loop() -> Context:
     """An object whose pass raises takes the turn with it."""
 
-    return swapped(Turns, "_pass", lambda self, uid, now_s: self._engine.passes.make(uid, now_s))
+    return swapped(Turns, "_pass", lambda self, uid, now_s: self._passes.make(uid, now_s))
 
 
 def volume_goes_before_its_users() -> Context:

@@ -13,7 +13,7 @@ from fleetctl.controllers import cache
 from fleetctl.controllers.cache import Content, Facts, Key
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.engine.decide import intents
-from fleetctl.engine.decide.records import Records
+from fleetctl.engine.observe.records import Records
 from fleetctl.stores.base import Remembered
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.tracking import result_cache

@@ -89,7 +89,7 @@ def spent_goes_with_its_object() -> Context:
     def make(drop: Callable[..., None]) -> Callable[..., None]:
         def patched(self: Any, track: Any) -> None:
             drop(self, track)
-            ledger = self._engine.charges._ledger
+            ledger = self._budgets._charges._ledger
             for key in [key for key, entry in ledger.items() if entry.labels]:
                 ledger[key] = replace(ledger[key], usd=0.0)
 

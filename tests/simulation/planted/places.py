@@ -14,8 +14,8 @@ from fleetctl.engine.capacity import admission
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.decide import intents
-from fleetctl.engine.decide.records import Records
 from fleetctl.engine.execute.rate_limit import Gate
+from fleetctl.engine.observe.records import Records
 from fleetctl.stores.sqlite.creates import SqliteCreates
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -88,7 +88,7 @@ def limits_forgotten_at_restart() -> Context:
 
     def make(refresh: Callable[..., bool]) -> Callable[..., bool]:
         def patched(self: Market) -> bool:
-            if self._engine.clock.now_s() == self._engine.started_at_s:
+            if self._state.clock.now_s() == self._state.started_at_s:
                 return False
             return refresh(self)
 

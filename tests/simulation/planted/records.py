@@ -10,10 +10,10 @@ from typing import Any
 from fleetctl.apply import draft
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.engine.decide import intents, passes
-from fleetctl.engine.decide.load import Reading
-from fleetctl.engine.decide.records import Records
 from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.observations import Sightings
+from fleetctl.engine.observe.records import Records
+from fleetctl.engine.turn import Turns
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
 from fleetctl.tracking import track
@@ -102,17 +102,17 @@ def attempt_number_in_no_name() -> Context:
 def starting_lost_at_restart() -> Context:
     """A restarted controller takes every start that it finds unanswered for lost."""
 
-    def make(own: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Reading, owner: Any) -> None:
-            own(self, owner)
+    def make(read: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Turns, owner: Any) -> None:
+            read(self, owner)
             for run in list(owner.history.live.values()) if owner.history else ():
                 if run.state is RunState.STARTING:
-                    lost = replace(run, state=RunState.LOST, ended_at_s=self._engine.clock.now_s())
-                    self._engine.records.end(owner, lost, None)
+                    lost = replace(run, state=RunState.LOST, ended_at_s=self._state.clock.now_s())
+                    self._records.end(owner, lost, None)
 
         return patched
 
-    return around(Reading, "_own", make)
+    return around(Turns, "_read", make)
 
 
 def superseded_counts_at_restart() -> Context:

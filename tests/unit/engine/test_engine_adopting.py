@@ -42,7 +42,9 @@ class Claims:
         assert store_id == self.fleet.store.store_id
         # From here on it is ours and has no record: the sweep must not take it for a stray.
         self.fleet.clock.time_s += 1e6
-        self.swept += await sweep(self.fleet.engine, stray.provider)
+        self.swept += await sweep(
+            self.fleet.engine.state, stray.provider, self.fleet.engine.gates[stray.provider]
+        )
         self.claimed.append((stray.run, uid))
 
     async def close(self) -> None:
@@ -82,7 +84,9 @@ def lives(fleet: Fleet, it: Stray) -> None:
 
 async def adopt(fleet: Fleet, *strays: Stray, into: str = "") -> tuple[list[Adopted], Claims]:
     claims = Claims(fleet)
-    done = await Adopter(fleet.engine, lambda _: claims).adopt(strays, into)
+    done = await Adopter(fleet.engine.state, fleet.engine.market, lambda _: claims).adopt(
+        strays, into
+    )
     await fleet.settle()
     return done, claims
 
@@ -195,9 +199,11 @@ async def test_asking_again_after_no_answer_does_no_more_than_once() -> None:
 async def test_a_provider_that_does_not_answer_leaves_no_record() -> None:
     async with Fleet() as fleet:
         claims = Claims(fleet, error=Unavailable("no answer"))
-        (done,) = await Adopter(fleet.engine, lambda _: claims).adopt([stray(1)])
+        (done,) = await Adopter(fleet.engine.state, fleet.engine.market, lambda _: claims).adopt(
+            [stray(1)]
+        )
         assert done.why == "no answer"
-        assert fleet.names() == [] and not fleet.engine.adopting
+        assert fleet.names() == [] and not fleet.engine.state.adopting
 
 
 def test_reuse_is_told_by_the_tag() -> None:

@@ -78,7 +78,13 @@ async def served(tmp_path: Path, forecaster: Forecaster | None = None) -> AsyncI
         listener.bind(str(place))
         listener.setblocking(False)
         found = Served(fleet, place)
-        api = Api(fleet.engine, found.secrets, shutdown=found.ended.set, forecaster=forecaster)
+        api = Api(
+            fleet.engine.state,
+            fleet.engine.market,
+            found.secrets,
+            shutdown=found.ended.set,
+            forecaster=forecaster,
+        )
         server = await api.serve(listener)
         try:
             yield found
@@ -96,10 +102,10 @@ async def test_a_question_does_not_wait_for_all_that_is_to_be_looked_at(tmp_path
                 fleet.store.resources.put(wish, expected_version=None)
         running = asyncio.ensure_future(fleet.engine.run())
         try:
-            while not fleet.engine.tracks:
+            while not fleet.engine.state.tracks:
                 await asyncio.sleep(0)
             assert (await api.ask("ping"))["ok"]
-            assert len(fleet.engine.queue) >= 640 - 2 * fleet.settings.keys_per_turn_max
+            assert len(fleet.engine.state.queue) >= 640 - 2 * fleet.settings.keys_per_turn_max
         finally:
             fleet.engine.stop()
             await running
@@ -318,7 +324,7 @@ async def test_a_label_leaves_the_source_as_it_was_applied(tmp_path: Path) -> No
     text = JOB.replace('python: "SUBMIT(ok=True)"', "script: ls, source: {path: src}")
     document = {"path": "f.yaml", "text": text, "dir": str(tmp_path / "project")}
     async with served(tmp_path) as api:
-        api.fleet.engine.sources = Sources(tmp_path / "home")
+        api.fleet.engine.state.sources = Sources(tmp_path / "home")
         await api.ask("apply", documents=[document])
         before = api.fleet.row("job").annotations
         assert before[REVISION] and before[ORIGIN] == str(tmp_path / "project" / "src")

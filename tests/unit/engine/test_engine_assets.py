@@ -132,10 +132,10 @@ async def test_a_sandbox_without_a_record_is_stopped_after_a_grace_time() -> Non
     async with Fleet(settings=SETTINGS) as fleet:
         await fleet.apply("BatchJob", "job", tasks(1))
         stray(fleet, "stray")
-        await sweep(fleet.engine, "local")
+        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
         assert fleet.local.boxes["stray"].alive
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        assert await sweep(fleet.engine, "local") == 1
+        assert await sweep(fleet.engine.state, "local", fleet.engine.gates["local"]) == 1
         assert not fleet.local.boxes["stray"].alive
         assert fleet.local.working() == [0]
 
@@ -146,7 +146,7 @@ async def test_the_sweep_leaves_the_runs_of_an_unreadable_object_alone() -> None
         stray(fleet, "stray")
         fleet.spoil("job", '{"from":"the future"}')
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        assert await sweep(fleet.engine, "local") == 1
+        assert await sweep(fleet.engine.state, "local", fleet.engine.gates["local"]) == 1
         assert fleet.local.working() == [0]
 
 
@@ -156,7 +156,7 @@ async def test_a_stray_that_cannot_be_stopped_does_not_shield_the_others() -> No
         stray(fleet, "second")
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
         fleet.local.script["stop"] = [ConnectionError("reset")]
-        await sweep(fleet.engine, "local")
+        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
         assert fleet.local.boxes["first"].alive
         assert not fleet.local.boxes["second"].alive
 
@@ -166,5 +166,5 @@ async def test_one_sweep_stops_no_more_than_its_cap() -> None:
         for number in range(5):
             stray(fleet, f"stray-{number}")
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        await sweep(fleet.engine, "local")
+        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
         assert sum(box.alive for box in fleet.local.boxes.values()) == 3

@@ -79,8 +79,8 @@ async def test_a_store_that_refuses_during_a_start_begins_the_work_once() -> Non
         fleet.local.script["start"] = [HANG]
         await fleet.apply("BatchJob", "job", tasks(1))
         fleet.fail_commits = 1
-        fleet.engine.poke(fleet.row("job").uid)
-        fleet.engine.say(fleet.row("job").uid, "Said", "something")
+        fleet.engine.state.poke(fleet.row("job").uid)
+        fleet.engine.state.say(fleet.row("job").uid, "Said", "something")
         await fleet.settle()
         assert fleet.fail_commits == 0
         await fleet.later(100)

@@ -59,7 +59,7 @@ async def test_retention_forgets_a_deleted_job_and_no_other() -> None:
         await world.delete("BatchJob", "new")
         assert rows(world, "SELECT count(*) FROM gone") == [(2,)]
         await world.later(2 * DAY_S)
-        while forget_some(world.engine):
+        while forget_some(world.engine.state):
             await world.settle()
         assert rows(world, "SELECT name FROM gone") == [("new",)]
         assert rows(world, "SELECT count(*) FROM runs") == [(2,)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.common.errors import Refused
+from fleetctl.engine.hurry import hurry
 from tests.unit.engine.fake_world import Fleet, tasks
 
 WARM = {"env": {"A": "1", "B": "1"}, "resources": {"gpu": ["H100", "L4:2"]}, "maxContainers": 3}
@@ -49,7 +50,7 @@ async def test_a_start_waits_for_a_function_that_is_not_there_and_says_what_to_d
         assert (status["phase"], status["reason"]) == ("Pending", "FunctionMissing")
         assert "apply a manifest of kind Function with the name `embedder`" in status["message"]
         await fleet.apply("Function", "embedder", {})
-        fleet.engine.hurry("FunctionMissing")
+        hurry(fleet.engine.state, "FunctionMissing")
         await fleet.settle()
         assert fleet.status("job")["phase"] == "Running"
 

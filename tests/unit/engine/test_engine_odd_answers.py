@@ -197,7 +197,7 @@ async def test_an_abandoned_object_is_gone_at_once_and_says_what_it_leaves() -> 
         await fleet.apply("BatchJob", "job", tasks(2, parallelism=1))
         fleet.local.script["stop"] = [Unavailable("nobody there", reason="Unreachable")] * 3
         uid = fleet.row("job").uid
-        verbs = Verbs(fleet.engine)
+        verbs = Verbs(fleet.engine.state)
         assert (await verbs.abandon({"uids": [uid]}))["results"] == []  # it was not deleted
         await fleet.delete("BatchJob", "job")
         handle = fleet.runs("job")[0].handle
@@ -332,14 +332,14 @@ async def test_a_sandbox_without_a_record_keeps_the_controller_until_the_sweep_e
         assert fleet.engine.idle()
         box = next(iter(fleet.local.boxes.values()))
         fleet.local.boxes["orphan"] = replace(box, sandbox="orphan", alive=True, created_at_s=1000)
-        await sweep(fleet.engine, "local")
+        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
         assert not fleet.engine.idle()
         # Two minutes: the bound, the grace and one interval of the sweep.
         assert BOUND_S + fleet.settings.sweep_grace_s + fleet.settings.sweep_s < 120
         await fleet.later(BOUND_S + fleet.settings.sweep_grace_s + 1)
-        await sweep(fleet.engine, "local")
+        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
         assert not fleet.local.boxes["orphan"].alive
-        await sweep(fleet.engine, "local")
+        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
         assert fleet.engine.idle()
 
 
@@ -405,7 +405,7 @@ async def test_a_service_that_is_away_is_told_by_what_runs_there(
             watch_reach(
                 "local",
                 lambda: fleet.local,
-                tracks=lambda: list(fleet.engine.tracks.values()),
+                tracks=lambda: list(fleet.engine.state.tracks.values()),
                 troubles=fleet.engine.troubles,
                 changed=lambda: None,
             )

@@ -215,7 +215,7 @@ async def test_a_branch_that_moved_runs_again_and_a_silent_remote_leaves_what_is
         return Order(looked={wanted.key: Looked(commit)}, sources=Sources(Path("nowhere")))
 
     async with Fleet() as fleet:
-        fleet.engine.sources = Sources(Path("nowhere"))
+        fleet.engine.state.sources = Sources(Path("nowhere"))
         for order in (at(one), at(two)):
             wishes.apply(fleet.store, [wanted], fleet.clock.now_s(), order)
             await fleet.settle()

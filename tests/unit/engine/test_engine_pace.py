@@ -54,7 +54,7 @@ def test_that_a_run_has_begun_is_written_with_other_news_or_a_little_later(
             running = asyncio.ensure_future(fleet.engine.run())
             try:
                 await _spin()
-                fleet.engine.tell(StartReplied(fleet.local.run(0), "new", begun=True))
+                fleet.engine.state.inbox.tell(StartReplied(fleet.local.run(0), "new", begun=True))
                 await _spin()
                 assert (fleet.runs("job")[0].handle == "new") is alone
                 fleet.local.finish(1)

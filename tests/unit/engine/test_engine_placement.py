@@ -8,6 +8,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import RunState
+from fleetctl.engine.hurry import hurry_object
 from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
 
 NAMES = ("daytona", "modal", "local")
@@ -335,7 +336,7 @@ async def test_a_place_that_refused_is_asked_again_when_the_object_is_applied_ag
         await world.apply("BatchJob", "a", tasks(3, parallelism=1, placement=ORDERED))
         await world.later(SECOND_LOOK_S)
         assert working(world) == {"modal": 1}
-        world.engine.hurry_object(world.row("a").uid)
+        hurry_object(world.engine.state, world.row("a").uid)
         world.providers["modal"].finish(0)
         await world.settle()
         assert working(world) == {"daytona": 1}
@@ -347,7 +348,9 @@ async def test_running_over_is_told_once_for_each_place_that_it_runs_over_to(
     async with fleet() as world:
         said: list[tuple[str, str]] = []
         monkeypatch.setattr(
-            world.engine, "say", lambda uid, reason, text, kind="": said.append((reason, text))
+            world.engine.state,
+            "say",
+            lambda uid, reason, text, kind="": said.append((reason, text)),
         )
         for name in ("daytona", "modal"):
             await limit(world, name, limits={"maxConcurrent": 1})

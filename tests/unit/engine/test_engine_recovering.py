@@ -69,8 +69,13 @@ async def restored(
     world.database = copy
     await world.crash()
     listing, done = Listing(world, trouble), [False]
-    recovery = Recovery(world.engine, lambda _: listing, lambda: done.__setitem__(0, True))
-    world.engine.recovery = recovery
+    recovery = Recovery(
+        world.engine.state,
+        world.engine.market,
+        lambda _: listing,
+        lambda: done.__setitem__(0, True),
+    )
+    world.engine.state.recovery = recovery
     await recovery.begin()
     world.engine.turns.load()
     await world.settle()
@@ -128,7 +133,7 @@ async def test_what_is_not_the_wished_work_any_more_is_ended_and_counts_for_noth
         for _ in range(8):
             for index in world.local.working():
                 world.local.finish(index)
-            for name in list(world.engine.owner_of):
+            for name in list(world.engine.state.owner_of):
                 world.engine.notify(name)  # as a poll would
             await world.later(30.0)
         assert world.status("job")["phase"] == "Succeeded"

@@ -12,6 +12,7 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.execute.secrets import SECRET_BYTES_MAX, Found, SecretValues
+from fleetctl.engine.hurry import hurry
 from fleetctl.specs.kinds import KINDS, dump_spec
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import Fleet, ManualClock, tasks
@@ -135,7 +136,7 @@ async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() 
         found["KEY"] = VALUE
         await fleet.settle()
         assert fleet.local.orders == {}
-        fleet.engine.hurry("SecretMissing")
+        hurry(fleet.engine.state, "SecretMissing")
         await fleet.settle()
         assert fleet.local.working() == [0]
 

@@ -20,7 +20,7 @@ async def finish(fleet: Fleet, name: str, **fields: object) -> None:
 
 def kept(fleet: Fleet) -> list[str]:
     """The names of what the engine holds in memory."""
-    return sorted(track.resource.name for track in fleet.engine.tracks.values())
+    return sorted(track.resource.name for track in fleet.engine.state.tracks.values())
 
 
 async def scan(fleet: Fleet) -> None:
@@ -31,7 +31,11 @@ async def scan(fleet: Fleet) -> None:
 async def test_what_is_over_is_in_the_store_alone_until_somebody_wishes_more() -> None:
     async with Fleet() as fleet:
         await finish(fleet, "job")
-        assert (kept(fleet), fleet.engine.owner_of, len(fleet.engine.queue)) == ([], {}, 0)
+        assert (kept(fleet), fleet.engine.state.owner_of, len(fleet.engine.state.queue)) == (
+            [],
+            {},
+            0,
+        )
         await fleet.apply("BatchJob", "job", tasks(2, **UNCACHED))
         assert fleet.local.working() == [1]
 
@@ -143,8 +147,8 @@ async def test_the_scan_finds_what_memory_lost() -> None:
     async with Fleet() as fleet:
         await finish(fleet, "over")
         await fleet.apply("BatchJob", "job", tasks(1, suspend=True))
-        fleet.engine.tracks.let_go(fleet.row("job").uid)
-        fleet.engine.queue.discard(fleet.row("job").uid)
+        fleet.engine.state.tracks.let_go(fleet.row("job").uid)
+        fleet.engine.state.queue.discard(fleet.row("job").uid)
         await scan(fleet)
         assert kept(fleet) == ["job"]
 

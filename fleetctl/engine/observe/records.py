@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.kind import outdated, superseded
 from fleetctl.controllers.model import Metric, Run, RunState
-from fleetctl.engine.decide.remembered import remembered
+from fleetctl.engine.hurry import freed
+from fleetctl.engine.observe.remembered import remembered
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.base import Remembered
 from fleetctl.tracking.track import Track, last_values, score_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.money.ledger import Charges
+    from fleetctl.engine.state import State
 
 
 class Records:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, state: State, charges: Charges) -> None:
+        self._state, self._charges = state, charges
         self._changed: dict[str, Run] = {}
         self._metrics: dict[str, list[Metric]] = {}
         self._results: dict[str, str | None] = {}
@@ -33,7 +35,7 @@ class Records:
 
     def write(self) -> None:
         """Every run that changed in this turn, once, with its metrics and result."""
-        runs = self._engine.store.runs
+        runs = self._state.store.runs
         for run in self._changed.values():
             fresh = runs.advance(
                 run,
@@ -41,10 +43,10 @@ class Records:
                 metrics=self._metrics.get(run.name, ()),
             )
             assert fresh, f"run {run.name} was not live in the store"
-        self._engine.store.cache.remember(self._remembered)
+        self._state.store.cache.remember(self._remembered)
         for run in self._closed.values():
             runs.advance(run, from_states=frozenset({run.state}))
-        self._engine.charges.write()
+        self._charges.write()
         self.forget()
 
     def forget(self) -> None:
@@ -67,7 +69,7 @@ class Records:
     def end(self, track: Track, run: Run, result: str | None) -> None:
         """A live run is over."""
         assert track.history is not None and track.controller is not None
-        run = self._engine.charges.ended(track, run, track.calls.get(run.name))
+        run = self._charges.ended(track, run, track.calls.get(run.name))
         latest = track.latest.pop(run.name, {})
         score = score_of(track.controller, run, result, lambda: latest)
         if run.state is not RunState.SUCCEEDED:
@@ -84,15 +86,15 @@ class Records:
         track.missing.pop(run.name, None)
         track.calls.pop(run.name, None)
         if not run.sandbox_open:
-            self._engine.owner_of.pop(run.name, None)
-            self._engine.freed(run.provider)
+            self._state.owner_of.pop(run.name, None)
+            freed(self._state, run.provider)
         self._changed[run.name] = run
         self._results[run.name] = result
         self._remember(track, run, result, latest)
         if run.state in (RunState.FAILED, RunState.LOST):
             unit, ended = KINDS[track.resource.kind].unit, run.state.value
             what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
-            self._engine.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
+            self._state.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
 
     def entered(self, track: Track, run: Run) -> None:
         """The run has begun: from now on it speaks for its sandbox, and the one before no more."""
@@ -109,8 +111,8 @@ class Records:
         last = track.history.sandboxes[sandbox].last
         track.history.sandboxes.closed(sandbox)
         track.calls.pop(last.name, None)
-        self._let_go(track, last, self._engine.clock.now_s())
-        self._engine.freed(last.provider)
+        self._let_go(track, last, self._state.clock.now_s())
+        freed(self._state, last.provider)
 
     def measured(self, track: Track, run: Run, fresh: Sequence[Metric]) -> None:
         """What a live run measured since it was seen last."""
@@ -120,14 +122,14 @@ class Records:
 
     def _let_go(self, track: Track, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""
-        self._engine.owner_of.pop(last.name, None)
-        paid = self._engine.charges.idled(track, last, until_s)
+        self._state.owner_of.pop(last.name, None)
+        paid = self._charges.idled(track, last, until_s)
         self._closed[last.name] = replace(paid, sandbox_open=False)
 
     def _remember(
         self, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
     ) -> None:
         """Keep a success for equal work. It becomes known with the run's record, or not at all."""
-        kept = remembered(self._engine, track, run, result, latest)
+        kept = remembered(self._state, track, run, result, latest)
         if kept is not None:
             self._remembered.append(kept)

@@ -15,11 +15,11 @@ from fleetctl.tracking.result_cache import contents_of, fixed, success
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.engine import Engine
+    from fleetctl.engine.state import State
 
 
 def remembered(
-    engine: Engine, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
+    state: State, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
 ) -> Remembered | None:
     """The success of an ended run, where equal work may have it; else None."""
     begun_with = track.begun_with.pop(run.name, None)
@@ -31,7 +31,7 @@ def remembered(
         return None
     if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
         return None
-    contents = contents_of(engine.store, track, revision=_revision(engine, track, run, asked))
+    contents = contents_of(state.store, track, revision=_revision(state, track, run, asked))
     if contents is None:
         return None
     if fixed(asked.content(run.index)):
@@ -41,7 +41,7 @@ def remembered(
     return success(contents, unit, run, owner=track.resource.key, result=result, latest=latest)
 
 
-def _revision(engine: Engine, track: Track, run: Run, controller: Comparable) -> str:
+def _revision(state: State, track: Track, run: Run, controller: Comparable) -> str:
     """What the run's copy of its source was: that of the apply where one was kept; else what the
     provider took, which is not what the directory held, nor where the branch is by now.
     """
@@ -49,6 +49,6 @@ def _revision(engine: Engine, track: Track, run: Run, controller: Comparable) ->
     if template.source is None:
         return ""
     pinned = track.resource.annotations.get(REVISION, "")
-    if engine.sources is not None and pinned:
+    if state.sources is not None and pinned:
         return pinned
-    return engine.providers[run.provider].revision(run.uid, template, run.template_hash)
+    return state.providers[run.provider].revision(run.uid, template, run.template_hash)

@@ -1,0 +1,26 @@
+"""What people see of a Provider object: slots, spend and whether anything new may start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.placement import HOUR_S, no_room
+
+if TYPE_CHECKING:
+    from fleetctl.engine.capacity.admission import Admission
+    from fleetctl.engine.state import State
+
+
+def provider_status(state: State, admission: Admission, name: str) -> dict[str, object]:
+    """Slots, spend and whether anything new may start, as of the beginning of this turn."""
+    if name not in state.providers:
+        text = f"this version has no provider of the type of `{name}`"
+        return {"phase": "Pending", "reason": "NoProvider", "message": text}
+    held, left = admission.held(name), admission.standing(name)
+    full = no_room(0.0, left)
+    return {
+        "reason": "Full" if full else "Ready",
+        "message": full,
+        "slots": {"used": held.sandboxes, "limit": admission.limit(name)},
+        "spend": {"usdPerHour": round(held.usd_per_s * HOUR_S, 6), "unpriced": held.unpriced},
+    }
