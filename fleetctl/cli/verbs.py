@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from enum import Flag, auto
 from typing import NamedTuple
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
+class Takes(Flag):
+    """What a verb can be done to."""
+
+    NOTHING = 0
+    VOLUMES = auto()  # that hold files
+    RUNS = auto()  # objects that do work
+    OBJECTS = auto()  # of every kind
+
+
 class Verb(NamedTuple):
     """`module` has `parser(verb) -> Parser` and `run(args, screen) -> int`.
 
-    namespaced: it names objects or lists them, and takes `-n`. What is asked with SQL, and what is
-    of the whole store or machine, spans all namespaces.
+    takes: what it can be done to, for `api-resources`. namespaced: it names objects or lists them,
+    and takes `-n`; what is asked with SQL, and what is of the whole store or machine, spans all
+    namespaces.
     """
 
     module: str
     summary: str
+    takes: Takes = Takes.NOTHING
     namespaced: bool = False
 
 
 VERBS = {
-    "apply": Verb("apply.apply", "make the world look like these files", namespaced=True),
+    "apply": Verb(
+        "apply.apply", "make the world look like these files", Takes.OBJECTS, namespaced=True
+    ),
     "plan": Verb(
         "apply.plans.plan",
         "show what an apply would do, where, and what it would cost",
@@ -28,51 +42,91 @@ VERBS = {
     ),
     "diff": Verb("apply.diff", "show how what is stored differs from these files", namespaced=True),
     "validate": Verb("apply.validate", "check files without storing anything", namespaced=True),
-    "get": Verb("show.get", "list objects, tasks and attempts", namespaced=True),
+    "get": Verb("show.get", "list objects, tasks and attempts", Takes.OBJECTS, namespaced=True),
     "describe": Verb(
-        "show.describe", "show one object in full: why it stands where it stands", namespaced=True
+        "show.describe",
+        "show one object in full: why it stands where it stands",
+        Takes.OBJECTS,
+        namespaced=True,
     ),
-    "logs": Verb("follow.logs", "show what tasks printed", namespaced=True),
-    "results": Verb("report.results", "show what tasks submitted", namespaced=True),
+    "logs": Verb("follow.logs", "show what tasks printed", Takes.RUNS, namespaced=True),
+    "results": Verb("report.results", "show what tasks submitted", Takes.RUNS, namespaced=True),
     "plot": Verb(
-        "report.plot", "draw a sweep, or what tasks reported over their steps", namespaced=True
+        "report.plot",
+        "draw a sweep, or what tasks reported over their steps",
+        Takes.RUNS,
+        namespaced=True,
     ),
     "top": Verb("report.top", "show what runs now, and what it costs an hour", namespaced=True),
     "cost": Verb(
         "report.cost", "show what was spent, by object, kind, provider or label", namespaced=True
     ),
     "query": Verb("report.query", "ask with SQL what ran, where, and what it cost"),
-    "exec": Verb("access.exec", "run a command beside a task that runs", namespaced=True),
+    "exec": Verb(
+        "access.exec", "run a command beside a task that runs", Takes.RUNS, namespaced=True
+    ),
     "port-forward": Verb(
-        "access.port_forward", "let a port here lead to one of a task that runs", namespaced=True
+        "access.port_forward",
+        "let a port here lead to one of a task that runs",
+        Takes.RUNS,
+        namespaced=True,
     ),
-    "ls": Verb("access.ls", "list the files in a volume", namespaced=True),
-    "cp": Verb("access.cp", "copy files into a volume or a task, or out of it", namespaced=True),
-    "rm": Verb("access.rm", "remove files from a volume", namespaced=True),
+    "ls": Verb("access.ls", "list the files in a volume", Takes.VOLUMES, namespaced=True),
+    "cp": Verb(
+        "access.cp",
+        "copy files into a volume or a task, or out of it",
+        Takes.RUNS | Takes.VOLUMES,
+        namespaced=True,
+    ),
+    "rm": Verb("access.rm", "remove files from a volume", Takes.VOLUMES, namespaced=True),
     "wait": Verb(
-        "follow.wait", "block until something holds, or can no longer hold", namespaced=True
+        "follow.wait",
+        "block until something holds, or can no longer hold",
+        Takes.OBJECTS,
+        namespaced=True,
     ),
-    "events": Verb("show.events", "show what happened, as sentences", namespaced=True),
-    "delete": Verb("change.delete", "stop the work of objects and remove them", namespaced=True),
-    "suspend": Verb("change.suspend", "stop work and start none until resumed", namespaced=True),
-    "resume": Verb("change.suspend", "let suspended work go on", namespaced=True),
-    "retry": Verb("change.retry", "let tasks that ended run again", namespaced=True),
+    "events": Verb(
+        "show.events", "show what happened, as sentences", Takes.OBJECTS, namespaced=True
+    ),
+    "delete": Verb(
+        "change.delete", "stop the work of objects and remove them", Takes.OBJECTS, namespaced=True
+    ),
+    "suspend": Verb(
+        "change.suspend", "stop work and start none until resumed", Takes.RUNS, namespaced=True
+    ),
+    "resume": Verb("change.suspend", "let suspended work go on", Takes.RUNS, namespaced=True),
+    "retry": Verb("change.retry", "let tasks that ended run again", Takes.RUNS, namespaced=True),
     "rerun": Verb(
-        "change.retry", "run all tasks again on purpose, whatever is known", namespaced=True
+        "change.retry",
+        "run all tasks again on purpose, whatever is known",
+        Takes.RUNS,
+        namespaced=True,
     ),
     "set": Verb(
-        "change.set", "change fields of a stored object, checked as an apply would", namespaced=True
+        "change.set",
+        "change fields of a stored object, checked as an apply would",
+        Takes.OBJECTS,
+        namespaced=True,
     ),
-    "scale": Verb("change.set", "let more or fewer tasks run at the same time", namespaced=True),
+    "scale": Verb(
+        "change.set", "let more or fewer tasks run at the same time", Takes.RUNS, namespaced=True
+    ),
     "label": Verb(
-        "change.label", "add, change or take away labels of stored objects", namespaced=True
+        "change.label",
+        "add, change or take away labels of stored objects",
+        Takes.OBJECTS,
+        namespaced=True,
     ),
     "annotate": Verb(
-        "change.label", "add, change or take away annotations of stored objects", namespaced=True
+        "change.label",
+        "add, change or take away annotations of stored objects",
+        Takes.OBJECTS,
+        namespaced=True,
     ),
     "edit": Verb(
         "change.edit",
         "change a stored object in your editor, checked as an apply would",
+        Takes.OBJECTS,
         namespaced=True,
     ),
     "up": Verb("system.controller", "run the controller"),

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.docs.fleet import EXAMPLES, Fleet
-from tests.docs.readme import README
+from tests.docs.screens import README
 
 RUN_BY_A_TEST = {
     "hello.yaml",

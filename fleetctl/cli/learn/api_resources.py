@@ -8,26 +8,9 @@ from typing import NamedTuple
 
 from fleetctl.cli.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.verbs import VERBS, Takes
 from fleetctl.specs.kinds import API_VERSION, KINDS, Kind
 from fleetctl.views.kinds import ATTEMPTS, TASKS
-
-_ALL = (
-    "annotate", "apply", "delete", "describe", "edit", "events", "get", "label", "set", "wait",
-)  # fmt: skip
-_RUNNING = (
-    "cp",
-    "exec",
-    "logs",
-    "plot",
-    "port-forward",
-    "results",
-    "resume",
-    "rerun",
-    "retry",
-    "scale",
-    "suspend",
-)
-_FILES = ("cp", "ls", "rm")
 
 
 class Row(NamedTuple):
@@ -85,5 +68,7 @@ def resources() -> list[Row]:
 
 
 def _verbs(kind: Kind) -> tuple[str, ...]:
-    more = _RUNNING if kind.runs else _FILES if kind.name == "Volume" else ()
-    return tuple(sorted((*_ALL, *more)))
+    more = Takes.RUNS if kind.runs else Takes.VOLUMES if kind.name == "Volume" else Takes.NOTHING
+    return tuple(
+        sorted(name for name, verb in VERBS.items() if verb.takes & (Takes.OBJECTS | more))
+    )

@@ -9,6 +9,7 @@ from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import safe
+from fleetctl.controllers.reasons import REASONS, is_reason
 from fleetctl.manifest.hints.fields import Field, look_up, manifest_field
 from fleetctl.manifest.hints.origins import origins
 from fleetctl.specs.kinds import API_VERSION, Kind
@@ -21,24 +22,30 @@ DEPTH_MAX = 12  # of --recursive; what is deeper repeats itself
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND[.FIELD[.FIELD ...]] [--recursive]",
+        usage="KIND[.FIELD[.FIELD ...]] [--recursive] | REASON",
         summary=(
             "Tell what can stand in a manifest: type, default, what is allowed, what it means,\n"
-            "and what it is called elsewhere. Fields of lists are written without an index."
+            "and what it is called elsewhere. Fields of lists are written without an index.\n"
+            "Or tell what a reason means, as `get` and `describe` show it."
         ),
         examples=(
             "fleetctl explain sweep",
             "fleetctl explain job.spec.template.resources.gpu",
             "fleetctl explain trainingrun.spec --recursive",
+            "fleetctl explain NoCapacity",
         ),
         codes="0 ok, 2 no such kind, 4 no such field",
     )
-    made.add_argument("path", metavar="KIND[.FIELD]", help="what to explain")
+    made.add_argument("path", metavar="KIND[.FIELD]|REASON", help="what to explain")
     made.add_argument("--recursive", action="store_true", help="all fields below it, as a tree")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
+    if is_reason(args.path):
+        word = args.path.partition(":")[0]
+        screen.data(f"REASON:   {safe(args.path)}\n\n{INDENT}{REASONS[word]}")
+        return 0
     word, *path = args.path.split(".")
     kind = kind_of(word)
     field = _must_find(kind, word, path)

@@ -12,6 +12,7 @@ from fleetctl.manifest.checks import (
     commands,
     counts,
     credentials,
+    failures,
     images,
     mounts,
     parameters,
@@ -28,6 +29,7 @@ _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     environments.wrong,
     mounts.wrong,
     counts.wrong,
+    failures.wrong,
     images.wrong,
 )
 _DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (

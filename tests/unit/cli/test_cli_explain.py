@@ -37,6 +37,13 @@ def test_a_field_has_type_default_bounds_meaning_and_its_names_elsewhere() -> No
     assert 'default:   "Replace"' in page and "one of Replace, FinishRunning" in page
 
 
+@pytest.mark.parametrize("word", ["NoCapacity", "ExitCode:3"])
+def test_a_reason_is_explained_in_a_sentence(word: str) -> None:
+    code, page, said = fleetctl("explain", word)
+    assert (code, said) == (0, "")
+    assert page.startswith(f"REASON:   {word}\n") and page.rstrip().endswith(".")
+
+
 def test_lists_and_maps_are_walked_through() -> None:
     assert fleetctl("explain", "job.spec.template.volumes.mountPath")[0] == 0
     code, page, _ = fleetctl("explain", "sweep.spec.search.parameters.lr.distribution")

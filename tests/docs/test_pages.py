@@ -1,10 +1,12 @@
-"""The README is true: its commands print what it shows, and what it names is there."""
+"""README and docs are true: their commands print what they show, and what they name is there."""
 
 from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
+import pytest
 import yaml
 
 from fleetctl.cli.verbs import EXIT_CODES
@@ -15,16 +17,16 @@ from fleetctl.specs.common import Execution
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.template import Template
 from fleetctl.views import kinds as cli_kinds
+from tests.docs import reference
 from tests.docs.fleet import EXAMPLES, ROOT, Fleet
-from tests.docs.readme import README, blocks, comparable, screen_of, shown
+from tests.docs.screens import PAGES, README, blocks, comparable, played, screen_of, shown
 
-TEXT = README.read_text("utf-8")
+TEXTS = {page: page.read_text("utf-8") for page in PAGES}
+README_BYTES_MAX = 8192
 
 
-def section(title: str) -> str:
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"the README has no section `{title}`"
-    return found[1]
+def page(path: str) -> str:
+    return TEXTS[ROOT / path]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -35,30 +37,55 @@ def rows(text: str) -> list[list[str]]:
     return [row for at, row in enumerate(cells) if at not in heads and at - 1 not in heads]
 
 
+def links_in(text: str) -> list[str]:
+    """Where the links of a text lead, those to other sites left out; no code is a link."""
+    prose = re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S))
+    found = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose)
+    return [link for link in found if "://" not in link]
+
+
 def words(text: str) -> set[str]:
     """What stands in backticks."""
     return set(re.findall(r"`([^`\n]+)`", text))
 
 
-def test_every_command_prints_what_the_readme_shows(tour: Fleet) -> None:
-    commands = shown(TEXT)
-    assert len(commands) > 10
-    for one in commands:
+@pytest.mark.parametrize("shows", played(), ids=lambda it: it.name)
+def test_every_command_prints_what_the_page_shows(tour: Fleet, shows: Path) -> None:
+    for one in shown(TEXTS[shows]):
         printed = screen_of(tour.shell(one.command))
-        told = f"$ {one.command}\n{printed}\n(`python -m tests.docs.readme` records anew)"
+        told = f"$ {one.command}\n{printed}\n(`python -m tests.docs.screens` records anew)"
         assert comparable(printed) == comparable(one.screen), told
 
 
-def test_the_manifests_that_the_readme_shows_are_those_of_the_examples() -> None:
-    whole = [yaml.safe_load(it) for it in blocks(TEXT, "yaml") if it.startswith("apiVersion")]
+def test_the_readme_and_the_tutorial_show_screens() -> None:
+    assert {"README.md", "first-steps.md"} <= {it.name for it in played()}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS[README].encode()) <= README_BYTES_MAX
+
+
+def test_the_manifests_that_the_pages_show_are_those_of_the_examples() -> None:
+    found = [it for text in TEXTS.values() for it in blocks(text, "yaml")]
+    whole = [yaml.safe_load(it) for it in found if it.startswith("apiVersion")]
     assert whole
     examples = [yaml.safe_load_all(it.read_text("utf-8")) for it in EXAMPLES.glob("*.yaml")]
     documents = [document for example in examples for document in example]
     assert all(manifest in documents for manifest in whole)
 
 
+@pytest.mark.parametrize("path", sorted(reference.pages()), ids=lambda it: it.name)
+def test_the_generated_pages_are_those_of_the_code(path: Path) -> None:
+    assert path.read_text("utf-8") == reference.pages()[path], "`make reference` writes it anew"
+
+
+def test_examples_are_short() -> None:
+    for example in EXAMPLES.glob("*.yaml"):
+        assert len(example.read_text("utf-8").splitlines()) <= 60, example.name
+
+
 def test_every_promise_names_tests_that_exist() -> None:
-    promises = rows(section("Promises"))
+    promises = rows(page("docs/explanation/promises.md"))
     assert [row[0] for row in promises] == sorted(
         {row[0] for row in promises}, key=lambda p: int(p[1:])
     )
@@ -77,42 +104,59 @@ def test_the_invariants_that_hold_promises_are_checked_by_the_simulation() -> No
     checks = "".join(
         path.read_text("utf-8") for path in (ROOT / "tests" / "simulation").glob("*.py")
     )
-    named = set(re.findall(r"\bI\d+\b", section("Promises")))
+    named = set(re.findall(r"\bI\d+\b", page("docs/explanation/promises.md")))
     assert named
     assert {it for it in named if f"{it}:" not in checks and f"{it}," not in checks} == set()
 
 
-def test_links_and_paths_lead_somewhere() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", TEXT) if "://" not in link]
+@pytest.mark.parametrize("path", PAGES, ids=lambda it: it.name)
+def test_links_and_paths_lead_somewhere(path: Path) -> None:
+    text = TEXTS[path]
     folders = ("specs/", "controllers/", "fleetctl/", "tests/")
-    paths = [word for word in words(TEXT) if word.startswith(folders) and "<" not in word]
-    assert links and paths
-    for path in (*links, *(path.partition("::")[0] for path in paths)):
-        assert (ROOT / path).exists(), path
+    named = [word for word in words(text) if word.startswith(folders) and "<" not in word]
+    for link in links_in(text):
+        assert (path.parent / link).exists(), link
+    for name in named:
+        assert (ROOT / name.partition("::")[0]).exists(), name
 
 
 def test_anchors_lead_to_headings() -> None:
-    headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
-    anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in headings}
-    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors
+    for path, text in TEXTS.items():
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", it.lower()).replace(" ", "-") for it in headings}
+        assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors, path
 
 
-def test_make_knows_every_target_that_the_readme_names() -> None:
+def test_every_page_of_the_docs_is_reached_from_the_readme() -> None:
+    reached, queue = set[Path](), [README]
+    while queue:
+        path = queue.pop()
+        if path in reached or path not in TEXTS:
+            continue
+        reached.add(path)
+        queue += [(path.parent / link).resolve() for link in links_in(TEXTS[path])]
+    assert set(TEXTS) - reached == set()
+
+
+def test_make_knows_every_target_that_the_pages_name() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = set(re.findall(r"^make ([a-z-]+)", TEXT, re.MULTILINE))
-    named |= {word.split()[1] for word in words(TEXT) if word.startswith("make ")}
+    text = "\n".join(TEXTS.values())
+    named = set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE))
+    named |= {word.split()[1] for word in words(text) if word.startswith("make ")}
     assert {"setup", "demo", "test", "bench", "simulate", "soak"} <= named <= targets
 
 
 def test_the_table_of_kinds_is_the_registry() -> None:
-    table = {next(iter(words(row[0]))): words(row[1]) for row in rows(section("Kinds"))}
+    table = {
+        next(iter(words(row[0]))): words(row[1]) for row in rows(page("docs/reference/kinds.md"))
+    }
     assert set(table) == set(KINDS)
     for kind, shorts in table.items():
         assert all(cli_kinds.kind_of(short).name == kind for short in shorts)
 
 
 def test_the_fields_that_kinds_share_are_all_named() -> None:
-    named = words(section("Kinds"))
+    named = words(page("docs/reference/kinds.md"))
     for model in (Execution, Template):
         fields = {str(field.alias) for field in model.model_fields.values()}
         assert fields - named <= {"terminationGracePeriodSeconds", "workdir"}
@@ -121,12 +165,12 @@ def test_the_fields_that_kinds_share_are_all_named() -> None:
 def test_the_helpers_of_a_python_task_are_all_named() -> None:
     namespace = Sandbox([])._namespace
     helpers = {name for name in namespace if not name.startswith("__")}
-    named = {word.partition("(")[0] for word in words(section("Kinds"))}
+    named = {word.partition("(")[0] for word in words(page("docs/reference/kinds.md"))}
     assert helpers <= named
 
 
 def test_the_table_of_exit_codes_is_that_of_the_help() -> None:
-    table = [row[0] for row in rows(section("What scripts may rely on"))]
+    table = [row[0] for row in rows(page("docs/reference/scripts.md"))]
     assert table == re.findall(r"\b(\d+) ", EXIT_CODES)
 
 
@@ -136,7 +180,8 @@ def test_the_numbers_in_the_decisions_are_those_of_the_code() -> None:
     assert (limits.backoff_initial_s, limits.backoff_max_s, limits.backoff_factor) == (1, 300, 2)
     assert IDLE_EXIT_S == 600
     assert RESULT_BYTES_MAX == 256 * 1024
-    said = " ".join(section("Decisions").split())
+    said = " ".join(page("docs/decisions/work-and-retries.md").split())
+    said += " ".join(page("docs/decisions/store-and-controller.md").split())
     assert "`backoffLimitPerIndex` is 0 unless given" in said
     assert "The first wait is 1 s and doubles up to 5 minutes" in said
     assert "leaves after ten idle minutes" in said

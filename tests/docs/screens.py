@@ -1,7 +1,8 @@
-"""The README's screens: the commands in its `console run` blocks, and what they print.
+"""The screens of README and docs: the commands in `console run` blocks, and what they print.
 
-`python -m tests.docs.readme` runs them in order in a fresh home and records what they print. The
-test runs them as well and compares, but for what differs from run to run: times, ids, widths.
+`python -m tests.docs.screens` runs those of each page in order in a fresh home and records what
+they print. The test runs them as well and compares, but for what differs from run to run: times,
+ids, widths.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.docs.fleet import ROOT, Answer, Fleet
 from tests.emulators.modal.running import ModalEmulator
 
 README = ROOT / "README.md"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 _RUN_BLOCK = re.compile(r"^```console run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,7 +37,7 @@ _VARYING = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A command of the README and the lines under it."""
+    """A command of a page and the lines under it."""
 
     command: str
     screen: str
@@ -47,6 +50,11 @@ def shown(text: str) -> list[Shown]:
         for block in _RUN_BLOCK.findall(text)
         for command, screen in _commands(block)
     ]
+
+
+def played() -> list[Path]:
+    """The pages that show screens."""
+    return [page for page in PAGES if shown(page.read_text("utf-8"))]
 
 
 def blocks(text: str, info: str) -> list[str]:
@@ -89,12 +97,18 @@ def _record(block: str, fleet: Fleet) -> str:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place, ModalEmulator() as emulator:
-        fleet = Fleet(Path(place) / "home", emulator.env)
-        text = README.read_text("utf-8")
-        recorded = _RUN_BLOCK.sub(lambda found: _record(found[1], fleet), text)
-        fleet.close()
-    README.write_text(recorded, "utf-8")
+    with ModalEmulator() as emulator:
+        for page in played():
+            with tempfile.TemporaryDirectory() as place:
+                fleet = Fleet(Path(place) / "home", emulator.env)
+                text = page.read_text("utf-8")
+                recorded = _RUN_BLOCK.sub(partial(_recorded, fleet), text)
+                fleet.close()
+            page.write_text(recorded, "utf-8")
+
+
+def _recorded(fleet: Fleet, found: re.Match[str]) -> str:
+    return _record(found[1], fleet)
 
 
 if __name__ == "__main__":
