@@ -9,6 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.client.fleet import Fleet, GoalMissed
+    from fleetctl.client.manifests import (
+        BatchJob,
+        Budget,
+        Function,
+        Provider,
+        Secret,
+        Sweep,
+        TrainingRun,
+        Volume,
+    )
     from fleetctl.interpreter import (
         DaytonaInterpreter,
         ExecutionProfile,
@@ -19,20 +30,51 @@ if TYPE_CHECKING:
         as_dict,
     )
 
+_INTERPRETER = "fleetctl.interpreter"
+_FLEET, _MANIFESTS = "fleetctl.client.fleet", "fleetctl.client.manifests"
+_HOMES = {
+    "BatchJob": _MANIFESTS,
+    "Budget": _MANIFESTS,
+    "DaytonaInterpreter": _INTERPRETER,
+    "ExecutionProfile": _INTERPRETER,
+    "FinalOutput": _INTERPRETER,
+    "Fleet": _FLEET,
+    "Function": _MANIFESTS,
+    "GoalMissed": _FLEET,
+    "Interpreter": _INTERPRETER,
+    "InterpreterError": _INTERPRETER,
+    "ModalInterpreter": _INTERPRETER,
+    "Provider": _MANIFESTS,
+    "Secret": _MANIFESTS,
+    "Sweep": _MANIFESTS,
+    "TrainingRun": _MANIFESTS,
+    "Volume": _MANIFESTS,
+    "as_dict": _INTERPRETER,
+}
 __all__ = [
+    "BatchJob",
+    "Budget",
     "DaytonaInterpreter",
     "ExecutionProfile",
     "FinalOutput",
+    "Fleet",
+    "Function",
+    "GoalMissed",
     "Interpreter",
     "InterpreterError",
     "ModalInterpreter",
+    "Provider",
+    "Secret",
+    "Sweep",
+    "TrainingRun",
+    "Volume",
     "as_dict",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
+    if name in _HOMES:
         from importlib import import_module
 
-        return getattr(import_module("fleetctl.interpreter"), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module `fleetctl` has no attribute `{name}`")

@@ -6,15 +6,21 @@ Called by the verbs that write or wait. The controller itself is in serve.py.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.daemon.client import raise_refusal
+
+if TYPE_CHECKING:
+    pass
+import sys
 from typing import IO, TYPE_CHECKING
 
 from fleetctl.common.deadline import Deadline
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.home import LOCK, LOG
-from fleetctl.daemon.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.daemon.client import NotRunning, ask, ping
 from fleetctl.daemon.holder import held_by
 from fleetctl.daemon.patience import Hung, Patience, Unanswered
 
@@ -46,6 +52,16 @@ def request(home: Path, message: Mapping[str, object]) -> dict[str, object]:
         raise FleetctlError(
             "the controller ended right after its start", hint=f"its log is `{home / LOG}`"
         ) from None
+
+
+def answered(home: Path, message: Mapping[str, object]) -> dict[str, object]:
+    """`request`; variables of our environment are sent only when they are asked for."""
+    reply = request(home, message)
+    names = reply.get("needEnv")
+    if not isinstance(names, list):
+        return reply
+    env = {str(name): os.environ[str(name)] for name in names if str(name) in os.environ}
+    return request(home, {**message, "env": env})
 
 
 def demand(home: Path, message: Mapping[str, object]) -> dict[str, object]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.consent import allowed_by_a_person
+from fleetctl.cli.apply.outcomes import SERVER
 from fleetctl.cli.flags import said_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.files import documents_of
-from fleetctl.daemon import spawn
 from fleetctl.daemon.client import raise_refusal
+from fleetctl.daemon.spawn import answered
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document
-from fleetctl.cli.apply.outcomes import SERVER
 
 
 def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
@@ -59,19 +58,9 @@ def apply(
         "documents": [document._asdict() for document in documents],
         **order,
     }
-    reply = _answered(place, request)
+    reply = answered(place, request)
     if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=piped):
-        reply = _answered(place, {**request, "yes": True})
+        reply = answered(place, {**request, "yes": True})
     if not reply.get("ok"):
         raise_refusal(reply)
     return reply
-
-
-def _answered(place: Path, request: dict[str, object]) -> dict[str, object]:
-    """The reply; variables of our environment are sent only when they are asked for."""
-    reply = spawn.request(place, request)
-    names = reply.get("needEnv")
-    if not isinstance(names, list):
-        return reply
-    env = {str(name): os.environ[str(name)] for name in names if str(name) in os.environ}
-    return spawn.request(place, {**request, "env": env})

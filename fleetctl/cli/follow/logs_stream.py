@@ -8,9 +8,9 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.follow.logs_source import read_bytes, read_times
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe, timestamp
+from fleetctl.views.logs import read_bytes, read_times
 
 if TYPE_CHECKING:
     from fleetctl.stores.read.reader import RunRow

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from fleetctl.cli.report.plotting.charts import Chart, Nothing, charts_of
 from fleetctl.cli.report.plotting.curves import Curve, metric_chart
 from fleetctl.cli.report.plotting.trials import Study, trial
-from fleetctl.cli.report.results import result_rows
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import and_more, did_you_mean, safe
 from fleetctl.views.objects import SUCCEEDED, View, mapping
 from fleetctl.views.reading import Reading
+from fleetctl.views.results import result_rows
 from fleetctl.views.tasks import CACHED, Task
 
 # Without `--metric`, so many charts; a run that logs hundreds of names is asked for by name.

@@ -1,0 +1,238 @@
+"""A fleet: the objects of one state directory, from Python. The command line does the same.
+
+Everything here is synchronous and may be called from a notebook, whose event loop it leaves alone.
+Errors are those of `fleetctl.common.errors`, with a `hint`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fleetctl.client.manifests import Declared
+from fleetctl.client.objects import (
+    Applied,
+    Event,
+    Line,
+    Object,
+    Results,
+    event_of,
+    object_of,
+    row_of,
+)
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.deadline import Deadline
+from fleetctl.common.errors import FleetctlError, NotFound, Refused
+from fleetctl.common.home import home as default_home
+from fleetctl.daemon import spawn
+from fleetctl.daemon.client import raise_refusal, results_of
+from fleetctl.daemon.supervision import Supervision
+from fleetctl.manifest.files.documents import Document, is_address, read_documents
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.views.goals import Outcome, answer, goal
+from fleetctl.views.kinds import Target, kind_of, target
+from fleetctl.views.logs import read_bytes
+from fleetctl.views.objects import DELETING, View
+from fleetctl.views.reading import Reading, must_find, must_find_all, open_reading
+from fleetctl.views.results import result_rows
+from fleetctl.views.selectors import matches, selector
+from fleetctl.views.tasks import CACHED, Task
+
+log = logging.getLogger("fleetctl.client")
+
+Wish = Declared | Path | str
+Objects = list[Object]
+Events = list[Event]
+
+
+class GoalMissed(FleetctlError):
+    """What is waited for can no longer be met."""
+
+
+class Fleet:
+    """home: the state directory, as `$FLEETCTL_HOME`; None for that of the command line."""
+
+    def __init__(
+        self, home: str | Path | None = None, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
+        self.home = default_home() if home is None else Path(home).expanduser().absolute()
+        self.namespace = namespace
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def apply(
+        self,
+        *wishes: Wish,
+        yes: bool = False,
+        rerun: bool = False,
+        keep_finished: bool = False,
+        dry_run: bool = False,
+    ) -> list[Applied]:
+        """Make the world look like these manifests: models, texts, or paths of files and
+        directories. Applying equal ones twice changes nothing.
+
+        yes: running work or data may be lost. rerun: run all again. keep_finished: finished tasks
+        count though their content changed. dry_run: say what would change, and store nothing.
+        Raises Refused where `yes` is needed, UsageError with all that is wrong in any manifest.
+        """
+        said = {"yes": yes, "rerun": rerun, "keepFinished": keep_finished, "dryRun": dry_run}
+        documents = [it for wish in wishes for it in _documents(wish)]
+        reply = self._answered(
+            {
+                "verb": "apply",
+                "documents": [it._asdict() for it in documents],
+                **{name: True for name, wanted in said.items() if wanted},
+                **self._namespaced(),
+            }
+        )
+        return [
+            Applied(str(it.get("key")), str(it.get("outcome")), str(it.get("message") or ""))
+            for it in results_of(reply)
+        ]
+
+    def delete(
+        self, *keys: str, yes: bool = False, wait: bool = True, timeout_s: float | None = None
+    ) -> None:
+        """Stop the work of objects such as `job/chunks` and remove them; returns when nothing of
+        them is left, unless `wait` is false.
+
+        yes: the data of a Volume with `deletionPolicy: Delete` may go. Raises NotFound before
+        anything is deleted, Refused where `yes` is needed, TimeoutError after timeout_s.
+        """
+        with open_reading(self.home) as reading:
+            views = must_find_all([self._target(key) for key in keys], reading)
+            for seen in views:
+                if not yes and seen.spec().get("deletionPolicy") == "Delete":
+                    raise Refused(f"{seen.key}: deleting it deletes its data", hint="yes=True")
+            living = [seen.key for seen in views if seen.phase != DELETING]
+            if living:
+                self._answered({"verb": "delete", "keys": living})
+            if wait:
+                pending = {seen.resource.uid: seen.key for seen in views}
+                self._until(reading, lambda: _gone(pending, reading), timeout_s, pending.values())
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def wait(self, key: str, goal_: str = "complete", *, timeout_s: float | None = None) -> Object:
+        """Block until `complete`, `finished`, `failed`, `first-result` or `condition=NAME` holds.
+
+        Starts a controller if none runs. Raises GoalMissed when it can no longer hold, TimeoutError
+        after timeout_s.
+        """
+        wanted = goal(goal_)
+        with open_reading(self.home) as reading:
+            uid = must_find(self._target(key), reading).resource.uid
+
+            def met() -> bool:
+                told = answer(wanted, reading.by_uid(uid))
+                if told.outcome is Outcome.IMPOSSIBLE:
+                    hint = f"fleetctl describe {key}"
+                    raise GoalMissed(f"{key} cannot meet `{goal_}`: {told.because}", hint=hint)
+                return told.outcome is Outcome.MET
+
+            self._until(reading, met, timeout_s, [key])
+        return self.get(key)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def get(self, key: str) -> Object:
+        """One object, such as `job/chunks`. Raises NotFound with the nearest name."""
+        with open_reading(self.home) as reading:
+            return object_of(must_find(self._target(key), reading), SystemClock().now_s())
+
+    def list(self, kind: str = "", *, labels: str = "") -> Objects:
+        """All of a kind, or of all kinds, oldest first. labels: a selector as `-l` takes it."""
+        terms, now_s = selector(labels) if labels else (), SystemClock().now_s()
+        with open_reading(self.home) as reading:
+            found = reading.views(kind_of(kind) if kind else None, namespace=self.namespace)
+            chosen = [it for it in found if matches(it.resource.labels, terms)]
+            return [object_of(it, now_s) for it in chosen]
+
+    def results(self, key: str) -> Results:
+        """What the units submitted, a row for every one that has run."""
+        with open_reading(self.home) as reading:
+            seen = must_find(self._target(key), reading)
+            return Results([row_of(row) for row in result_rows(seen, reading)])
+
+    def logs(self, key: str, index: int | None = None) -> Iterator[Line]:
+        """What the newest attempt of each unit printed so far, or of one, by index; streams. Of a
+        cached unit the log of the run whose result it has.
+        """
+        with open_reading(self.home) as reading:
+            seen = must_find(self._target(key), reading)
+            for task in reading.tasks(seen, index=index):
+                yield from self._lines(seen, task, reading)
+
+    def events(self, key: str = "") -> Events:
+        """Of one object, or of the namespace, oldest first."""
+        with open_reading(self.home) as reading:
+            seen = must_find(self._target(key), reading) if key else None
+            return [event_of(it) for it in reading.events(seen, namespace=self.namespace)]
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _target(self, key: str) -> Target:
+        return target(key, self.namespace)
+
+    def _namespaced(self) -> dict[str, object]:
+        return {"namespace": self.namespace} if self.namespace != DEFAULT_NAMESPACE else {}
+
+    def _answered(self, message: Mapping[str, object]) -> dict[str, object]:
+        reply = spawn.answered(self.home, message)
+        if not reply.get("ok"):
+            losses = reply.get("losses")
+            if isinstance(losses, list) and losses:
+                raise Refused("; ".join(map(str, losses)), hint="yes=True does it all the same")
+            raise_refusal(reply)
+        return reply
+
+    def _until(
+        self,
+        reading: Reading,
+        met: Callable[[], bool],
+        timeout_s: float | None,
+        whose: Iterable[str],
+    ) -> None:
+        deadline = Deadline(timeout_s)
+        supervision = Supervision(self.home, talk=log.warning, warn=_warn)
+        while not met():
+            if deadline.passed:
+                raise TimeoutError(f"timed out after {timeout_s:g} s: {', '.join(whose)}")
+            supervision.check()
+            reading.wait_for_change(deadline)
+
+    def _lines(self, seen: View, task: Task, reading: Reading) -> Iterator[Line]:
+        uid, run = seen.resource.uid, task.run
+        if task.state == CACHED:
+            found = reading.source_of(run)
+            if found is None:
+                return
+            uid, _, run = found
+        rest = b""
+        for data, _ in read_bytes(self.home, uid, run, 0):
+            *whole, rest = (rest + data).split(b"\n")
+            for line in whole:
+                yield Line(task.run.index, run.attempt, line.decode("utf-8", "replace"))
+        if rest:
+            yield Line(task.run.index, run.attempt, rest.decode("utf-8", "replace"))
+
+
+def _documents(wish: Wish) -> Sequence[Document]:
+    if isinstance(wish, Declared):
+        return [wish.document()]
+    if isinstance(wish, str) and ("\n" in wish or wish.lstrip().startswith("{")):
+        return [Document("<text>", wish, str(Path.cwd()))]
+    if not is_address(str(wish)) and not Path(wish).exists():
+        raise NotFound(f"there is no file or directory `{wish}`", hint="a text has several lines")
+    return read_documents([str(wish)])
+
+
+def _gone(pending: dict[str, str], reading: Reading) -> bool:
+    for uid in [uid for uid in pending if reading.by_uid(uid) is None]:
+        del pending[uid]
+    return not pending
+
+
+def _warn(why: str, hint: str) -> None:
+    log.warning("%s; %s", why, hint)

@@ -1,0 +1,136 @@
+"""Manifests as Python objects: `BatchJob("hello", tasks=..., template=...)`.
+
+Each holds a checked spec of `fleetctl.specs`; fields are written as in YAML or in snake_case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ValidationError
+
+from fleetctl.manifest.files.documents import Document
+from fleetctl.manifest.messages import findings
+from fleetctl.manifest.problems import ManifestErrors, Problem, path_text
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import API_VERSION, KINDS
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.specs.values.scalars import Spec
+
+M = TypeVar("M", bound=Spec)
+
+
+class Declared:
+    """A manifest of one kind, checked as it is made. Raises ManifestErrors with all that is wrong.
+
+    spec: the fields below `spec`, by their names in YAML or in snake_case; values as YAML has them
+    or models of `fleetctl.specs`.
+    """
+
+    kind: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        about = {
+            "name": name,
+            "namespace": namespace,
+            "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+        }
+        self.metadata = self._checked(Metadata, about, "metadata")
+        self.spec = self._checked(KINDS[self.kind].spec, spec, "spec")
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    def manifest(self) -> dict[str, object]:
+        """As it would be written in YAML, without what has its default value."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": self.kind,
+            "metadata": _dumped(self.metadata),
+            "spec": _dumped(self.spec),
+        }
+
+    def document(self) -> Document:
+        """The text that is sent to the controller."""
+        text = json.dumps(self.manifest(), indent=2)
+        return Document(repr(self), text, str(Path.cwd()))
+
+    def _checked(self, model: type[M], data: Mapping[str, Any], where: str) -> M:
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            whose = (
+                f"{self.kind}({data.get('name', '...')!r})" if where == "metadata" else self.kind
+            )
+            found = findings(error, model, data, (where,))
+            raise ManifestErrors(
+                [Problem(whose, 0, 0, path_text(it.subject) + it.said, it.hint) for it in found]
+            ) from None
+
+
+def _dumped(spec: Spec) -> dict[str, object]:
+    return spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class BatchJob(Declared):
+    """Many independent tasks from one template."""
+
+    kind = "BatchJob"
+
+
+class Sweep(Declared):
+    """A search over parameters; `search` is a W&B sweep configuration."""
+
+    kind = "Sweep"
+
+
+class TrainingRun(Declared):
+    """One long job in stages, which goes on from its checkpoint."""
+
+    kind = "TrainingRun"
+
+
+class Function(Declared):
+    """Containers that stay warm between the tasks that call them."""
+
+    kind = "Function"
+
+
+class Volume(Declared):
+    """A directory that outlives sandboxes."""
+
+    kind = "Volume"
+
+
+class Provider(Declared):
+    """Limits, prices and the account of a place to run."""
+
+    kind = "Provider"
+
+
+class Budget(Declared):
+    """What all objects with certain labels may cost."""
+
+    kind = "Budget"
+
+
+class Secret(Declared):
+    """Where values are found when a run starts."""
+
+    kind = "Secret"

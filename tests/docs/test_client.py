@@ -1,0 +1,144 @@
+"""The Python client on a real controller: the page's examples, and what scripts rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+
+from fleetctl import BatchJob, GoalMissed, Sweep
+from fleetctl import Fleet as Client
+from fleetctl.common.errors import NotFound, Refused, UsageError
+from tests.docs.fleet import EXAMPLES, ROOT, Fleet
+from tests.docs.screens import blocks
+
+PAGE = ROOT / "docs" / "how-to" / "use-python.md"
+
+
+@pytest.fixture
+def client(empty: Fleet) -> Client:
+    return Client(empty.home)
+
+
+def job(name: str, python: str, **spec: object) -> BatchJob:
+    return BatchJob(name, template={"python": python}, **spec)
+
+
+def test_the_examples_of_the_page_print_what_they_should(
+    empty: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(empty.home))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        for example in blocks(PAGE.read_text("utf-8"), "python"):
+            exec(compile(example, str(PAGE), "exec"), {})
+    assert said.getvalue().splitlines() == [
+        "batchjob/squares created",
+        "Succeeded 8",
+        "[0, 1, 4, 9, 16, 25, 36, 49]",
+        "squaring 3",
+        "140",
+        "['squares']",
+        "Completed",
+    ]
+    assert empty.ok("get", "all", "-o", "name") == ""
+
+
+def test_what_python_applies_the_command_line_shows_and_the_other_way_round(
+    empty: Fleet, client: Client
+) -> None:
+    client.apply(job("one", "SUBMIT(a=1)", parallelism=1))
+    assert empty.ok("get", "jobs", "-o", "name") == "batchjob/one\n"
+    (again,) = client.apply(empty.ok("get", "job/one", "-o", "yaml"))
+    assert (again.key, again.outcome) == ("batchjob/one", "unchanged")
+    (from_file,) = client.apply(EXAMPLES / "hello.yaml")
+    assert (from_file.key, from_file.outcome) == ("batchjob/hello", "created")
+    assert [it.name for it in client.list("jobs")] == ["one", "hello"]
+    assert [it.name for it in client.list(labels="team=nobody")] == []
+
+
+def test_a_dry_run_stores_nothing(client: Client) -> None:
+    (would,) = client.apply(job("dry", "pass"), dry_run=True)
+    assert would.outcome == "created"
+    assert client.list() == []
+
+
+def test_a_failed_object_cannot_complete_and_says_why(client: Client) -> None:
+    client.apply(job("bad", "raise ValueError('no')"))
+    with pytest.raises(GoalMissed, match="FailedIndexes"):
+        client.wait("job/bad")
+    assert client.wait("job/bad", "failed").phase == "Failed"
+    (row,) = client.results("job/bad")
+    assert (row.state, row.result) == ("Failed", None)
+    assert any("ValueError: no" in line.text for line in client.logs("job/bad"))
+
+
+def test_a_wait_may_take_too_long(client: Client) -> None:
+    client.apply(job("never", "pass", parallelism=0))
+    with pytest.raises(TimeoutError, match="job/never"):
+        client.wait("job/never", timeout_s=0.05)
+
+
+def test_what_is_finished_is_kept_or_run_again_as_one_says(client: Client) -> None:
+    client.apply(job("first", "import time; SUBMIT(a=1)"))
+    client.wait("job/first", timeout_s=600)
+    client.apply(job("first", "SUBMIT(a=2)"), keep_finished=True)
+    assert client.wait("job/first", timeout_s=600).status["outdated"] == 1
+    client.apply(job("first", "SUBMIT(a=2)"), rerun=True)
+    client.wait("job/first", timeout_s=600)
+    assert [row.result for row in client.results("job/first")] == [{"a": 2}]
+
+
+def test_a_volume_with_its_data_goes_only_by_who_says_yes(client: Client) -> None:
+    client.apply(
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: v}\n"
+        "spec: {deletionPolicy: Delete}\n"
+    )
+    with pytest.raises(Refused, match="deletes its data"):
+        client.delete("volume/v")
+    client.delete("volume/v", yes=True)
+    assert client.list() == []
+
+
+def test_what_is_not_there_is_told_with_the_nearest_name(client: Client, tmp_path: Path) -> None:
+    client.apply(job("chunks", "pass", parallelism=0))
+    with pytest.raises(NotFound) as told:
+        client.get("job/chunk")
+    assert told.value.hint == "did you mean `chunks`?"
+    with pytest.raises(NotFound, match="no file or directory"):
+        client.apply(tmp_path / "none.yaml")
+
+
+def test_a_manifest_is_checked_as_it_is_made() -> None:
+    with pytest.raises(UsageError) as told:
+        BatchJob("x", paralellism=4)
+    assert "did you mean `parallelism`?" in str(told.value)
+    with pytest.raises(UsageError, match=r"metadata\.name is `X`"):
+        Sweep("X", search={"method": "grid", "parameters": {"x": {"value": 1}}}, template={})
+
+
+def test_fields_are_written_as_in_yaml_or_in_snake_case() -> None:
+    camel = BatchJob("x", backoffLimitPerIndex=2, template={"script": "true"})
+    snake = BatchJob("x", backoff_limit_per_index=2, template={"script": "true"})
+    assert camel.manifest() == snake.manifest()
+    assert camel.manifest()["spec"] == {
+        "backoffLimitPerIndex": 2,
+        "template": {"script": "true"},
+    }
+
+
+def test_it_works_inside_a_running_event_loop(client: Client) -> None:
+    async def cell() -> str:
+        client.apply(job("loop", "SUBMIT(a=1)"))
+        return client.wait("job/loop", timeout_s=600).phase
+
+    assert asyncio.run(cell()) == "Succeeded"
+
+
+def test_reading_needs_no_controller(tmp_path: Path) -> None:
+    client = Client(tmp_path / "home")
+    assert client.list() == [] and client.events() == []
+    assert not (tmp_path / "home").exists()
