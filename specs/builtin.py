@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 # A provider of each sort is there without being declared, under the same name; a test holds them to
-# fleetctl/wiring.py.
+# fleetctl/wiring/plugins.py.
 BUILT_IN = ("daytona", "local", "modal")

@@ -23,7 +23,7 @@ LONGEST = (
     "unit/interpreter",
     "docs/test_seeds.py",
     "servers/test_modal_functions_fleets.py",
-    "docs/test_readme.py",
+    "docs/test_pages.py",
     "servers/test_modal_functions_crash.py",
     "servers/test_modal_first_steps.py",
     "servers/test_modal_failures_crash.py",

@@ -53,7 +53,7 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
     """
     from fleetctl.daemon.event_loop import loop_factory
     from fleetctl.daemon.retention import engine_settings
-    from fleetctl.wiring import open_store
+    from fleetctl.wiring.accounts import open_store
 
     _log_to_stderr()
     runner, settings = asyncio.Runner(loop_factory=loop_factory()), engine_settings()
@@ -75,7 +75,7 @@ async def _serve(
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
     from fleetctl.tracking.sources import Sources
-    from fleetctl.wiring import Accounts
+    from fleetctl.wiring.accounts import Accounts
 
     secrets = SecretValues(store, os.environ)
     engines: list[Engine] = []

@@ -155,7 +155,7 @@ class Runtime:
 
     async def _open(self) -> Conversation:
         """A new sandbox with a driver that is ready; when that fails, or is given up, none."""
-        from fleetctl import wiring
+        from fleetctl.wiring import accounts as wiring
 
         order = session_order(self._options)
         open_session = wiring.session_opener(self._options.provider)

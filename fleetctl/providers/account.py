@@ -1,6 +1,6 @@
 """Whose account a provider works with: the name that people gave it, and where its credentials are.
 
-Made of Provider objects by wiring.py and the CLI, read by the providers. Holds no credential: names
+Made of Provider objects by wiring and the CLI, read by the providers. Holds no credential: names
 of variables and profiles alone, looked up when somebody connects. Standard library only.
 """
 

@@ -299,4 +299,4 @@ class Closing(Protocol):
 
 
 class Backend(Provider, Assets, Sourced, Priced, Closing, Protocol):
-    """What wiring.py builds for one provider name."""
+    """What wiring builds for one provider name."""

@@ -1,5 +1,5 @@
 """What a provider offers for entering the sandbox of a task that runs. Used by `exec`, `cp` and
-`port-forward`, which build it through wiring.py without a controller.
+`port-forward`, which build it through wiring without a controller.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What a provider offers about sandboxes that nobody may remember. Used by `fleetctl orphans`,
-which builds it through wiring.py without a controller.
+which builds it through wiring without a controller.
 """
 
 from __future__ import annotations

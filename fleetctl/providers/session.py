@@ -1,7 +1,7 @@
 """What an interpreter needs of a provider: one sandbox with the driver in it, and a line to it.
 
 Implemented by `fleetctl/providers/<name>/session.py` as `open_session(home, order)`, named in
-wiring.py, called by fleetctl/interpreter alone. A session never looks into what goes over the line.
+wiring, called by fleetctl/interpreter alone. A session never looks into what goes over the line.
 """
 
 from __future__ import annotations

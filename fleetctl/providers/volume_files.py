@@ -1,5 +1,5 @@
 """What a provider offers for the files in its volumes. Used by `cp`, `ls` and `rm` of the CLI,
-which build it through wiring.py without a controller.
+which build it through wiring without a controller.
 """
 
 from __future__ import annotations

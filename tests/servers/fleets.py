@@ -25,7 +25,7 @@ from fleetctl.engine.settings import Settings
 from fleetctl.manifest import Document, load
 from fleetctl.providers.base import Backend
 from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.wiring import open_store
+from fleetctl.wiring.accounts import open_store
 from tests.contracts.provider_worlds import eventually
 
 BRISK = Settings(retry_initial_s=0.05, retry_max_s=1.0, stop_again_s=1.0)

@@ -17,7 +17,7 @@ from tests.contracts.provider_worlds import World, python
 NEXT_CONTROLLER = """
 import asyncio, sys
 from pathlib import Path
-from fleetctl.wiring import Accounts
+from fleetctl.wiring.accounts import Accounts
 
 async def sweep():
     made = Accounts(Path(sys.argv[1]), store_id=sys.argv[3], notify=print).backends

@@ -71,7 +71,7 @@ def test_a_command_that_is_interrupted_leaves_no_helper(
 ) -> None:
     async def tale(world: VerbWorld) -> None:
         from fleetctl.providers.account import built_in
-        from fleetctl.wiring import volume_files
+        from fleetctl.wiring.accounts import volume_files
 
         await declared(world)
         emulator.set(durations_s={"starting": 30.0})

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl import wiring
 from fleetctl.specs.builtin import BUILT_IN
+from fleetctl.wiring import plugins as wiring
 from tests.servers.verb_worlds import PROVIDERS, SLEEPS, VerbWorld, play, service
 
 

@@ -24,7 +24,7 @@ from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.wiring import open_store
+from fleetctl.wiring.accounts import open_store
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.local_worlds import processes_of, stop_keepers
 from tests.contracts.provider_worlds import eventually

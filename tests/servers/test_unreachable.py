@@ -22,7 +22,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.wiring import open_store
+from fleetctl.wiring.accounts import open_store
 
 # What the SDKs would take by themselves: half a minute for a call, a minute for a list.
 TOLD_S = 25.0

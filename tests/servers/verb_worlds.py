@@ -20,7 +20,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.base import Backend, RunRef
 from fleetctl.specs.template import Template
-from fleetctl.wiring import Accounts, open_store, strays_of
+from fleetctl.wiring.accounts import Accounts, open_store, strays_of
 from tests.contracts.local_worlds import stop_keepers
 from tests.contracts.provider_worlds import World
 from tests.emulators.daytona.running import DaytonaEmulator

@@ -109,7 +109,7 @@ async def _ask(play: Play, store: Store, engine: Engine, wish: Wish) -> str:
             continue
         # A lost word must be made good by the engine's scan.
         if not play.world.chance(POKE_LOST):
-            engine.poke_wishes()
+            engine.state.inbox.wake()
         return answer
 
 

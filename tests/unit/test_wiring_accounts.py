@@ -12,7 +12,8 @@ from fleetctl.providers.account import Account, account_of, built_in
 from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.paths import jobs_dir, providers_in
 from fleetctl.specs.builtin import BUILT_IN
-from fleetctl.wiring import PLUGINS, Accounts
+from fleetctl.wiring.accounts import Accounts
+from fleetctl.wiring.plugins import PLUGINS
 
 
 def accounts(home: Path) -> Accounts:

@@ -106,7 +106,7 @@ def _kept(seen: View, task: Task, account: Account | None) -> Path | None:
     """account: None for a provider whose object is gone; its disks are too."""
     if account is None:
         return None
-    from fleetctl.wiring import kept_files
+    from fleetctl.wiring.plugins import kept_files
 
     return kept_files(account.sort, home(), seen.resource.uid, task.run.name)
 

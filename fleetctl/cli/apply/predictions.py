@@ -24,7 +24,7 @@ from fleetctl.providers.base import Backend
 from fleetctl.specs.kinds import dump_spec, parse_spec
 from fleetctl.specs.provider import ProviderSpec
 from fleetctl.stores.base import Stored
-from fleetctl.wiring import Accounts
+from fleetctl.wiring.accounts import Accounts
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document

@@ -25,7 +25,7 @@ from fleetctl.specs.common import Execution
 from fleetctl.specs.kinds import dump_spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.sources import Sources
-from fleetctl.wiring import Accounts
+from fleetctl.wiring.accounts import Accounts
 
 if TYPE_CHECKING:
     from fleetctl.apply.cost.report import Report

@@ -150,7 +150,7 @@ async def _delete(found: Sequence[Orphan], args: Namespace, screen: Screen, plac
         return 0
     if not args.yes and not _agreed(found, screen):
         return REFUSED
-    from fleetctl.wiring import strays_of
+    from fleetctl.wiring.accounts import strays_of
 
     failed = False
     for provider in dict.fromkeys(one.stray.provider for one in found):

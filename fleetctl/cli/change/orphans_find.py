@@ -70,7 +70,7 @@ def _never_used(account: Account, answer: Unavailable, place: Path) -> bool:
 
 
 async def _told(account: Account, place: Path) -> Sequence[Stray] | Refused | Unavailable:
-    from fleetctl.wiring import strays_of
+    from fleetctl.wiring.accounts import strays_of
 
     strays = strays_of(account, place)
     try:

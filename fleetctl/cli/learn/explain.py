@@ -36,7 +36,7 @@ def parser(verb: str) -> Parser:
         ),
         codes="0 ok, 2 no such kind, 4 no such field",
     )
-    made.add_argument("path", metavar="KIND[.FIELD]|REASON", help="what to explain")
+    made.add_argument("path", metavar="KIND[.FIELD]", help="what to explain")
     made.add_argument("--recursive", action="store_true", help="all fields below it, as a tree")
     return made
 

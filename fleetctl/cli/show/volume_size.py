@@ -22,7 +22,7 @@ def _listed(seen: View, _now_s: float) -> str:
     """Of this machine's volumes alone; a list asks no provider."""
     if seen.phase != READY:
         return NONE
-    from fleetctl.wiring import listed_bytes
+    from fleetctl.wiring.plugins import listed_bytes
 
     sort = str(seen.spec().get("provider") or "local")
     return _shown(listed_bytes(sort, home(), _at_provider(seen)))
@@ -35,7 +35,7 @@ def asked(seen: View) -> str:
     import asyncio
 
     from fleetctl.cli.targets.accounts import account_named
-    from fleetctl.wiring import volume_files
+    from fleetctl.wiring.accounts import volume_files
 
     try:
         account = account_named(str(seen.spec().get("provider") or "local"), home())

@@ -74,7 +74,7 @@ async def _providers(place: Path) -> list[Finding]:
     from fleetctl.cli.targets.accounts import accounts
     from fleetctl.providers.account import built_in
     from fleetctl.specs.builtin import BUILT_IN
-    from fleetctl.wiring import check_providers
+    from fleetctl.wiring.accounts import check_providers
 
     try:
         with open_reading(place) as reading:

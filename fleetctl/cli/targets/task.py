@@ -50,7 +50,7 @@ def beside(wanted: Target, index: int | None, home: Path) -> Beside:
             hint="`runtime: sandbox` gives each task a sandbox of its own",
         )
     from fleetctl.providers.exec import Place
-    from fleetctl.wiring import entering
+    from fleetctl.wiring.accounts import entering
 
     source = mapping(template.get("source"))
     place = Place(

@@ -56,6 +56,6 @@ def files_of(place: VolumePlace, home: Path) -> VolumeFiles:
     """The files of the volume's provider, by the object in the store. Raises NotFound."""
     with open_reading(home) as reading:
         provider = must_find(place.target, reading).spec().get("provider") or DEFAULT_PROVIDER
-    from fleetctl.wiring import volume_files
+    from fleetctl.wiring.accounts import volume_files
 
     return volume_files(account_named(str(provider), home), home)

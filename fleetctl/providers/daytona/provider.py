@@ -1,6 +1,6 @@
 """Provider `daytona`: the four verbs for runs, and the assets, on Daytona.
 
-Built by wiring.py; called by the engine. It keeps no truth of its own: sandboxes carry their names
+Built by wiring; called by the engine. It keeps no truth of its own: sandboxes carry their names
 and labels, and what runs said is mirrored below $FLEETCTL_HOME/daytona.
 """
 

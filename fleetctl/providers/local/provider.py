@@ -1,6 +1,6 @@
 """Provider `local`: the four verbs for runs, and the assets, on this machine.
 
-Built by wiring.py; called by the engine. It keeps no truth of its own: journals, locks and
+Built by wiring; called by the engine. It keeps no truth of its own: journals, locks and
 directories below $FLEETCTL_HOME/local do, so that the next controller finds everything.
 """
 

@@ -1,6 +1,6 @@
 """Provider `modal`: the four verbs for runs, and the assets, on Modal.
 
-Built by wiring.py; called by the engine. It keeps no truth of its own: sandboxes carry their names
+Built by wiring; called by the engine. It keeps no truth of its own: sandboxes carry their names
 and tags, and what runs said is mirrored below $FLEETCTL_HOME/modal.
 """
 

@@ -1,6 +1,6 @@
 """The embedded store: two SQLite files in a locked directory, or the same in memory for tests.
 
-Built by wiring.py, held by one controller process. One connection writes state.db and checkpoints
+Built by wiring, held by one controller process. One connection writes state.db and checkpoints
 it; readers come in through `read/reader.py`. Never calls a provider and decides nothing.
 """
 

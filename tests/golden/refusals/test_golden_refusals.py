@@ -21,7 +21,7 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.manifest import Document, load
-from fleetctl.wiring import open_store
+from fleetctl.wiring.accounts import open_store
 from tests.golden.manifest.test_manifest_messages import completed
 
 CASES = Path(__file__).with_name("wrong.txt")

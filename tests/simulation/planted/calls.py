@@ -186,12 +186,12 @@ def push_means_gone() -> Context:
     """A push is taken for the news that the run is gone."""
 
     def notify(self: Engine, run: str) -> None:
-        uid = self.owner_of.get(run)
-        track = self.tracks.get(uid) if uid is not None else None
+        uid = self.state.owner_of.get(run)
+        track = self.state.tracks.get(uid) if uid is not None else None
         if track is not None and track.history is not None and run in track.history.live:
-            now_s = self.clock.now_s()
+            now_s = self.state.clock.now_s()
             provider = track.history.live[run].provider
-            self.tell(Observed(provider, now_s + 1e6, Gone(run, now_s)))
+            self.state.inbox.tell(Observed(provider, now_s + 1e6, Gone(run, now_s)))
 
     return swapped(Engine, "notify", notify)
 

@@ -192,7 +192,7 @@ def poison_stops_the_loop() -> Context:
 
 def volume_goes_before_its_users() -> Context:
     """The data of a deleted volume is removed while tasks still use it."""
-    return swapped(assets, "_users", lambda engine, used: [])
+    return swapped(assets, "_users", lambda state, market, used: [])
 
 
 def retain_ignored() -> Context:

@@ -12,7 +12,7 @@ from fleetctl.apply.propose import propose
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.wiring import Accounts
+from fleetctl.wiring.accounts import Accounts
 from tests.unit.engine.test_engine_wishes import manifest
 from tests.unit.planning.test_planning_report import job, stored
 

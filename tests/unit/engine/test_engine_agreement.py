@@ -15,7 +15,7 @@ from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose
 from fleetctl.manifest import Manifest
 from fleetctl.stores.sqlite.store import MemoryDatabase, open_memory_store
-from fleetctl.wiring import Accounts
+from fleetctl.wiring.accounts import Accounts
 from tests.unit.engine.fake_world import ManualClock
 from tests.unit.engine.test_engine_wishes import manifest
 

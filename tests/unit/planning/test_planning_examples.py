@@ -16,7 +16,7 @@ from fleetctl.cli.apply.plans.document import document
 from fleetctl.cli.apply.plans.markdown import MARKER, comment
 from fleetctl.manifest import load, read_documents
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.wiring import Accounts
+from fleetctl.wiring.accounts import Accounts
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "specs" / "examples").glob("*.yaml"))
 

@@ -22,7 +22,7 @@ from fleetctl.specs.content import template_hash
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
-from fleetctl.wiring import Accounts
+from fleetctl.wiring.accounts import Accounts
 from tests.unit.engine.fake_world import ManualClock
 from tests.unit.engine.test_engine_wishes import manifest
 

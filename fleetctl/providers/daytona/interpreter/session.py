@@ -1,6 +1,6 @@
 """Sessions of interpreters on Daytona: a sandbox, and the driver as a command of a session in it.
 
-Called through wiring.py by fleetctl/interpreter, on its one event loop. A sandbox whose maker died
+Called through wiring by fleetctl/interpreter, on its one event loop. A sandbox whose maker died
 ends by its TTL.
 """
 

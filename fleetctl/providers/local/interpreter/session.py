@@ -1,6 +1,6 @@
 """Sessions of interpreters on this machine: one guard process each (keeper/session.py), and pipes.
 
-Called through wiring.py by fleetctl/interpreter. Nothing outlives the process that opened it: the
+Called through wiring by fleetctl/interpreter. Nothing outlives the process that opened it: the
 guard ends all when our end of its life pipe closes, as it does when we die.
 """
 
