@@ -86,7 +86,7 @@ OF_ATTEMPTS = {
     "QueueTimeout": "The provider ended it while it waited in line.",
     "RefusedHere": "This place does not take the work; another candidate gets it.",
     "Restored": "It ended while a backup was in place; its attempt counts as made.",
-    "ResultInvalid": "What it handed in is no JSON object, or too large.",
+    "ResultInvalid": "What it handed in is not a JSON object, or too large.",
     "SandboxClosed": "Its shared sandbox had closed; the unit goes to another one.",
     "SandboxEnded": "Its sandbox was ended from outside.",
     "SandboxFailed": "The provider could not start its sandbox.",

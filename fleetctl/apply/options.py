@@ -62,7 +62,7 @@ def order_of(request: Request) -> Order:
         )
     rollout = _text(request, "rollout")
     if rollout and rollout not in ROLLOUTS:
-        raise UsageError(f"`{rollout}` is no rollout", hint=f"there are {', '.join(ROLLOUTS)}")
+        raise UsageError(f"`{rollout}` is not a rollout", hint=f"there are {', '.join(ROLLOUTS)}")
     pruning = None
     if request.get("prune"):
         if not applyset:
@@ -153,7 +153,7 @@ def expect(request: Request, stored: Stored, changes: Sequence[Change]) -> None:
 
 
 def standing(change: Change) -> list[object]:
-    """What a plan keeps of an object, to tell later whether the world has moved."""
+    """What a plan keeps of an object, to tell later whether it is stale."""
     before = change.before
     if before is None:
         return [change.outcome, "", 0]
@@ -178,9 +178,7 @@ def _digest(value: object) -> str:
 
 
 def _moved(how: str) -> Conflict:
-    return Conflict(
-        f"the world has moved since this plan was made: {how}", hint="make the plan again"
-    )
+    return Conflict(f"this plan is stale: {how}", hint="make the plan again")
 
 
 def _text(request: Request, name: str) -> str:

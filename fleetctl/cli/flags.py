@@ -94,7 +94,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(
-            _in_our_words(message), hint=f"`fleetctl {self.verb} --help` shows what can be said"
+            _in_our_words(message), hint=f"`fleetctl {self.verb} --help` lists its arguments"
         )
 
     def _refuse(self, word: str) -> NoReturn:
@@ -102,11 +102,11 @@ class Parser(argparse.ArgumentParser):
         if not flag.startswith("-"):
             raise UsageError(
                 f"unexpected argument `{word}` of `fleetctl {self.verb}`",
-                hint=f"`fleetctl {self.verb} --help` shows what can be said",
+                hint=f"`fleetctl {self.verb} --help` lists its arguments",
             )
         known = [name for action in self._actions for name in action.option_strings]
         raise UsageError(
-            f"`fleetctl {self.verb}` knows no flag `{flag}`",
+            f"unknown flag `{flag}` of `fleetctl {self.verb}`",
             hint=did_you_mean(flag, known) or f"`fleetctl {self.verb} --help` lists its flags",
         )
 

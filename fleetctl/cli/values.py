@@ -99,7 +99,7 @@ def money(text: str) -> float:
     number = text.removesuffix("USD").removeprefix("$").strip()
     whole, _, part = number.partition(".")
     if not (whole + part).isdigit() or not (whole + part).isascii() or len(number) > 12:
-        raise argparse.ArgumentTypeError(f"`{text}` is no amount; write it as 25 or 25USD")
+        raise argparse.ArgumentTypeError(f"`{text}` is not an amount; write it as 25 or 25USD")
     return float(number)
 
 

@@ -24,6 +24,6 @@ def engine_settings() -> Settings:
         return Settings(keep_deleted_s=parse_duration(said))
     except ValueError as error:
         raise Refused(
-            f"{VARIABLE} is `{said}`, which is no span of time: {error}",
+            f"{VARIABLE} is `{said}`, which is not a duration: {error}",
             hint=f"{VARIABLE}=30d, or 0 to keep nothing",
         ) from error

@@ -74,7 +74,7 @@ def _encoded(encoder: Any, value: Any) -> str:
 
 
 def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _integer(digits: str) -> int:

@@ -187,7 +187,7 @@ class BaseInterpreter:
         given = dict(variables or {})
         for name in given:
             if not isinstance(name, str) or not name.isidentifier():
-                raise UsageError(f"variable `{name}` is no name that Python allows")
+                raise UsageError(f"variable `{name}` is not a name that Python allows")
         fields = tuple(str(one["name"]) for one in self.output_fields or () if one.get("name"))
         return Work(
             code=code,

@@ -20,12 +20,12 @@ def wanted_files(
     for local, remote in local_files.items():
         path = Path(local)
         if not path.is_file():
-            raise FileNotFoundError(f"`{local}` is no file")
+            raise FileNotFoundError(f"`{local}` is not a file")
         wanted[remote] = [(path, remote)]
     for local, remote in local_dirs.items():
         top = Path(local)
         if not top.is_dir():
-            raise FileNotFoundError(f"`{local}` is no directory")
+            raise FileNotFoundError(f"`{local}` is not a directory")
         wanted[remote] = [
             (path, str(PurePosixPath(remote) / path.relative_to(top).as_posix()))
             for path in sorted(top.rglob("*"))

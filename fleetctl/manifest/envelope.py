@@ -60,7 +60,7 @@ def envelope(data: Mapping[str, Any]) -> Iterator[Finding]:
     unknown = [key for key in data if key not in ENVELOPE and key not in _WRITTEN_BY_US]
     for key in unknown[:PROBLEMS_SHOWN_MAX]:
         hint = suggestion(key, list(ENVELOPE))
-        yield Finding((key,), (key,), " is no known field", hint, at_key=True)
+        yield Finding((key,), (key,), " is an unknown field", hint, at_key=True)
     if data.get("apiVersion") != API_VERSION:
         yield _wrong(data, "apiVersion", f"it must be `{API_VERSION}`")
     kind = data.get("kind")
@@ -68,7 +68,7 @@ def envelope(data: Mapping[str, Any]) -> Iterator[Finding]:
         if kind not in KINDS:
             yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}")
     elif kind in NOT_YET_KINDS:
-        yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not carried out yet")
+        yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not supported yet")
     else:
         yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", _kind_hint(kind))
 

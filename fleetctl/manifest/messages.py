@@ -89,11 +89,11 @@ def _missing(path: Path, rest: Path) -> Finding:
 def _unknown(model: type[BaseModel], path: Path, prefix: Path, detail: ErrorDetails) -> Finding:
     word, full = str(detail["loc"][-1]), (*prefix, *path)
     if word in NOT_YET_FIELDS:
-        return Finding(full, full, " is not carried out yet", "remove it", at_key=True)
+        return Finding(full, full, " is not supported yet", "remove it", at_key=True)
     here = _model_at(model, path[:-1])
     hint = HINTS.get(word) or (_elsewhere(here, word) if here is not None else "")
     hint = hint or suggestion(word, _field_names(here))
-    return Finding(full, full, " is no known field", hint, at_key=True)
+    return Finding(full, full, " is an unknown field", hint, at_key=True)
 
 
 def _elsewhere(model: type[BaseModel], word: str) -> str:

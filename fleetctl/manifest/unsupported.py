@@ -1,4 +1,4 @@
-"""What is declared well and not carried out yet, or cannot be what its name says: refused here, so
+"""What is declared well and not supported yet, or cannot be what its name says: refused here, so
 that no wish is silently ignored.
 
 Called by loader.py with specs that their models accepted. A line goes when its feature comes.
@@ -22,7 +22,7 @@ from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 
-_NOT_YET = " is not carried out yet"
+_NOT_YET = " is not supported yet"
 
 
 def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
         said = f" is `{spec.type}`, and `{name}` is the name of another type"
         yield Finding(at, at, said, f"name the object otherwise, such as `{spec.type}-team-b`")
     elif name not in BUILT_IN and spec.type is None:
-        said = f" is `{name}`, which is no type of provider"
+        said = f" is `{name}`, which is not a type of provider"
         hint = f"say `type: ...` in its spec: {listed(BUILT_IN, last='or')}"
         yield Finding(("metadata", "name"), ("metadata", "name"), said, hint)
     elif name not in BUILT_IN and spec.type == "local":
@@ -85,7 +85,7 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
         yield _finding(("spec", "backend"), "use `builtin`; it reads the same search", "`wandb`")
     macros = unknown_macros(search.command or ())
     if macros:
-        said = f" holds `{macros[0]}`, which is no macro of W&B's"
+        said = f" holds `{macros[0]}`, which is not a W&B macro"
         hint = f"known are {listed(f'${{{name}}}' for name in MACROS)}"
         yield Finding((*at, "command"), (*at, "command"), said, hint)
     points = size(search) if search.method == "grid" else None
@@ -99,7 +99,7 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
 
 def _training(spec: TrainingRunSpec) -> Iterator[Finding]:
     if spec.nodes > 1:
-        said = f" is `{spec.nodes}`; more than one node is not carried out yet"
+        said = f" is `{spec.nodes}`; more than one node is not supported yet"
         yield Finding(("spec", "nodes"), ("spec", "nodes"), said, "use `nodes: 1`")
     if spec.ray:
         yield _finding(("spec", "ray"), "start Ray inside `script`: `ray start --head`")

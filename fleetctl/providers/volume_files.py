@@ -63,5 +63,5 @@ def clean(path: str) -> str:
     """`path` as these verbs take it. Raises UsageError for one that leaves the volume."""
     parts = [part for part in PurePosixPath("/", path).parts[1:] if part != "."]
     if ".." in parts or "\0" in path:
-        raise UsageError(f"`{path}` is no path in a volume", hint="write it without `..`")
+        raise UsageError(f"`{path}` is not a path in a volume", hint="write it without `..`")
     return "/".join(parts)

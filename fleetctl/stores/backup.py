@@ -252,12 +252,12 @@ def _must_not_be_another(file: Path) -> None:
         read(file)
     except (Refused, OSError):
         raise Refused(
-            f"`{file}` is there, and is no backup of fleetctl", hint="choose another name"
+            f"`{file}` is there, and is not a backup of fleetctl", hint="choose another name"
         ) from None
 
 
 def _no_backup(file: Path) -> Refused:
-    return Refused(f"`{file}` is no backup of a store", hint="`fleetctl backup FILE` writes one")
+    return Refused(f"`{file}` is not a backup of a store", hint="`fleetctl backup FILE` writes one")
 
 
 def _unwritable(file: Path, error: OSError) -> StoreError:

@@ -51,7 +51,7 @@ def kind_of(word: str) -> Kind:
     if lower in (*TASKS, *ATTEMPTS):
         listed = TASKS[0] if lower in TASKS else ATTEMPTS[0]
         raise UsageError(
-            f"`{word}` is no kind: {listed} belong to an object that runs work",
+            f"`{word}` is not a kind: {listed} belong to an object that runs work",
             hint=f"`fleetctl get {listed} job/NAME`; `fleetctl explain job.spec.tasks`",
         )
     said = _SAID_ELSEWHERE.get(lower)

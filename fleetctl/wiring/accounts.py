@@ -115,7 +115,7 @@ def session_opener(provider: str) -> OpenSession:
     if provider not in PLUGINS:
         known = ", ".join(f"`{name}`" for name in sorted(PLUGINS))
         raise Refused(
-            f"`{provider}` is no provider that interpreters run on; there is {known}",
+            f"`{provider}` is not a provider that interpreters run on; there is {known}",
             hint="pass provider=... or set FLEETCTL_PROVIDER",
         )
     try:

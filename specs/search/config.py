@@ -1,4 +1,4 @@
-"""A W&B sweep configuration, verbatim: the whole schema, also what is not carried out yet.
+"""A W&B sweep configuration, verbatim: the whole schema, also what is not supported yet.
 
 Snake_case is W&B's own spelling. Used by sweep.py; drawn from by controllers/trials/points.py.
 """

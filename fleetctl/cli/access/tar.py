@@ -101,7 +101,7 @@ def unpack(file: IO[bytes], target: str, *, contents: bool) -> Moved:
                 else:
                     skipped.append(entry.name)
     except tarfile.TarError as error:
-        raise UsageError("what the sandbox sent is no whole archive") from error
+        raise UsageError("what the sandbox sent is not a whole archive") from error
     return Moved(found, size, tuple(skipped))
 
 

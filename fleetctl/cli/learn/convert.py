@@ -69,4 +69,4 @@ def _text(file: str) -> str:
     except FileNotFoundError as error:
         raise NotFound(f"there is no file `{file}`") from error
     except (IsADirectoryError, UnicodeDecodeError) as error:
-        raise UsageError(f"`{file}` is no text file") from error
+        raise UsageError(f"`{file}` is not a text file") from error

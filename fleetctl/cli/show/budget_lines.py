@@ -16,7 +16,7 @@ def budget_lines(seen: View) -> Iterator[tuple[str, str]]:
         return
     reserved = _number(status.get("reserved"))
     yield "Used", f"{usd(used)} of {usd(most)} by runs that are over"
-    endless = "no limit: a live run has none of time; set template.timeoutSeconds"
+    endless = "no limit: a live run has no timeoutSeconds; set template.timeoutSeconds"
     yield "Reserved", endless if reserved is None else f"{usd(reserved)} at worst by live runs"
     until_s = _number(status.get("until"))
     yield "Left", usd(left) + (f" until {timestamp(until_s)}" if until_s is not None else "")

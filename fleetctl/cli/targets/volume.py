@@ -48,7 +48,9 @@ def must_be_a_place(text: str, namespace: str) -> VolumePlace:
     """Raises UsageError for what names no volume."""
     place = volume_place(text, namespace)
     if place is None:
-        raise UsageError(f"`{text}` is no place in a volume", hint="write it as volume/NAME:/path")
+        raise UsageError(
+            f"`{text}` is not a place in a volume", hint="write it as volume/NAME:/path"
+        )
     return place
 
 

@@ -121,7 +121,7 @@ def _fraction(text: str) -> float:
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"`{text}` is no number of JSON")
+    raise ValueError(f"`{text}` is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(

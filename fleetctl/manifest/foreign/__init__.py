@@ -35,7 +35,7 @@ def convert(format_: str, text: str, *, file: str, name: str) -> Conversion:
     manifests = []
     for data in documents(text, file):
         if not isinstance(data, dict):
-            notes.append("a document that is no mapping is left out")
+            notes.append("a document that is not a mapping is left out")
             continue
         source = Foreign(data, notes)
         manifests += [fitted(one, notes, file=file) for one in module.convert(source, name)]

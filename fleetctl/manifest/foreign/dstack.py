@@ -29,7 +29,7 @@ def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
         yield from _task(source, called)
     else:
         raise UsageError(
-            f"a dstack configuration of type `{sort}` is no batch work",
+            f"a dstack configuration of type `{sort}` is not batch work",
             hint="tasks and volumes are converted",
         )
 
@@ -173,7 +173,9 @@ def _mounts(source: Foreign) -> list[dict[str, Any]]:
         if isinstance(name, str) and path and not name.startswith("/"):
             mounts.append({"name": named(name, "volume"), "mountPath": path})
         else:
-            source.say(f"volumes[{number}]", "is left out: a directory of a machine is no volume")
+            source.say(
+                f"volumes[{number}]", "is left out: a directory of a machine is not a volume"
+            )
     return mounts
 
 

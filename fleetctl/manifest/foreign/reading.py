@@ -51,7 +51,7 @@ class Foreign:
             if isinstance(value, dict):
                 found.append(self._part(f"{key}[{number}]", value))
             else:
-                self.say(f"{key}[{number}]", "is no mapping, and is left out")
+                self.say(f"{key}[{number}]", "is not a mapping, and is left out")
         return found
 
     def leave(self, why: str, *keys: str) -> None:

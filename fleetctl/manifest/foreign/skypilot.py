@@ -19,8 +19,8 @@ _VARIABLE = re.compile(r"\bSKYPILOT_[A-Z_]+")
 def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
     called, run = named(source.text("name"), name), source.text("run")
     if run is None:
-        raise UsageError("this is no SkyPilot task with work: `run` is missing")
-    source.leave("is left out: a service is no batch work", "service")
+        raise UsageError("this is not a SkyPilot task with work: `run` is missing")
+    source.leave("is left out: a service is not batch work", "service")
     resources = source.part("resources")
     setup = source.text("setup")
     if setup is not None:

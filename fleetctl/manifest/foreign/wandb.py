@@ -18,7 +18,7 @@ _SEARCH = (
 def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
     if "method" not in source or not ("parameters" in source or "scheduler" in source):
         raise UsageError(
-            "this is no W&B sweep configuration: `method` and `parameters` are missing"
+            "this is not a W&B sweep configuration: `method` and `parameters` are missing"
         )
     called = source.text("name")
     source.take("apiVersion")

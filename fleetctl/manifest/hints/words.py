@@ -1,4 +1,4 @@
-"""Field names that people bring from elsewhere, and fields of ours that are not carried out yet."""
+"""Field names that people bring from elsewhere, and fields of ours that are not supported yet."""
 
 from __future__ import annotations
 

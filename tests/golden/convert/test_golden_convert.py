@@ -105,7 +105,7 @@ def test_a_field_is_carried_over_or_told_as_the_loader_takes_it(
     [
         ("wandb", "a: 1", "no W&B sweep"),
         ("wandb", "", "nothing of `wandb`"),
-        ("wandb", "a: [", "this is no YAML"),
+        ("wandb", "a: [", "this is not YAML"),
         ("wandb", "- a", "no mapping"),
         ("k8s-job", "kind: Deployment\nmetadata: {name: x}\n", "a `Deployment` is left out"),
         ("k8s-job", "kind: Job\nspec: {template: {spec: {containers: [{}]}}}", "ENTRYPOINT"),

@@ -158,8 +158,8 @@ def test_a_file_is_written_over_and_keeps_its_mode(shell: Shell) -> None:
         (("volume/data:/file", "missing/x"), 4, "no directory `missing`"),
         (("volume/data:/file", "missing/"), 4, "no directory `missing/`"),
         (("volume/data:/file", "deep"), 3, "is a directory"),
-        (("a", "volume/data:/../../out"), 2, "is no path in a volume"),
-        (("volume/data:/../x", "x"), 2, "is no path in a volume"),
+        (("a", "volume/data:/../../out"), 2, "is not a path in a volume"),
+        (("volume/data:/../x", "x"), 2, "is not a path in a volume"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

@@ -110,7 +110,7 @@ def _parser() -> Parser:
 
 
 def test_an_unknown_flag_is_answered_with_the_nearest_one() -> None:
-    with pytest.raises(UsageError, match="knows no flag `--timeot`") as caught:
+    with pytest.raises(UsageError, match="unknown flag `--timeot`") as caught:
         _parser().parse(["job/x", "--timeot=5m"])
     assert caught.value.hint == "did you mean `--timeout`?"
 

@@ -144,7 +144,7 @@ def test_templates_mean_what_kubectl_means_by_them(template: str, text: str) -> 
         ("{range .items[*]}x", "a `{range}` has no `{end}`"),
         ("x{end}", "character 2: `{end}` closes no `{range}`"),
         ("{range .items[*]}{end x}", "`{end` takes nothing"),
-        ("{kind}", "`kind` is no field; write `.kind`"),
+        ("{kind}", "`kind` is not a field; write `.kind`"),
         ("{.items[}", "a `[` is not closed"),
         ("{.items[a]}", "`[a]` is neither"),
         ("{.items[]}", "`[]` is neither"),

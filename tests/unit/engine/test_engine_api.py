@@ -253,7 +253,7 @@ async def test_a_field_is_set_as_an_apply_would_change_it(tmp_path: Path) -> Non
     ("field", "said"),
     [
         ("parallelism=-1", "batchjob/job: spec.parallelism is `-1`; it must be at least 0"),
-        ("paralelism=2", "batchjob/job: spec.paralelism is no known field"),
+        ("paralelism=2", "batchjob/job: spec.paralelism is an unknown field"),
         ("budget.maxCost=$3", "batchjob/job: spec.budget.maxCost is `$3`; it must be a number of"),
         ("parallelism", "`parallelism` is not FIELD=VALUE"),
         ("tasks.items.0=1", "`tasks.items` is a list, which has no `0`"),

@@ -38,7 +38,9 @@ def test_the_argument_goes_before_the_variable_and_that_before_the_class(
 
 
 def test_an_unknown_provider_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(Refused, match="`nowhere` is no provider that interpreters run on") as told:
+    with pytest.raises(
+        Refused, match="`nowhere` is not a provider that interpreters run on"
+    ) as told:
         Interpreter(provider="nowhere").start()
     assert "FLEETCTL_PROVIDER" in told.value.hint
 

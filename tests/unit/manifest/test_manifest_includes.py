@@ -131,7 +131,7 @@ def test_rows_come_in_chunks_with_the_rest_last(here: Path, form: str) -> None:
     [
         ("r.jsonl", '{"a": 1}\n[1]\n', ":2:1: the line must be a JSON object"),
         ("r.jsonl", '{"a": 1}\n{"a": \n', ":2:1: column 7 is not JSON: expecting value"),
-        ("r.jsonl", '{"a": NaN}', ":1:1: `NaN` is no number of JSON"),
+        ("r.jsonl", '{"a": NaN}', ":1:1: `NaN` is not a JSON number"),
         ("r.jsonl", '{"a": 1e999}', ":1:1: a number must be finite"),
         ("r.jsonl", '{"a": 99999999999999999999}', ":1:1: a whole number must fit into 64 bits"),
         ("r.jsonl", '{"a": 1, "a": 2}', ":1:1: `a` is given twice"),

@@ -109,7 +109,7 @@ def test_the_errors_are_a_usage_error_whose_text_is_ready_to_print() -> None:
         loaded(manifest(spec="{template: {script: x}, paralelism: 1, suspend: 3}"))
     assert caught.value.exit_code == 2
     assert f"error: {caught.value}".splitlines() == [
-        "error: x.yaml:4:31: spec.paralelism is no known field",
+        "error: x.yaml:4:31: spec.paralelism is an unknown field",
         "hint: did you mean `parallelism`?",
         "error: x.yaml:4:55: spec.suspend is `3`; it must be `true` or `false`",
     ]
@@ -225,7 +225,7 @@ def test_no_document_at_all_is_a_mistake() -> None:
 
 def test_fields_in_python_spelling_are_not_read() -> None:
     (said,) = problems(manifest(spec="{template: {script: x}, backoff_limit: 1}"))
-    assert "spec.backoff_limit is no known field" in said
+    assert "spec.backoff_limit is an unknown field" in said
 
 
 def test_a_list_as_get_writes_it_is_read_item_by_item() -> None:

@@ -129,7 +129,7 @@ def rows(kind: str) -> Iterator[tuple[str, str, Role]]:
     """(kind, field, role) of each field whose role its units show by themselves."""
     nested = ("template", "stages", "checkpoint")
     for name, role in KINDS[kind].items():
-        # More than one node is not carried out yet; its units do not know of nodes so far.
+        # More than one node is not supported yet; its units do not know of nodes so far.
         # A number of tasks takes the place of their list, and has one mode.
         if name not in (*nested, "nodes", "ray", "completions", "completion_mode"):
             yield kind, aliases(OBJECTS[kind].spec)[name], role

@@ -73,7 +73,7 @@ def load(path: str) -> SavedPlan:
         if now.refused or _digest(now.text) != digest:
             how = "cannot be read any more" if now.refused else "has changed"
             raise Conflict(
-                f"the world has moved since this plan was made: `{name}` {how}",
+                f"this plan is stale: `{name}` {how}",
                 hint="make the plan again",
             )
     order = {**kept["order"], "expected": kept["expected"], "approved": kept["approved"]}
@@ -92,7 +92,7 @@ def _read(path: str) -> dict[str, dict]:  # type: ignore[type-arg]
         kept = None
     if not isinstance(kept, dict) or kept.get("form") != FORM:
         raise UsageError(
-            f"`{path}` is no plan of `fleetctl plan --out`",
+            f"`{path}` is not a plan of `fleetctl plan --out`",
             hint=f"a manifest is applied with `fleetctl apply -f {path}`",
         )
     return kept

@@ -185,7 +185,7 @@ def _literal(cursor: _Cursor) -> Literal:
         if found[0] in ("true", "false"):
             cursor.at = found.end()
             return Literal(found[0] == "true")
-        raise cursor.wrong(f"`{found[0]}` is no field; write `.{found[0]}`")
+        raise cursor.wrong(f"`{found[0]}` is not a field; write `.{found[0]}`")
     raise cursor.wrong(f"`{char}` means nothing here")
 
 

@@ -38,7 +38,7 @@ async def _is_installed(package: str) -> bool:
     """By the package database; where there is none, by a command of that name."""
     name = package.partition("=")[0]
     if name.startswith("-"):
-        raise Refused(f"image.apt has `{package}`, which is no package name", hint="remove it")
+        raise Refused(f"image.apt has `{package}`, which is not a package name", hint="remove it")
     query = shutil.which("dpkg-query")
     if query is None:
         return shutil.which(name) is not None

@@ -15,7 +15,7 @@ from .errors import ToolboxError
 class Body:
     def __init__(self, raw: bytes, *, kind: str = "") -> None:
         """`kind` is the name of the daemon's struct, which its sentences name. Raises ToolboxError
-        for what is no JSON object."""
+        for what is not a JSON object."""
         self._kind = kind
         try:
             fields = json.loads(raw or b"{}")
