@@ -14,6 +14,7 @@ from fleetctl.engine.records import Records
 from fleetctl.engine.sightings import Sightings
 from fleetctl.stores.sqlite_resources import SqliteResources
 from fleetctl.stores.sqlite_runs import SqliteRuns
+from fleetctl.stores.sqlite_session import Session
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -142,6 +143,36 @@ def unchanged_is_a_change() -> Context:
     return around(drafting, "dump_spec", make)
 
 
+def stale_write_over_a_deletion() -> Context:
+    """What was read before a deletion is written after it, as if nothing had happened."""
+
+    def make(write: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: SqliteResources, new: Any, _expected: int) -> Any:
+            stored = self.of(new.uid)
+            written = write(self, new, stored.version if stored else _expected)
+            sql = "UPDATE resources SET deleted_at_s = ? WHERE uid = ?"
+            self._session.writing().execute(sql, (new.deleted_at_s, new.uid))
+            return written
+
+        return patched
+
+    return around(SqliteResources, "_replace", make)
+
+
+def epoch_not_fenced() -> Context:
+    """A controller that was taken over writes on, as if it were the newest."""
+
+    def make(begin: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Session) -> None:
+            newest = self.state.execute(self.sql["fence"]).fetchone()[0]
+            self.identity = replace(self.identity, epoch=newest)
+            begin(self)
+
+        return patched
+
+    return around(Session, "_begin", make)
+
+
 def deleted_is_forgotten() -> Context:
     """The runs of a deleted object go with it, and what they cost."""
 
@@ -158,6 +189,8 @@ def deleted_is_forgotten() -> Context:
 
 PLANTS: tuple[Plant, ...] = (
     deleted_is_forgotten,
+    stale_write_over_a_deletion,
+    epoch_not_fenced,
     success_counted_twice,
     offset_not_kept,
     metrics_dropped,
