@@ -57,6 +57,7 @@ def test_a_key_that_daytona_does_not_know_is_refused(
     error = refusal()
     assert isinstance(error, Unavailable) and error.account
     assert "does not accept the key" in str(error)
+    assert "cannot reach" not in str(error)  # it was reached: it answered
     assert "DAYTONA_API_KEY" in error.hint
     assert "dtn_wrong" not in f"{error}{error.hint}"
 

@@ -17,6 +17,7 @@ tests.simulation 1 --first SEED`.
     scenarios.py     generated sequences of wishes
     places.py        the same over several providers: quotas, limits, prices, spill-over
     money.py         the same under budgets
+    races.py         the same while rows change under somebody's hands
     wishing.py       carries a wish to the store
     snapshot.py      the committed state of the store, read back after each commit
     scene.py         all that a check may look at

@@ -46,6 +46,14 @@ def _remember(scene: Scene) -> None:
     for run in scene.changed():
         if run.state is RunState.SUCCEEDED and run.reason != CACHED:
             scene.successes[run.name] = scene.now.results[run.name]
+            scene.mounts[run.name] = _mounted(scene, run)
+
+
+def _mounted(scene: Scene, run: Run) -> frozenset[str]:
+    """The volumes of a run's object as they are now: another one of that name is other data."""
+    mounts = spec(scene.now.resources[run.uid]).get("template", {}).get("volumes", ())
+    rows = (scene.now.find("Volume", mount["name"]) for mount in mounts)
+    return frozenset(f"{it.uid}.{it.generation}" for it in rows if it is not None)
 
 
 def _equal(scene: Scene, name: str, run: Run) -> bool:
@@ -56,5 +64,7 @@ def _equal(scene: Scene, name: str, run: Run) -> bool:
         return False
     template: Mapping[str, Any] = wish.get("template", {})
     mine = (list(template.get("command", ())), template.get("env", {}))
+    if scene.mounts[name] != _mounted(scene, run):
+        return False
     same_index = bool(done.params) or done.index == run.index
     return same_index and mine == (list(done.template.command or ()), dict(done.template.env))

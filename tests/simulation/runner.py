@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from fleetctl.common.errors import StoreError
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.settings import Settings
 from fleetctl.stores.base import DiskFull
@@ -37,6 +39,9 @@ DISK_FULL_ODDS = (0.0, 0.0, 0.0, 0.02, 0.3)
 
 # A start after a crash comes at once, soon, or after the sandboxes have long ended.
 DOWNTIMES_S = (0.0, 0.5, 15.0, 300.0)
+
+# One that did not die but hang, so that another took over, wakes after this and writes on.
+WAKES_S = (0.0, 1.0, 40.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class Play:
         self.life = Life(None)
         self.providers: dict[str, SimProvider] = {}
         self._database = MemoryDatabase()
+        self._newest: SqliteStore | None = None
         self._crashes = _crashes(self.rng, options)
         self._burying = False
         self._disk_full = self.rng.choice(DISK_FULL_ODDS)
@@ -137,12 +143,15 @@ class Play:
             asyncio.set_event_loop(None)
 
     def _open_store(self, life: Life) -> SqliteStore:
+        # Whoever hangs is not told that another takes over; its epoch alone must stop it.
+        self._database.writer = None
         store = open_memory_store(
             self.clock,
             self._database,
             before_commit=lambda: self._committing(life),
             after_commit=lambda: self._committed(store, life),
         )
+        self._wake_later(store)
         self.scene.store_id = store.store_id
         found = read(store)
         if found != self.scene.now:
@@ -152,6 +161,22 @@ class Play:
         if not self.world.boxes:
             self._plant()
         return store
+
+    def _wake_later(self, store: SqliteStore) -> None:
+        """The controller before this one wakes in the middle of this one's life, and writes what it
+        knows.
+        """
+        hung, self._newest = self._newest, store
+        if hung is None:
+            return
+
+        def wake() -> None:
+            with suppress(StoreError), hung.transaction():
+                for it in hung.resources.list():
+                    hung.resources.put_status(it.uid, it.status, expected_version=it.version)
+
+        delay_s = random.Random(f"hung {self.seed} {self.outcome.crashes}").choice(WAKES_S)
+        self.timeline.at(self.timeline.now_s + delay_s, wake)
 
     async def _controller(self, store: SqliteStore) -> None:
         self.providers = {
@@ -192,6 +217,8 @@ class Play:
         raise Crash(text)
 
     def _committing(self, life: Life) -> None:
+        if life is not self.life:
+            self.breach("I19: who was taken over writes nothing any more -- it does")
         life.point("commit", "before")
         if self.world.chance(self._disk_full):
             raise DiskFull("the disk has no room")

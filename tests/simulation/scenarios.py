@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation import money, objects, places
+from tests.simulation import money, objects, places, races
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, SUSPENDED, Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, Wish
@@ -367,4 +367,5 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "again": _again,
     "retry": _retry,
     "namespaces": _namespaces,
+    **races.NAMED,
 }

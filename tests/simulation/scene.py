@@ -32,6 +32,7 @@ class Scene:
     limits: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     stops: list[RunRef] = field(default_factory=list)
     successes: dict[str, str | None] = field(default_factory=dict)  # run -> result, ever committed
+    mounts: dict[str, frozenset[str]] = field(default_factory=dict)  # at that success: volumes
     never: set[str] = field(default_factory=set)  # uids whose results nobody may use again
     payers: dict[str, Known] = field(default_factory=dict)  # by uid; also of what is gone
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.simulation import races
 from tests.simulation.runner import Options, Outcome, simulate
 from tests.simulation.scenarios import draw
 
@@ -94,4 +95,11 @@ def test_what_had_succeeded_before_a_deletion_is_taken_over_and_nothing_else() -
 def test_what_happens_in_one_namespace_touches_nothing_of_another() -> None:
     for seed in range(60):
         outcome = simulate(seed, Options(scenario="namespaces"))
+        assert not outcome.broken, told(outcome)
+
+
+@pytest.mark.parametrize("scenario", races.NAMED)
+def test_all_invariants_hold_while_the_store_changes_under_somebodys_hands(scenario: str) -> None:
+    for seed in range(20):
+        outcome = simulate(seed, Options(scenario=scenario))
         assert not outcome.broken, told(outcome)

@@ -36,6 +36,14 @@ def finished_stays_finished(scene: Scene) -> Iterator[str]:
             yield f"{resource.key} was {old_phase} at generation {generation} and became {phase}"
 
 
+def deletions_stay(scene: Scene) -> Iterator[str]:
+    """I20: what was wished gone is never wanted back, whoever had read it before."""
+    for uid, old in scene.before.resources.items():
+        new = scene.now.resources.get(uid)
+        if old.deleted_at_s is not None and new is not None and new.deleted_at_s is None:
+            yield f"{old.key} was deleted, and a later write took that back"
+
+
 def conserved(scene: Scene) -> Iterator[str]:
     """I10: counts add up, and versions and generations never decrease."""
     for uid, resource in scene.now.resources.items():
@@ -165,6 +173,7 @@ def nothing_left(scene: Scene) -> Iterator[str]:
 
 WISH_CHECKS = (
     finished_stays_finished,
+    deletions_stay,
     conserved,
     cost_adds_up,
     status_is_true,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 from fleetctl.apply import commit
 from fleetctl.apply.retry import Choice, retry
-from fleetctl.common.errors import NotFound
+from fleetctl.common.errors import Conflict, NotFound
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest
 from fleetctl.specs.common import Metadata
@@ -35,6 +36,10 @@ def carry_out(store: Store, wish: Wish, *, now_s: float) -> str:
             # Gone already: the first time got no answer, but was heard.
             with contextlib.suppress(NotFound):
                 commit.delete(store, wish.kind, name, now_s, namespace=within)
+        case "damage":
+            _damage(store, wish.kind, name, within)
+        case "overtake":
+            _overtake(store, wish.kind, name, now_s, within)
         case "retry":
             choice = Choice("all", request=f"retry {wish.name} {wish.at_s}")
             retry(store, wish.kind, name, choice, now_s, namespace=within)
@@ -68,3 +73,24 @@ def _poison(store: Store, wish: Wish, now_s: float) -> None:
         )
         with store.transaction():
             store.resources.put(made, expected_version=None)
+
+
+def _damage(store: Store, kind: str, name: str, within: str) -> None:
+    known = store.resources.get(kind, name, within)
+    if known is not None and known.spec != UNREADABLE_SPEC:
+        with store.transaction():
+            store.resources.put(
+                replace(known, spec=UNREADABLE_SPEC, generation=known.generation + 1),
+                expected_version=known.version,
+            )
+
+
+def _overtake(store: Store, kind: str, name: str, now_s: float, within: str) -> None:
+    """One person deletes it between another's reading and writing."""
+    read = store.resources.get(kind, name, within)
+    if read is None:
+        return  # deleted the first time, which got no answer
+    commit.delete(store, kind, name, now_s, namespace=within)
+    edited = replace(read, labels={"edited": "late"}, deleted_at_s=None)
+    with contextlib.suppress(Conflict), store.transaction():
+        store.resources.put(edited, expected_version=read.version)

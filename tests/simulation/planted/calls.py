@@ -168,6 +168,11 @@ def sweep_knows_nobody() -> Context:
     return swapped(orphan_sweep, "_known", lambda engine, box: False)
 
 
+def sweep_ends_what_is_unreadable() -> Context:
+    """Of an object whose row cannot be read, every sandbox is taken for a stray."""
+    return swapped(sweeper, "_in_rows", lambda engine, uid, sandbox: False)
+
+
 def sweep_never() -> Context:
     """Sandboxes without a record stay."""
 
@@ -240,6 +245,7 @@ PLANTS: tuple[Plant, ...] = (
     retry_after_ignored,
     bucket_ignored,
     sweep_knows_nobody,
+    sweep_ends_what_is_unreadable,
     sweep_never,
     push_is_the_only_news,
     push_means_gone,

@@ -44,6 +44,15 @@ def key_without_the_work() -> Context:
     return swapped(cache, "_told", lambda case: "equal")
 
 
+def key_without_a_volumes_version() -> Context:
+    """A volume of the same name is taken for the same data."""
+
+    def make(told: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda case: told(case) | {"volumes": []}
+
+    return around(cache, "_told", make)
+
+
 def failure_remembered() -> Context:
     """A run that failed is remembered like one that succeeded."""
 
@@ -116,6 +125,7 @@ def cache_apart_from_the_records() -> Context:
 PLANTS: tuple[Plant, ...] = (
     key_without_params,
     key_without_the_work,
+    key_without_a_volumes_version,
     failure_remembered,
     remembered_when_it_begins,
     result_not_taken_along,

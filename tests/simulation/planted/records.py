@@ -16,6 +16,7 @@ from fleetctl.engine.observe.records import Records
 from fleetctl.engine.turn import Turns
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
+from fleetctl.stores.sqlite.session import Session
 from fleetctl.tracking import track
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -145,6 +146,36 @@ def unchanged_is_a_change() -> Context:
     return around(draft, "dump_spec", make)
 
 
+def stale_write_over_a_deletion() -> Context:
+    """What was read before a deletion is written after it, as if nothing had happened."""
+
+    def make(write: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: SqliteResources, new: Any, _expected: int) -> Any:
+            stored = self.of(new.uid)
+            written = write(self, new, stored.version if stored else _expected)
+            sql = "UPDATE resources SET deleted_at_s = ? WHERE uid = ?"
+            self._session.writing().execute(sql, (new.deleted_at_s, new.uid))
+            return written
+
+        return patched
+
+    return around(SqliteResources, "_replace", make)
+
+
+def epoch_not_fenced() -> Context:
+    """A controller that was taken over writes on, as if it were the newest."""
+
+    def make(begin: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Session) -> None:
+            newest = self.state.execute(self.sql["fence"]).fetchone()[0]
+            self.identity = replace(self.identity, epoch=newest)
+            begin(self)
+
+        return patched
+
+    return around(Session, "_begin", make)
+
+
 def deleted_is_forgotten() -> Context:
     """The runs of a deleted object go with it, and what they cost."""
 
@@ -161,6 +192,8 @@ def deleted_is_forgotten() -> Context:
 
 PLANTS: tuple[Plant, ...] = (
     deleted_is_forgotten,
+    stale_write_over_a_deletion,
+    epoch_not_fenced,
     success_counted_twice,
     offset_not_kept,
     metrics_dropped,

@@ -107,6 +107,26 @@ def test_an_error_is_certain_only_when_nothing_can_have_been_made(
 
 
 @pytest.mark.parametrize(
+    ("said", "helps", "misleads"),
+    [
+        (
+            "Volume quota exceeded. Maximum allowed: 100",
+            "volumes that no object names",
+            "sandboxes",
+        ),
+        ("Snapshot quota exceeded. Maximum allowed: 100", "snapshots that no object", "sandboxes"),
+        ("Total disk limit exceeded. Maximum allowed: 30GiB.", "stopped sandboxes", "orphans"),
+        ("Total GPU limit exceeded. Maximum allowed: 0.", "has none of it", "orphans"),
+        ("Total CPU limit exceeded. Maximum allowed: 10.", "limits are at", "none of it"),
+    ],
+)
+def test_the_hint_of_a_quota_is_about_what_ran_out(said: str, helps: str, misleads: str) -> None:
+    told = certain(sdk.DaytonaBadRequestError(said, 400), "it cannot be made")
+    assert isinstance(told, Unavailable) and told.account
+    assert helps in told.hint and misleads not in told.hint
+
+
+@pytest.mark.parametrize(
     ("headers", "after_s"),
     [
         ({"Retry-After-sandbox-create": "7"}, 7.0),
