@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
@@ -19,9 +20,11 @@ from pkgutil import walk_packages
 import pytest
 
 import fleetctl
+from fleetctl.apply import commit
 from fleetctl.apply.change import PRUNED, Change
 from fleetctl.apply.consent import NeedsConsent, check
 from fleetctl.cli.targets.files import documents_of
+from fleetctl.client.fleet import Fleet, GoalMissed
 from fleetctl.common.errors import (
     Conflict,
     FleetctlError,
@@ -50,6 +53,14 @@ ROOT = Path(fleetctl.__file__).parent
 PROPER = ("Daytona", "JSONPath", "Modal", "Parquet", "Python", "FLEETCTL_", "W&B")
 VALUE = "\0"  # stands for what is only known when it happens
 VOLUME = Resource("u", "Volume", "data", 1, 1, '{"deletionPolicy": "Delete"}', "", {}, {}, 1.0)
+
+
+JOB = """
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {name: a}
+spec: {template: {script: "true"}}
+"""
 
 
 class FixedClock:
@@ -181,6 +192,16 @@ def _a_driver_that_cannot(_place: Path) -> None:
     asyncio.run(play())
 
 
+def _a_goal_that_cannot_be_met(place: Path) -> None:
+    failed = {"phase": "Failed", "observedGeneration": 1, "reason": "FailedIndexes"}
+    store = open_store(place, FixedClock())
+    made = commit.apply(store, load([Document("a", JOB, str(place))]), 0.0)
+    with store.transaction():
+        store.resources.put_status(made[0].uid, json.dumps(failed), expected_version=1)
+    store.close()
+    Fleet(place).wait("job/a")
+
+
 SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     FleetctlError: _no_place_for_a_home,
     Unanswered: _no_answer,
@@ -195,6 +216,7 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     StoreError: _not_a_store,
     DiskFull: _no_room,
     Refusal: _a_refusing_controller,
+    GoalMissed: _a_goal_that_cannot_be_met,
     InterpreterError: _a_sandbox_that_ends,
     Problem: _a_driver_that_cannot,
 }

@@ -103,15 +103,15 @@ def test_a_field_is_carried_over_or_told_as_the_loader_takes_it(
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("wandb", "a: 1", "no W&B sweep"),
+        ("wandb", "a: 1", "not a W&B sweep"),
         ("wandb", "", "nothing of `wandb`"),
         ("wandb", "a: [", "this is not YAML"),
-        ("wandb", "- a", "no mapping"),
+        ("wandb", "- a", "not a mapping"),
         ("k8s-job", "kind: Deployment\nmetadata: {name: x}\n", "a `Deployment` is left out"),
         ("k8s-job", "kind: Job\nspec: {template: {spec: {containers: [{}]}}}", "ENTRYPOINT"),
         ("k8s-job", "kind: Job\n", "no container"),
         ("skypilot", "setup: x\n", "`run` is missing"),
-        ("dstack", "type: service\n", "no batch work"),
+        ("dstack", "type: service\n", "not batch work"),
         ("dstack", "type: task\nimage: x\n", "no `commands`"),
         ("dstack", BOMB, "more than 200,000 values"),
     ],

@@ -170,7 +170,7 @@ def sweep_knows_nobody() -> Context:
 
 def sweep_ends_what_is_unreadable() -> Context:
     """Of an object whose row cannot be read, every sandbox is taken for a stray."""
-    return swapped(sweeper, "_in_rows", lambda engine, uid, sandbox: False)
+    return swapped(orphan_sweep, "_in_rows", lambda state, uid, sandbox: False)
 
 
 def sweep_never() -> Context:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli import starting
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
+from fleetctl.daemon import spawn
 from tests.unit.cli.ending import end
 
 JOB = """
@@ -25,7 +25,7 @@ spec: {{completions: 1, suspend: {suspend}, template: {{script: "true"}}}}
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     made = tmp_path / "home"
     monkeypatch.setenv("FLEETCTL_HOME", str(made))
-    starting.start(made)
+    spawn.start(made)
     yield made
     end(made)
 

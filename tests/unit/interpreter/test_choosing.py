@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fleetctl
-from fleetctl import DaytonaInterpreter, Interpreter, ModalInterpreter, wiring
+from fleetctl import DaytonaInterpreter, Interpreter, ModalInterpreter
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.interpreter.errors import redact
 from fleetctl.interpreter.interpreter import BaseInterpreter
+from fleetctl.wiring.plugins import PLUGINS
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +50,8 @@ def test_a_missing_package_is_told_with_the_extra_to_install(
 ) -> None:
     (tmp_path / "needs_sdk.py").write_text("import a_package_that_nobody_has\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    cloud = replace(wiring.PLUGINS["local"], session="needs_sdk:open_session")
-    monkeypatch.setitem(wiring.PLUGINS, "cloud", cloud)
+    cloud = PLUGINS["local"]._replace(session="needs_sdk:open_session")
+    monkeypatch.setitem(PLUGINS, "cloud", cloud)
     with pytest.raises(Refused, match="needs the package `a_package_that_nobody_has`") as told:
         Interpreter(provider="cloud").start()
     assert told.value.hint == "pip install 'fleetctl[cloud]'"
