@@ -86,7 +86,7 @@ def test_uploading_without_a_volume_or_without_the_file_is_an_error(
     with pytest.raises(ValueError, match="pass volume_name"):
         make().upload_to_volume({}, {})
     interpreter = make(volume_name="v")
-    with pytest.raises(FileNotFoundError, match="is no file"):
+    with pytest.raises(FileNotFoundError, match="is not a file"):
         interpreter.upload_to_volume(local_files={str(tmp_path / "none"): "x"})
     (tmp_path / "a").write_text("a")
     with pytest.raises(InterpreterError, match="is not a path inside of the volume"):

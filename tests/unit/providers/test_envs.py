@@ -270,7 +270,7 @@ class TestPythons:
             "no-such-a, no-such-b",
             "apt-get install no-such-a no-such-b",
         ),
-        (Image(apt=("--admindir=/tmp",)), "no package name", "remove it"),
+        (Image(apt=("--admindir=/tmp",)), "not a package name", "remove it"),
     ],
 )
 def test_what_this_machine_cannot_give_is_refused_with_a_hint(

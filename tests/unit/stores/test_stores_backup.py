@@ -136,7 +136,7 @@ def test_a_backup_takes_the_name_of_an_older_one_and_of_nothing_else(
     put(home, "more")
     assert backup.write(home, tmp_path / "b", now_s=NOW_S).objects == 2
     (tmp_path / "mine.txt").write_text("dear diary")
-    with pytest.raises(Refused, match="is no backup"):
+    with pytest.raises(Refused, match="is not a backup"):
         backup.write(home, tmp_path / "mine.txt", now_s=NOW_S)
     assert (tmp_path / "mine.txt").read_text() == "dear diary"
     with pytest.raises(StoreError, match="cannot be written"):
