@@ -84,6 +84,7 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     if seen.kind.runs:
         yield from _work(seen, reading, now_s)
         yield from _failures(seen, reading)
+        yield from _spec(seen)
     else:
         yield from _facts(seen)
         if seen.kind.name == "Volume":
@@ -187,6 +188,14 @@ def _queued(seen: View, total: object) -> str:
         return ""
     left = total - sum(map(seen.count, ("succeeded", "failed", "active", "refused")))
     return f" + {left} queued" if left > 0 else ""
+
+
+def _spec(seen: View) -> Iterator[str]:
+    from fleetctl.cli.show.describe_spec import spec_lines  # here: it loads the YAML library
+
+    if spec := seen.spec():
+        yield f"Spec (whole: fleetctl get {safe(seen.key)} -o yaml):"
+        yield from (f"  {line}" for line in spec_lines(spec))
 
 
 def _failures(seen: View, reading: Reading) -> Iterator[str]:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 INDEXES_SHOWN_MAX = 10
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-LIVE = ("Starting", "Running", "Stopping")
+BEGUN = ("Running", "Stopping")
+STARTING = "Starting"
+LIVE = (STARTING, *BEGUN)
 
 
 class Beside(NamedTuple):
@@ -70,7 +72,9 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
         task = reading.task(seen, index)
         if task is None:
             raise NotFound(f"{safe(seen.key)} has started no {seen.kind.unit} {index}")
-        if task.run.state not in LIVE:
+        if task.run.state == STARTING:
+            raise _not_begun(f"{seen.kind.unit} {index} of {safe(seen.key)}", seen)
+        if task.run.state not in BEGUN:
             from fleetctl.providers.exec import ENDED_HINT
 
             raise Refused(
@@ -78,7 +82,10 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
                 hint=ENDED_HINT,
             )
         return task
-    live = [task for task in reading.tasks(seen) if task.run.state in LIVE]
+    tasks = list(reading.tasks(seen))
+    live = [task for task in tasks if task.run.state in BEGUN]
+    if not live and any(task.run.state == STARTING for task in tasks):
+        raise _not_begun(safe(seen.key), seen)
     if not live:
         raise Refused(
             f"no {seen.kind.unit} of {safe(seen.key)} runs now",
@@ -91,6 +98,14 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
             hint=f"say which: `--index {live[0].run.index}`",
         )
     return live[0]
+
+
+def _not_begun(what: str, seen: View) -> Refused:
+    """Its sandbox is being made, or waits for one: there is nothing to enter."""
+    return Refused(
+        f"{what} has not begun yet",
+        hint=f"`fleetctl describe {safe(seen.key)}` says what it waits for",
+    )
 
 
 def template_of(seen: View, index: int) -> Mapping[str, object]:

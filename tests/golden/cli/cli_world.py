@@ -22,6 +22,9 @@ TRACEBACK = """Traceback (most recent call last):
 ValueError: not an image: \x1b[31mred\x1b[0m \u202ereversed
 """
 
+# Longer than a screen shows; one line is of no human's length.
+PROGRAM = f"blob = {'x' * 170!r}\n" + "step()\n" * 8
+
 
 class FixedClock:
     def now_s(self) -> float:
@@ -163,6 +166,9 @@ def _embed(store: SqliteStore) -> None:
         "workedSeconds": 41.0, "workingSince": NOW_S - 12 * MINUTE_S,
         "waitingOn": ["task 3: backing off for 4 s after ExitCode:2"],
         "lastFailure": {"index": 3, "attempt": 1, "reason": "ExitCode:2"},
+    }, spec={
+        "parameters": {"shard": list(range(6))}, "parallelism": 2,
+        "template": {"python": PROGRAM, "resources": {"gpu": {"type": "H100", "count": 1}}},
     })  # fmt: skip
     _run(store, uid, 0, result={"rows": 7})
     _run(store, uid, 1, state=RunState.RUNNING)
