@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any, cast
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import ordered
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.money.budget import WITH_A_HINT, Account
+from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
+from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.wish import Prior, Wish, revived
+from fleetctl.specs.values.hints import message_of, parted
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000
-
-Status = dict[str, object]
 
 
 def prior_of(status: Mapping[str, object]) -> Prior:
@@ -37,7 +38,7 @@ def prior_of(status: Mapping[str, object]) -> Prior:
 
 
 def status_of(
-    plan: Plan, wish: Wish, history: History, before: Mapping[str, object], now_s: float
+    plan: Plan, wish: Wish, history: History, before: Mapping[str, Any], now_s: float
 ) -> Status:
     """The whole status of a running kind. Times are seconds since the epoch, UTC."""
     over = plan.phase in TERMINAL_PHASES
@@ -49,9 +50,7 @@ def status_of(
     where = Counter(run.provider for run in history.live.values())
     worked_s, working_since_s = history.working.figures(history.live.values())
     status: Status = {
-        "phase": plan.phase.value,
-        "reason": plan.reason,
-        "message": plan.message,
+        **told(plan),
         "observedGeneration": wish.generation,
         "total": wish.controller.total,
         "active": len(history.live),
@@ -78,7 +77,6 @@ def status_of(
         "gpu": _gpu(wish, history),
         "workedSeconds": round(worked_s, 3),
         "workingSince": working_since_s,
-        "waitingOn": list(plan.waiting_on),
         "where": dict(where),
         "placement": [
             {"provider": name, "live": where[name], "total": history.placed[name]}
@@ -99,10 +97,26 @@ def status_of(
     if history.last_failure is not None:
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
-    status.update(plan.extra)
+    status.update(cast(Status, plan.extra))
+    if "warning" in status:
+        status["warning"] = message_of(status["warning"])
     if (lack := stuck(plan, wish, history, now_s)) is not None:
         status["stuck"] = lack
     return status
+
+
+def told(plan: Plan) -> Status:
+    """How it stands and why, of every kind: with the hint apart from what it helps with."""
+    message, hint = parted(plan.message)
+    waits = [parted(line) for line in plan.waiting_on]
+    others = (*(hint for _, hint in waits), parted(str(plan.extra.get("warning") or ""))[1])
+    return {
+        "phase": plan.phase.value,
+        "reason": plan.reason,
+        "message": message,
+        "hint": hint or next(filter(None, others), ""),
+        "waitingOn": [line for line, _ in waits],
+    }
 
 
 def _places(wish: Wish, history: History) -> list[str]:
@@ -168,12 +182,12 @@ def _conditions(
     ):
         holds = plan.phase is phase
         if holds or name in old:
-            said = (plan.reason, plan.message) if holds else ("", "")
+            said = (plan.reason, message_of(plan.message)) if holds else ("", "")
             out.append(_condition(name, holds, said, old, now_s))
     if wish.purse.accounts:
         over = _over(plan, wish)
         out.append(_condition("BudgetOK", not any(over), over, old, now_s))
-    warning = str(plan.extra.get("warning") or "").partition(WITH_A_HINT)[0]
+    warning = message_of(str(plan.extra.get("warning") or ""))
     word, _, text = warning.partition(": ")
     if warning or "Warning" in old:
         out.append(_condition("Warning", bool(warning), (word, text), old, now_s))
@@ -203,7 +217,7 @@ def _over(plan: Plan, wish: Wish) -> tuple[str, str]:
     denied = plan.denied
     # While something runs, a start that waits for what that holds lacks nothing.
     if denied is not None and (denied.for_good or not plan.active):
-        return denied.reason, denied.message.partition(WITH_A_HINT)[0]
+        return denied.reason, message_of(denied.message)
     if wish.prior.over_budget and wish.prior.generation == wish.generation:
         return "BudgetExceeded", wish.prior.over_budget
     return next((account.over for account in wish.purse.accounts if any(account.over)), ("", ""))

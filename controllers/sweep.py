@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
-from fleetctl.controllers.money.budget import WITH_A_HINT
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.points import command_line, points, random_point
 from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.hashing import params_hash
+from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.specs.sweep import SweepSpec
@@ -206,10 +206,9 @@ class Sweep:
 
 def _unreported(name: str, done: int) -> str:
     trials = "the first trial has" if done == 1 else f"{done} trials have"
-    return (
-        f"{METRIC_MISSING}: {trials} succeeded and none reported the metric `{name}`"
-        f"{WITH_A_HINT}report(step=..., {name}=...) or SUBMIT({name}=...), or mend"
-        " `search.metric.name`"
+    return with_hint(
+        f"{METRIC_MISSING}: {trials} succeeded and none reported the metric `{name}`",
+        f"report(step=..., {name}=...) or SUBMIT({name}=...), or mend `search.metric.name`",
     )
 
 

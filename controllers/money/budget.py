@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from fleetctl.controllers.model import Run
+from fleetctl.specs.values.hints import with_hint
 
 DAY_S = 86_400
 # Sums of floats: below a millionth of a cent nothing is meant.
 TINY_USD = 1e-8
-WITH_A_HINT = "; hint: "
 TOO_SMALL = "BudgetTooSmall"  # for a single run
 
 
@@ -297,7 +297,7 @@ def _denied(
 ) -> Denied:
     cap = account.cap
     cancel = for_good and cap.on_exceeded is OnExceeded.CANCEL
-    message = f"{text}{WITH_A_HINT}{fix}"
+    message = with_hint(text, fix)
     return Denied(reason, message, cap.owner, cap.until_s, for_good, cancel)
 
 

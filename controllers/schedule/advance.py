@@ -16,6 +16,7 @@ from fleetctl.controllers.schedule.capacity import Seats, spilled
 from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
 from fleetctl.controllers.schedule.starts import Supply, sort_sandboxes, started
 from fleetctl.controllers.wish import Wish
+from fleetctl.specs.values.hints import with_hint
 
 SCALED_DOWN = "ScaledDown"
 
@@ -26,7 +27,9 @@ def advance(wish: Wish, history: History, now_s: float) -> Plan:
     if not places:
         candidates = wish.controller.policy.placement.candidates
         wanted = " or ".join(f"`{it.provider}`" for it in candidates)
-        text = f"there is no provider {wanted}; hint: `kind: Provider` with that name declares one"
+        text = with_hint(
+            f"there is no provider {wanted}", "`kind: Provider` with that name declares one"
+        )
         return Plan((), Phase.PENDING, "NoProvider", text)
     parallelism = wish.controller.policy.parallelism
     if parallelism is None:

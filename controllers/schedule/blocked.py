@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import Unit
-from fleetctl.controllers.money.budget import WITH_A_HINT, Denied
+from fleetctl.controllers.money.budget import Denied
 from fleetctl.controllers.placement import Judgement
 from fleetctl.controllers.plan import Plan
 from fleetctl.controllers.schedule.capacity import Seats
 from fleetctl.controllers.schedule.stops import end_all
 from fleetctl.controllers.wish import Wish
+from fleetctl.specs.values.hints import message_of
 
 
 def crowded_by(plan: Plan, wish: Wish, seats: Seats, unit: Unit, now_s: float) -> Plan:
@@ -41,7 +42,7 @@ def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:
     """The same plan, saying what money the rest waits for; or the end of it all, where its budget
     says so. The engine wakes it when money comes free.
     """
-    text, _, _ = denied.message.partition(WITH_A_HINT)
+    text = message_of(denied.message)
     if denied.cancel:
         # The next pass finds it over (end.py) and ends it; this one starts nothing any more.
         return replace(

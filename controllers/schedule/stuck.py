@@ -7,10 +7,11 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.money.budget import TOO_SMALL, WITH_A_HINT
+from fleetctl.controllers.money.budget import TOO_SMALL
 from fleetctl.controllers.plan import Phase, Plan
 from fleetctl.controllers.schedule.capacity import spills_at_s
 from fleetctl.controllers.wish import Wish
+from fleetctl.specs.values.hints import parted
 
 
 class Lack(StrEnum):
@@ -62,5 +63,5 @@ def stuck(plan: Plan, wish: Wish, history: History, now_s: float) -> dict[str, s
 
 
 def _told(lack: Lack, reason: str, text: str) -> dict[str, str]:
-    message, _, hint = text.partition(WITH_A_HINT)
+    message, hint = parted(text)
     return {"lack": lack.value, "reason": reason, "message": message, "hint": hint}

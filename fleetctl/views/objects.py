@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.common.text import YEAR_10000_S, timestamp
+from fleetctl.controllers.status_keys import Count, Map, Text, Time
 from fleetctl.specs.kinds import API_VERSION, Kind
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.views.kinds import kind_named
@@ -21,8 +22,6 @@ PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = (
     "Pending", "Running", "Suspended", "Succeeded", "Failed",
 )  # fmt: skip
 DELETING, READY = "Deleting", "Ready"
-# How the engine joins what a provider refused with what would help.
-HINT = "; hint: "
 # Reasons of an object that gets on.
 MOVING = ("InProgress", "Finishing")
 # Keys of a status that hold seconds since the epoch; documents show them as Kubernetes shows times.
@@ -73,7 +72,7 @@ class View(NamedTuple):
         total = self.status.get("total")
         return f"{self.count('succeeded')}/{total if isinstance(total, int) else '?'}"
 
-    def time_s(self, key: str) -> float | None:
+    def time_s(self, key: Time) -> float | None:
         """Of a status, where it is one that a clock can show."""
         value = self.status.get(key)
         known = isinstance(value, (int, float)) and 0 <= value < YEAR_10000_S
@@ -98,15 +97,15 @@ class View(NamedTuple):
         found = self.status.get("conditions")
         return [c for c in found if isinstance(c, dict)] if isinstance(found, list) else []
 
-    def text(self, key: str) -> str:
+    def text(self, key: Text) -> str:
         value = self.status.get(key)
         return value if isinstance(value, str) else ""
 
-    def count(self, key: str) -> int:
+    def count(self, key: Count) -> int:
         value = self.status.get(key)
         return value if isinstance(value, int) else 0
 
-    def map(self, key: str) -> Mapping[str, object]:
+    def map(self, key: Map) -> Mapping[str, object]:
         return mapping(self.status.get(key))
 
     def spec(self) -> Mapping[str, object]:
@@ -192,11 +191,6 @@ def dated(values: Mapping[str, object]) -> dict[str, object]:
 
 def why(seen: View) -> str:
     """A sentence on why the object stands still or ended badly; empty when all is well."""
-    return _reasons(seen).partition(HINT)[0]
-
-
-def _reasons(seen: View) -> str:
-    """The same with the hint that a refusal brings along."""
     if not seen.status:
         return "" if seen.phase == DELETING else "no controller has looked at it yet"
     reason, message = seen.text("reason"), seen.text("message")
@@ -226,13 +220,10 @@ def _failed_condition(seen: View) -> str:
 
 def fix(seen: View) -> str:
     """A command or a change that would help; empty when none is known."""
-    said = seen.text("hint")
-    if said:
-        return said
     if seen.phase == SUSPENDED:
         return f"fleetctl resume {seen.key}"
-    hint = _reasons(seen).partition(HINT)[2]
-    if hint:
+    hint = seen.text("hint")
+    if hint and why(seen):
         return hint
     if "Refused" in seen.text("reason"):
         return "change the manifest and apply it again"

@@ -15,6 +15,7 @@ from unittest.mock import patch
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.verbs import EXIT_CODES, VERBS
 from fleetctl.controllers import reasons
+from fleetctl.controllers.status_keys import sentences
 from fleetctl.manifest.hints.fields import Field, manifest_field
 from fleetctl.specs.kinds import KINDS
 from tests.docs.fleet import ROOT
@@ -29,6 +30,7 @@ def pages() -> dict[Path, str]:
     found = {HOME / "fields" / f"{kind.lower()}.md": _fields(kind) for kind in KINDS}
     found[HOME / "verbs.md"] = _verbs()
     found[HOME / "reasons.md"] = _reasons()
+    found[HOME / "status.md"] = _status()
     return found
 
 
@@ -87,6 +89,14 @@ def _reasons() -> str:
         lines += [f"| `{word}` | {said} |" for word, said in sorted(table.items())]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _status() -> str:
+    lines = ["# Keys of `status`", "", NOTE, ""]
+    lines += ["Any key may be missing; a time is written as RFC 3339 says.", ""]
+    lines += ["| key | what it says |", "| --- | --- |"]
+    lines += [f"| `{key}` | {said} |" for key, said in sentences().items()]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ def test_a_key_that_is_revoked_is_told_by_running_work_and_ends_none(
             status = await fleet.waits("AccessDenied")
             assert status["phase"] == "Running"
             assert "the key has no access" in status["message"]
-            assert "DAYTONA_API_KEY" in status["message"]
+            assert "DAYTONA_API_KEY" in status["hint"]
         finally:
             fleet.emulator.set(keys={API_KEY: True})
         await fleet.phase("Succeeded")

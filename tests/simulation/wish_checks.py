@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import TERMINAL_PHASES
+from fleetctl.controllers.status_keys import sentences
 from fleetctl.specs.batchjob import BatchJobSpec
 from fleetctl.specs.content import template_hash
 from fleetctl.specs.kinds import parse_spec
@@ -51,6 +52,8 @@ def conserved(scene: Scene) -> Iterator[str]:
         if old is resource:
             continue
         yield from _adds_up(resource.key, status(resource))
+        if unknown := status(resource).keys() - sentences().keys():
+            yield f"{resource.key} has a status with unknown keys: {sorted(unknown)}"
         if old is not None and (
             resource.version < old.version or resource.generation < old.generation
         ):

@@ -186,12 +186,13 @@ def _cached(seen: View) -> str:
 def _queued(seen: View, total: object) -> str:
     if not isinstance(total, int) or seen.over:
         return ""
-    left = total - sum(map(seen.count, ("succeeded", "failed", "active", "refused")))
+    ended = seen.count("succeeded") + seen.count("failed") + seen.count("refused")
+    left = total - ended - seen.count("active")
     return f" + {left} queued" if left > 0 else ""
 
 
 def _spec(seen: View) -> Iterator[str]:
-    from fleetctl.cli.show.describe_spec import spec_lines  # here: it loads the YAML library
+    from fleetctl.cli.show.describe_spec import spec_lines
 
     if spec := seen.spec():
         yield f"Spec (whole: fleetctl get {safe(seen.key)} -o yaml):"

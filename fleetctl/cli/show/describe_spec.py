@@ -1,40 +1,61 @@
-"""The spec in `describe`: as YAML, with long programs and lists cut. The whole is `get -o yaml`."""
+"""The spec in `describe`: laid out as YAML, with long programs and lists cut. The whole, to be
+read back, is `get -o yaml`; this one loads no YAML library.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fleetctl.common.text import plural, safe_lines
-from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.common.text import plural, safe, scalar
 
 LINES_SHOWN_MAX = 6
-ITEMS_SHOWN_MAX = 4
+ITEMS_SHOWN_MAX = 6
 LINE_CELLS_MAX = 120
+STEP = "  "
 
 
 def spec_lines(spec: Mapping[str, object]) -> Iterator[str]:
-    """One line of YAML each, made safe for a terminal."""
-    text = to_yaml(_short(spec)).removesuffix("\n")
-    yield from safe_lines(text)
+    """Each made safe for a terminal."""
+    for name, value in spec.items():
+        yield from _field(safe(name), value)
 
 
-def _short(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _short(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        shown = [_short(item) for item in value[:ITEMS_SHOWN_MAX]]
-        left = len(value) - len(shown)
-        return [*shown, f"... {left} more"] if left > 0 else shown
-    return _cut(value) if isinstance(value, str) else value
+def _field(name: str, value: object) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        yield f"{name}:"
+        yield from (STEP + line for line in spec_lines(value))
+    elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        yield f"{name}:"
+        yield from _items(value)
+    elif isinstance(value, list):
+        shown = [_one(item) for item in value[:ITEMS_SHOWN_MAX]]
+        yield f"{name}: [{', '.join([*shown, *_left(value)])}]"
+    elif isinstance(value, str) and len(lines := value.splitlines()) > 1:
+        yield f"{name}: |"
+        yield from (STEP + _cut(line) for line in lines[:LINES_SHOWN_MAX])
+        left = len(lines) - LINES_SHOWN_MAX
+        if left > 0:
+            yield f"{STEP}... {plural(left, 'more line')}"
+    else:
+        yield f"{name}: {_one(value)}"
+
+
+def _items(value: list[object]) -> Iterator[str]:
+    for item in value[:ITEMS_SHOWN_MAX]:
+        lines = list(spec_lines(item)) if isinstance(item, dict) else [_one(item)]
+        for mark, line in zip(["- ", *[STEP] * len(lines)], lines, strict=False):
+            yield mark + line
+    yield from _left(value)
+
+
+def _left(value: list[object]) -> list[str]:
+    left = len(value) - ITEMS_SHOWN_MAX
+    return [f"... {left} more"] if left > 0 else []
+
+
+def _one(value: object) -> str:
+    return _cut("null" if value is None else scalar(value))
 
 
 def _cut(text: str) -> str:
-    lines = text.splitlines()
-    left = len(lines) - LINES_SHOWN_MAX
-    if left <= 0 and max(map(len, lines), default=0) <= LINE_CELLS_MAX:
-        return text
-    shown = [
-        line if len(line) <= LINE_CELLS_MAX else f"{line[:LINE_CELLS_MAX]} ..."
-        for line in lines[:LINES_SHOWN_MAX]
-    ]
-    return "\n".join([*shown, f"... {plural(left, 'more line')}"] if left > 0 else shown)
+    return safe(text if len(text) <= LINE_CELLS_MAX else f"{text[:LINE_CELLS_MAX]} ...")

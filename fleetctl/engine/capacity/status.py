@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.placement import HOUR_S, no_room
+from fleetctl.controllers.status_keys import Status
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.admission import Admission
     from fleetctl.engine.state import State
 
 
-def provider_status(state: State, admission: Admission, name: str) -> dict[str, object]:
+def provider_status(state: State, admission: Admission, name: str) -> Status:
     """Slots, spend and whether anything new may start, as of the beginning of this turn."""
     if name not in state.providers:
         text = f"this version has no provider of the type of `{name}`"

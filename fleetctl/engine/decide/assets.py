@@ -11,6 +11,8 @@ from fleetctl.controllers.assets import AssetWish, reconcile_asset
 from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.plan import EnsureFunction, Plan
+from fleetctl.controllers.status import told
+from fleetctl.controllers.status_keys import Status
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import kept_on, users
 from fleetctl.engine.capacity.status import provider_status
@@ -39,16 +41,10 @@ def asset_status(
     track: Track,
     plan: Plan,
     now_s: float,
-) -> dict[str, object]:
+) -> Status:
     """As it stands once the durable part of the plan is carried out."""
     resource = track.resource
-    status: dict[str, object] = {
-        "phase": plan.phase.value,
-        "reason": plan.reason,
-        "message": plan.message,
-        "waitingOn": list(plan.waiting_on),
-        "observedGeneration": resource.generation,
-    }
+    status: Status = {**told(plan), "observedGeneration": resource.generation}
     if resource.uid not in state.tracks:
         return status
     if resource.kind == FUNCTION:

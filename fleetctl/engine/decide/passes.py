@@ -7,7 +7,7 @@ status says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -189,7 +189,7 @@ class Passes:
         assert track.controller is not None
         return track.controller.policy.parallelism
 
-    def _write_status(self, track: Track, status: dict[str, object]) -> None:
+    def _write_status(self, track: Track, status: Mapping[str, object]) -> None:
         resource = track.resource
         if resource.uid not in self._state.tracks or status == track.status:
             return
@@ -202,7 +202,7 @@ class Passes:
             self._state.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)
-        track.status = status
+        track.status = dict(status)
         if track.dormant:
             self._intents.wake_assets()
 

@@ -42,6 +42,7 @@ from fleetctl.engine.messages import (
 from fleetctl.providers.base import RunOrder, RunRef
 from fleetctl.specs.content import combined_hash
 from fleetctl.specs.template import Template
+from fleetctl.specs.values.hints import words_of
 from fleetctl.tracking.track import Call, Track
 
 if TYPE_CHECKING:
@@ -192,13 +193,13 @@ class Effects:
                 two_phase = self._state.providers[run.provider].contract.two_phase
                 tell(StartReplied(run.name, handle, begun=not two_phase or bool(order.handle)))
         except Refused as error:
-            tell(StartRefused(run.name, _with_hint(error)))
+            tell(StartRefused(run.name, words_of(error)))
         except Unavailable as error:
             known = track.calls.setdefault(run.name, Call())
             known.tries += 1
             delay_s = max(error.retry_after_s, self._state.backoff_s(known.tries))
             retry_at_s = self._state.clock.now_s() + delay_s
-            said = _with_hint(error)
+            said = words_of(error)
             tell(
                 StartWaits(
                     run.name,
@@ -234,7 +235,7 @@ class Effects:
             reply = await guarded(self._gates[provider].ask(stop), what="stop", key=ref.run)
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
-            message = _with_hint(error)
+            message = words_of(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
 
     def _order(self, track: Track, run: Run) -> RunOrder:
@@ -298,7 +299,7 @@ class Effects:
             )
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
-            message = _with_hint(error)
+            message = words_of(error)
         self._state.inbox.tell(AssetReplied(uid, what, message))
 
     def _spawn(self, key: str, work: Coroutine[object, object, None], unknown: Fact) -> None:
@@ -334,7 +335,3 @@ def _hash(run: Run, template: Template) -> str:
 
 def _ref(run: Run) -> RunRef:
     return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
-
-
-def _with_hint(error: Refused | Unavailable) -> str:
-    return f"{error}; hint: {error.hint}" if error.hint else str(error)

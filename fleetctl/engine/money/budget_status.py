@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.money import budget
 from fleetctl.controllers.money.budget import Account, Purse
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.budget import BudgetSpec
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.tracking.track import Track
 
 
-def budget_status(state: State, track: Track, account: Account, now_s: float) -> dict[str, object]:
+def budget_status(state: State, track: Track, account: Account, now_s: float) -> Status:
     """How a Budget stands; warnings are said here, each once a period and a cap.
 
     account: what counts against it in this turn.
@@ -45,7 +46,7 @@ def budget_status(state: State, track: Track, account: Account, now_s: float) ->
     }
 
 
-def numbers(account: Account) -> dict[str, object]:
+def numbers(account: Account) -> Status:
     """JSON knows no infinity: reserved is None while a live run has no limit of time."""
     endless = account.reserved_usd == float("inf")
     left_usd = 0.0 if endless else account.left_usd
@@ -61,7 +62,7 @@ def numbers(account: Account) -> dict[str, object]:
     }
 
 
-def say_money(state: State, track: Track, purse: Purse, after: dict[str, object]) -> None:
+def say_money(state: State, track: Track, purse: Purse, after: Mapping[str, object]) -> None:
     """Warnings of an object whose status becomes `after`, each once: a level of its own budget
     is crossed, or money is what it lacks.
     """

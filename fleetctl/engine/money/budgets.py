@@ -7,7 +7,7 @@ drift. How a Budget stands is told in budget_status.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ class Budgets:
         """The Budgets whose status is not what they stand at, after the passes of a turn."""
         for uid, account in self._accounts.items():
             track = self._state.tracks.get(uid)
-            told = numbers(account)
+            told: Mapping[str, object] = numbers(account)
             if track is not None and any(track.status.get(it) != told[it] for it in told):
                 yield uid
 

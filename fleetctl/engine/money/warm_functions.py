@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.controllers.money.budget import Account, Denied, Purse, Tariff
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.template import Template
 
@@ -63,7 +64,7 @@ class Warming:
         account.reserved_usd += warm.usd_per_s * warm.held_s(uncharged_s)
         account.accrued_usd += warm.usd_per_s * uncharged_s
 
-    def status(self, track: Track, accounts: Sequence[Account], now_s: float) -> dict[str, object]:
+    def status(self, track: Track, accounts: Sequence[Account], now_s: float) -> Status:
         """The part of a Function's status that tells of them; charges what is due."""
         known, wanted, cost = _noted(track), self._wanted(track), track.status.get("cost")
         cost = cost if isinstance(cost, dict) else {}
@@ -73,7 +74,7 @@ class Warming:
             warm, since_s = known
             if warm == wanted and now_s < since_s + CHARGE_S:
                 self._state.queue.add(track.resource.uid, since_s + CHARGE_S)
-                return _note(warm, since_s) | {"cost": cost}
+                return {"warm": _note(warm, since_s), "cost": cost}
             self._charge(track, warm, now_s - since_s)
             cost = _grown(cost, warm, now_s - since_s) | {"until": now_s}
             self._count(accounts, warm, -warm.held_s(now_s - since_s), charged_s=now_s - since_s)
@@ -82,7 +83,7 @@ class Warming:
         cost = {"from": now_s, **cost, "provider": _spec(track).provider}
         self._state.queue.add(track.resource.uid, now_s + CHARGE_S)
         self._count(accounts, wanted, wanted.held_s(0.0), charged_s=0.0)
-        return _note(wanted, now_s) | {"cost": cost}
+        return {"warm": _note(wanted, now_s), "cost": cost}
 
     def gone(self, track: Track, accounts: Sequence[Account]) -> None:
         """The Function is dropped, and its containers are no more."""
@@ -150,7 +151,7 @@ def _spec(track: Track) -> FunctionSpec:
 
 def _note(warm: Warm, since_s: float) -> dict[str, object]:
     told = {"containers": warm.containers, "usdPerSecond": warm.usd_per_s, "idle": warm.idle_s}
-    return {"warm": {**told, "since": since_s}}
+    return {**told, "since": since_s}
 
 
 def _grown(cost: dict[str, Any], warm: Warm, lasted_s: float) -> dict[str, Any]:

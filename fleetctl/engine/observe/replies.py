@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.money.budget import WITH_A_HINT
 from fleetctl.controllers.placement import judge, spill_reason
 from fleetctl.controllers.schedule.capacity import grown
 from fleetctl.controllers.wish import Wait
@@ -24,6 +23,7 @@ from fleetctl.engine.messages import (
     StopReplied,
 )
 from fleetctl.providers.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
+from fleetctl.specs.values.hints import message_of
 from fleetctl.tracking.track import Call, Track
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Answers:
         placement = track.controller.policy.placement
         if len(placement.candidates) < 2:
             return False
-        track.refusals[run.template_hash, run.provider] = message.partition(WITH_A_HINT)[0]
+        track.refusals[run.template_hash, run.provider] = message_of(message)
         offers = self._market.offers(track).get(run.template_hash, {})
         return any(it.fits for it in judge(placement, offers))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.controllers.wish import Trouble
+from fleetctl.specs.values.hints import words_of
 
 if TYPE_CHECKING:
     from fleetctl.common.clock import Clock
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 TOLD_FOR_S = 90.0
 # A full account keeps nothing back but what starts, and those say so themselves.
 _OF_STARTS_ALONE = frozenset({"Quota"})
-HINT = "; hint: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,7 @@ class Troubles:
     def silent(self, provider: str, error: FleetctlError) -> None:
         """The service does not answer, or not to us."""
         reason = error.reason if isinstance(error, Unavailable) else type(error).__name__
-        text = f"{error}{HINT}{error.hint}" if error.hint else str(error)
-        self._hear(self._of_service, provider, _Heard(Trouble(reason, text), None))
+        self._hear(self._of_service, provider, _Heard(Trouble(reason, words_of(error)), None))
 
     def answered(self, provider: str) -> None:
         """The service took a question of ours."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import sys
 
+from fleetctl.specs.values.hints import with_hint
+
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?P<top>\w+)[\w.]*'\s*\Z")
 # Of the modules that many tasks import, those whose package has another name.
 _PACKAGES = {
@@ -30,4 +32,4 @@ def with_module_hint(message: str) -> str:
         return message
     package = _PACKAGES.get(found["top"], found["top"])
     hint = f"add `image: {{pip: [{package}]}}`, or `source` where the module is yours"
-    return f"{message.rstrip()}; hint: {hint}"
+    return with_hint(message.rstrip(), hint)

@@ -211,7 +211,7 @@ def _budgeted(store: SqliteStore) -> None:
     said = f"{text} until 2027-01-28"
     _put(store, "BatchJob", "sketch", age_s=2 * MINUTE_S, labels={"team": "vision"}, status={
         "phase": "Pending", "reason": "BudgetExhausted", "total": 40,
-        "message": f"{said}; hint: fleetctl set budget/team-vision maxCost=510",
+        "message": said, "hint": "fleetctl set budget/team-vision maxCost=510",
         "waitingOn": [said],
         "budget": {"maxCost": 60.0, "used": 0.0, "left": 60.0, "warned": 0},
         "cost": {"actual": 0.0, "reserved": 0.0, "unpricedRuns": 0,
@@ -231,9 +231,10 @@ def _paused(store: SqliteStore) -> None:
 
 
 def _refused(store: SqliteStore) -> None:
-    said = "provider `local` has no container images; hint: list pip and apt under `image`"
+    said = "provider `local` has no container images"
     _put(store, "BatchJob", "docker", age_s=30, status={
         "phase": "Failed", "reason": "Refused", "message": said, "total": 1,
+        "hint": "list pip and apt under `image`",
     })  # fmt: skip
 
 

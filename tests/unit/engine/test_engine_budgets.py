@@ -76,8 +76,8 @@ async def test_an_exhausted_budget_says_why_and_raising_it_goes_on_at_once() -> 
         assert status["stuck"]["lack"] == "money"
         assert status["message"] == (
             "the next task may cost $1.00, its budget has $0.20 of $2.00 left"
-            "; hint: fleetctl set batchjob/job budget.maxCost=3.8"
         )
+        assert status["hint"] == "fleetctl set batchjob/job budget.maxCost=3.8"
         assert money_ok(world)["status"] == "False"
         assert said(world, "BudgetExhausted") == 1
         await world.apply("BatchJob", "job", priced(4, cap=5))

@@ -48,7 +48,7 @@ async def test_a_start_waits_for_a_function_that_is_not_there_and_says_what_to_d
         await fleet.apply("BatchJob", "job", caller())
         status = fleet.status("job")
         assert (status["phase"], status["reason"]) == ("Pending", "FunctionMissing")
-        assert "apply a manifest of kind Function with the name `embedder`" in status["message"]
+        assert "apply a manifest of kind Function with the name `embedder`" in status["hint"]
         await fleet.apply("Function", "embedder", {})
         hurry(fleet.engine.state, "FunctionMissing")
         await fleet.settle()

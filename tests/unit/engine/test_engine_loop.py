@@ -104,7 +104,7 @@ async def test_a_refusal_fails_the_job_with_its_words_and_is_not_retried() -> No
         await fleet.later(SECOND_LOOK_S)
         status = fleet.status("job")
         assert (status["phase"], status["reason"]) == ("Failed", "Refused")
-        assert status["message"] == "there is no Python 3.99; hint: use 3.12"
+        assert (status["message"], status["hint"]) == ("there is no Python 3.99", "use 3.12")
         await fleet.later(1e5)
         assert fleet.local.orders == {}
 

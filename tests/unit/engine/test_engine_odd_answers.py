@@ -107,7 +107,8 @@ async def test_a_key_that_is_refused_makes_starts_wait_and_running_work_go_on() 
         await fleet.settle()
         status = fleet.status("job")
         assert (status["phase"], status["reason"]) == ("Running", "KeyRefused")
-        assert status["message"] == "Daytona does not accept the key; hint: export a new one"
+        assert status["message"] == "Daytona does not accept the key"
+        assert status["hint"] == "export a new one"
         assert fleet.local.working() == [1]
         assert fleet.local.stops == []
         for _ in range(3):  # asked again, and taken by then

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import random
 
-from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.remote.runs import mirror
 from fleetctl.providers.remote.runs.mirror import Fed, Garbled, Mirror
+from fleetctl.specs.values.hints import words_of
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -128,7 +129,7 @@ class Follower:
         except (Refused, Unavailable, Garbled, OSError, TimeoutError) as error:
             log.info("stream dropped", extra={"error": type(error).__name__, "why": str(error)})
             self._held_s = _held_s(error)
-            self._why = _told(error)
+            self._why = words_of(error)
         return None
 
     def _take(self, fed: Fed) -> End | None:
@@ -146,7 +147,7 @@ class Follower:
             return await self._over()
         except (Refused, Unavailable, OSError, TimeoutError) as error:
             self._held_s = _held_s(error)
-            self._why = _told(error)
+            self._why = words_of(error)
             return False  # nothing is known; the next stream or the next question tells
 
     def _note_silence(self) -> None:
@@ -174,10 +175,3 @@ def _held_s(error: Exception) -> float:
     if isinstance(error, Unavailable) and error.reason == "RateLimited":
         return error.retry_after_s
     return 0.0
-
-
-def _told(error: Exception) -> str:
-    """The words of what broke, for people, with what would help."""
-    said = str(error) or type(error).__name__
-    hint = error.hint if isinstance(error, FleetctlError) else ""
-    return f"{said}; hint: {hint}" if hint else said

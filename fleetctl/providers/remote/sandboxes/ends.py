@@ -11,9 +11,10 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.remote.sandboxes.base import Sandboxes
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+from fleetctl.specs.values.hints import words_of
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -93,9 +94,7 @@ class Closings:
                 return
 
     def _hindered(self, handle: str, error: Exception) -> None:
-        hint = error.hint if isinstance(error, FleetctlError) else ""
-        said = str(error) or type(error).__name__
-        told = f"{said}; hint: {hint}" if hint else said
+        told = words_of(error)
         if self._problems.get(handle) != told:
             self._problems[handle] = told
             self._troubled(handle)

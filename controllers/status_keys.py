@@ -1,0 +1,107 @@
+"""The keys of `status`, each declared once: what the engine writes, screens and scripts read.
+
+docs/reference/status.md is made from it. Any key may be missing; times are seconds since the epoch
+in the store, and written out (RFC 3339) by `get -o json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Literal, TypedDict, get_args, get_origin, get_type_hints
+
+Block = Mapping[str, object]
+Number = int | float
+
+
+class Status(TypedDict, total=False):
+    phase: Annotated[
+        str, "Pending, Running, Suspended, Succeeded, Failed; Ready of what does no work"
+    ]
+    reason: Annotated[str, "one word; see [reasons](reasons.md)"]
+    message: Annotated[str, "why it stands as it does; empty where all is well"]
+    hint: Annotated[str, "a command or a change that would help"]
+    waitingOn: Annotated[Sequence[str], "what it waits for, the most telling first"]
+    observedGeneration: Annotated[int, "the generation of the spec that this status tells of"]
+    conditions: Annotated[
+        Sequence[Block], "Complete, Failed, Suspended, BudgetOK, Warning, SpilledOver"
+    ]
+    total: Annotated[int | None, "units that the spec asks for; null while it is unknown"]
+    active: Annotated[int, "units with a live run"]
+    starting: Annotated[int, "of `active`: not confirmed by the provider yet"]
+    stopping: Annotated[int, "of `active`: asked to end"]
+    succeeded: Annotated[int, "units that succeeded with the content that the spec has now"]
+    failed: Annotated[int, "units given up"]
+    refused: Annotated[int, "units that the provider refused"]
+    cached: Annotated[int, "of `succeeded`: with the result of equal work"]
+    outdated: Annotated[int, "finished units of another program, image or source"]
+    contents: Annotated[Sequence[str], "hashes of what the units stand for"]
+    notCached: Annotated[str, "why no result of equal work may serve"]
+    retries: Annotated[int, "attempts that failed and were followed by another"]
+    restarts: Annotated[int, "of a TrainingRun: attempts that failed"]
+    infraFailures: Annotated[int, "attempts that the infrastructure ended"]
+    completedIndexes: Annotated[str, "as Kubernetes writes them: `0-3,7`"]
+    failedIndexes: Annotated[str, "the same of units given up"]
+    unwantedIndexes: Annotated[str, "the same of units that the spec no longer asks for"]
+    startTime: Annotated[Number | None, "when the first run began"]
+    activeSince: Annotated[Number | None, "since when activeDeadlineSeconds counts"]
+    completionTime: Annotated[Number | None, "when it was over"]
+    firstResultTime: Annotated[Number | None, "when the first unit succeeded"]
+    workedSeconds: Annotated[float, "how long at least one run was live, until `workingSince`"]
+    workingSince: Annotated[Number | None, "since when at least one run is live"]
+    gpu: Annotated[str, "what a sandbox asks for, such as `A100:4`"]
+    where: Annotated[Mapping[str, int], "live runs by provider"]
+    placement: Annotated[Sequence[Block], "each candidate with its runs: provider, live, total"]
+    isolation: Annotated[str, "of provider `local`: what separates its runs from the machine"]
+    scratchFreed: Annotated[bool, "whether what its runs left on disk is removed"]
+    cost: Annotated[
+        Block, "USD: actual, reserved, estimated, estimatedLow, estimatedHigh; unpricedRuns"
+    ]
+    budget: Annotated[Block, "of its own `budget`, in USD: maxCost, used, left; warned in percent"]
+    lastFailure: Annotated[Block, "index, attempt, reason"]
+    stuck: Annotated[Mapping[str, str], "where nothing on its way helps: lack, reason, message"]
+    overBudget: Annotated[str, "the budget that ended it"]
+    warning: Annotated[str, "what may be wrong though it gets on"]
+    cannotSucceed: Annotated[str, "while units still run: why the whole will fail"]
+    method: Annotated[str, "of a Sweep: grid, random, bayes"]
+    metric: Annotated[Block, "of a Sweep: name, goal"]
+    best: Annotated[Block, "of a Sweep: index, params, metric"]
+    stage: Annotated[str, "of a TrainingRun: the stage that is on"]
+    slots: Annotated[Block, "of a Provider: used, limit"]
+    spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
+    warm: Annotated[Block, "of a Function: containers, usdPerSecond, since"]
+    state: Annotated[str, "of a Budget: OK, Warning, Exhausted"]
+    used: Annotated[float, "of a Budget, in USD: by runs that are over"]
+    reserved: Annotated[float | None, "of a Budget, in USD: at worst by live runs; null: no bound"]
+    left: Annotated[float, "of a Budget, in USD"]
+    maxCost: Annotated[float, "of a Budget, in USD"]
+    unpricedSeconds: Annotated[float, "of a Budget: of runs whose price is not known"]
+    warned: Annotated[int, "of a Budget, in percent: the highest level that was told"]
+    since: Annotated[Number, "of a Budget: when its period began"]
+    until: Annotated[Number | None, "of a Budget: when its period ends"]
+
+
+# Those that single readers ask for by name: mypy finds a name that does not exist.
+Text = Literal[
+    "phase", "reason", "message", "hint", "notCached", "completedIndexes", "failedIndexes",
+    "unwantedIndexes", "gpu", "isolation", "overBudget", "warning", "cannotSucceed", "method",
+    "stage", "state",
+]  # fmt: skip
+Count = Literal[
+    "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
+    "refused", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
+]  # fmt: skip
+Map = Literal[
+    "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "slots", "spend", "warm",
+]  # fmt: skip
+Time = Literal[
+    "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",
+    "workingSince", "since", "until",
+]  # fmt: skip
+
+
+@cache
+def sentences() -> dict[str, str]:
+    """What each key says, in the order of their declaration."""
+    hints = get_type_hints(Status, include_extras=True)
+    return {key: get_args(kind)[1] for key, kind in hints.items() if get_origin(kind) is Annotated}
