@@ -128,7 +128,7 @@ async def _hold_bulkhead(play: Play) -> None:
 
 
 async def _settle(play: Play, ends: dict[tuple[str, str], Expect]) -> None:
-    until_s = play.timeline.now_s + SETTLE_S
+    until_s = play.timeline.now_s + SETTLE_S + play.scenario.patience_s
     await _wait(play, lambda: liveness.unsettled(play.scene, ends), until_s=until_s, sentence="I14")
 
 

@@ -127,7 +127,9 @@ def _turn_of_day(rng: random.Random, name: str, provider: str) -> Scenario:
     # When two are done, the third does not fit any more that day, and each one fits the next.
     team = _budget(_cap(rng, provider, least=1.9, most=2.1), period="day")
     play = make(name, provider, [apply(0.0, team), apply(1.0, job)], team, job)
-    return replace(play, later_s=MIDNIGHT_S - rng.uniform(700.0, 1_500.0))
+    # What faults end costs too: then two are done on the second day, and the third on the next.
+    begins_s = MIDNIGHT_S - rng.uniform(700.0, 1_500.0)
+    return replace(play, later_s=begins_s, patience_s=24 * 3600.0)
 
 
 def _places(rng: random.Random, name: str, provider: str) -> Scenario:

@@ -50,6 +50,7 @@ class Scenario:
     outage: str = ""  # a provider that stays down long after all other faults ended
     quotas: tuple[Quota, ...] = ()
     later_s: float = 0.0  # how much later than others it begins, by the clock on the wall
+    patience_s: float = 0.0  # how much longer than others it may take
 
     @property
     def providers(self) -> frozenset[str]:
