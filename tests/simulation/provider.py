@@ -54,6 +54,7 @@ class SimProvider:
     async def start(self, order: RunOrder) -> str:
         if order.sandbox == order.run and not order.handle:
             self._politeness.creates(self._model, now_s=self._world.timeline.now_s)
+        asked_at_s = self._world.now_s
         with self._call("start", order.run):
             await self._before("start")
             if "REFUSE" in order.template.env:
@@ -63,7 +64,7 @@ class SimProvider:
             self._world.mutations += 1
             answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._world.ask_start(
-                self._model, order, lambda answer: _tell(self._life, answered, answer)
+                self._model, order, asked_at_s, lambda answer: _tell(self._life, answered, answer)
             )
             self._life.point("effect", f"start asked {order.run}")
             handle = await answered

@@ -94,7 +94,7 @@ def test_a_dead_incarnation_does_nothing_more_not_even_its_cleanup() -> None:
 
 def test_what_was_asked_for_lands_although_the_asker_is_dead() -> None:
     world = world_of()
-    world.ask_start(HIDES, order(), lambda _answer: None)
+    world.ask_start(HIDES, order(), world.now_s, lambda _answer: None)
     assert not world.alive()
     world.timeline.advance(HIDES.contract.visibility_bound_s)
     assert [box.sandbox for box in world.alive()] == ["run"]
@@ -105,10 +105,10 @@ def test_what_was_asked_for_lands_although_the_asker_is_dead() -> None:
 def test_a_second_start_of_the_same_run_adopts_the_first(model: Model) -> None:
     world = world_of()
     answers: list[str | Unavailable] = []
-    world.ask_start(model, order(seconds=500), answers.append)
-    world.ask_start(model, order(seconds=500), answers.append)
+    world.ask_start(model, order(seconds=500), world.now_s, answers.append)
+    world.ask_start(model, order(seconds=500), world.now_s, answers.append)
     world.timeline.advance(60.0)
-    world.ask_start(model, order(seconds=500), answers.append)
+    world.ask_start(model, order(seconds=500), world.now_s, answers.append)
     world.timeline.advance(90.0)
     assert len(world.alive()) == 1
     assert answers == ["h0", "h0", "h0"]
@@ -118,10 +118,10 @@ def test_a_second_start_of_the_same_run_adopts_the_first(model: Model) -> None:
 def test_no_model_breaks_its_own_visibility_bound(model: Model) -> None:
     world = world_of(faults_end_s=1e9)
     first, bound_s = order(seconds=1e6), model.contract.visibility_bound_s
-    world.ask_start(model, first, lambda _answer: None)
+    world.ask_start(model, first, world.now_s, lambda _answer: None)
     world.timeline.advance(bound_s)
     if model.contract.two_phase:
-        world.ask_start(model, replace(first, handle="h0"), lambda _answer: None)
+        world.ask_start(model, replace(first, handle="h0"), world.now_s, lambda _answer: None)
         world.timeline.advance(2 * bound_s)
     seen = {type(observe_run(model, world, ref_of())).__name__ for _ in range(200)}
     assert seen <= {"Alive", "Ended"} or world.works["run"].end is None
@@ -131,10 +131,10 @@ def test_a_latch_lets_a_run_begin_once_and_a_dead_sandbox_begins_nothing() -> No
     world = world_of()
     handles: list[str | Unavailable] = []
     for _ in range(2):
-        world.ask_start(HIDES, order(seconds=5), handles.append)
+        world.ask_start(HIDES, order(seconds=5), world.now_s, handles.append)
         world.timeline.advance(world.timeline.now_s + 20.0)
     for _ in range(3):
-        world.ask_start(HIDES, replace(order(seconds=5), handle="h0"), handles.append)
+        world.ask_start(HIDES, replace(order(seconds=5), handle="h0"), world.now_s, handles.append)
         world.timeline.advance(world.timeline.now_s + 20.0)
     assert handles == ["h0"] * 5
     assert (world.begun_again, world.alive()) == ([], [])
@@ -144,7 +144,7 @@ def test_a_name_is_free_again_once_its_sandbox_has_ended() -> None:
     world = world_of()
     handles: list[str | Unavailable] = []
     for _ in range(2):
-        world.ask_start(HIDES, order(), handles.append)
+        world.ask_start(HIDES, order(), world.now_s, handles.append)
         world.timeline.advance(world.timeline.now_s + 300.0)
     assert handles == ["h0", "h1"]
 
@@ -153,7 +153,7 @@ def test_a_full_provider_says_no_and_starts_nothing() -> None:
     world = world_of()
     answers: list[str | Unavailable] = []
     for number in range(4):
-        world.ask_start(RATED, order(f"run-{number}", seconds=500), answers.append)
+        world.ask_start(RATED, order(f"run-{number}", seconds=500), world.now_s, answers.append)
     world.timeline.advance(10.0)
     assert len(world.alive()) == RATED.capacity
     assert sum(isinstance(answer, Unavailable) for answer in answers) == 1
@@ -162,7 +162,7 @@ def test_a_full_provider_says_no_and_starts_nothing() -> None:
 def test_a_task_fails_as_often_as_its_parameters_say() -> None:
     world = world_of()
     for number in range(3):
-        world.ask_start(STRICT, order(f"run-{number}", fails=2), lambda _answer: None)
+        world.ask_start(STRICT, order(f"run-{number}", fails=2), world.now_s, lambda _answer: None)
         world.timeline.advance(world.timeline.now_s + 10.0)
     ends = [world.works[f"run-{number}"].end for number in range(3)]
     assert [end is not None and end.ok for end in ends] == [False, False, True]

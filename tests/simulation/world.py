@@ -166,9 +166,16 @@ class World:
     # ---- starts
 
     def ask_start(
-        self, model: Model, order: RunOrder, told: Callable[[str | Unavailable], None]
+        self,
+        model: Model,
+        order: RunOrder,
+        asked_at_s: float,
+        told: Callable[[str | Unavailable], None],
     ) -> None:
-        """The request is on its way; it lands within the bound even if the asker dies."""
+        """The request is on its way; it lands within the bound even if the asker dies.
+
+        asked_at_s: when the engine made the call, which the network may have held.
+        """
         phases = model.contract.two_phase
         key = f"{order.run} {bool(order.handle)}" if phases else order.run
         if not phases and order.run in self.works:
@@ -176,7 +183,7 @@ class World:
         elif key in self.landing:
             self.landing[key].told.append(told)
         else:
-            self.landing[key] = Landing(order, self.now_s, [told])
+            self.landing[key] = Landing(order, asked_at_s, [told])
             least_s, most_s = model.landing_s
             if most_s == 0.0:
                 self._land(model, key)

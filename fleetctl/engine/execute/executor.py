@@ -107,6 +107,13 @@ class Effects:
         makes = run.sandbox == run.name and not run.handle
         return makes and self._exceeded(run.provider)
 
+    def _is_above_a_limit(self, run: Run) -> bool:
+        """A limit was lowered while the start waited for its turn."""
+        track = self._state.tracks.get(run.uid)
+        known = track is not None and track.history is not None
+        above = known and track is not None and self._above_parallelism(track)
+        return above or self._makes_too_many(run)
+
     def drop(self, key: str) -> None:
         """Leave the call of one run where it is, and hear no more of it."""
         task = self._tasks.pop(key, None)
@@ -216,6 +223,9 @@ class Effects:
             # The gate may have held it for long: an ended run's sandbox must not be made again.
             if not self._is_wished(run):
                 return NoAnswer("nobody waits for this start any more")
+            if self._is_above_a_limit(run):
+                said = "a limit was lowered, and what is above it is being ended"
+                raise Unavailable(said, reason="Crowded", retry_after_s=ROOM_LOOK_S)
             return await self._state.providers[run.provider].start(order)
 
         creates = order.sandbox == order.run and not order.handle

@@ -12,11 +12,11 @@ import pytest
 from fleetctl.controllers.reasons import REASONS, is_reason
 
 ROOT = Path(__file__).parents[3]
-WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+|OOMKilled|DiskRefuses")
+WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*|OOMKilled")
 FOLDERS = ("controllers", *(f"fleetctl/{it}" for it in ("daemon", "engine", "guest")))
 FOLDERS += tuple(f"fleetctl/{it}" for it in ("providers", "tracking"))
 # Functions whose argument at this place is a reason.
-GIVEN_TO = {"say": 1, "Wait": 0, "Verdict": 1, "_denied": 1}
+GIVEN_TO = {"say": 1, "Wait": 0, "Verdict": 1, "_denied": 1, "Plan": 2}
 
 
 def trees() -> Iterator[tuple[Path, ast.Module]]:
@@ -31,6 +31,8 @@ def given(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "reason":
             yield from _word(node.value)
+        elif isinstance(node, ast.Assign) and _names_a_reason(node.targets):
+            yield from _word(node.value)
         elif isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             name = name or (node.func.id if isinstance(node.func, ast.Name) else "")
@@ -43,9 +45,16 @@ def given(tree: ast.Module) -> Iterator[str]:
                     yield from _word(value)
 
 
+def _names_a_reason(targets: list[ast.expr]) -> bool:
+    return any(isinstance(it, ast.Name) and it.id == "reason" for it in targets)
+
+
 def _word(node: ast.expr) -> Iterator[str]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and WORD.match(node.value):
-        yield node.value
+    if isinstance(node, ast.IfExp):
+        yield from _word(node.body)
+        yield from _word(node.orelse)
+    elif isinstance(node, ast.Constant) and WORD.fullmatch(str(node.value)):
+        yield str(node.value)
 
 
 def test_every_reason_that_is_given_is_in_the_list() -> None:
@@ -66,7 +75,7 @@ def test_a_reason_has_one_whole_sentence(word: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "known"),
-    [("ExitCode:3", True), ("Signal:SIGKILL", True), ("NoCapacity", True), ("NoPlace", False)],
+    [("ExitCode:3", True), ("Signal:SIGKILL", True), ("NoCapacity", True), ("NoSuchWord", False)],
 )
 def test_a_reason_may_carry_a_value(word: str, known: bool) -> None:
     assert is_reason(word) is known
