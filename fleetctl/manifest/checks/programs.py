@@ -8,17 +8,16 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import warnings as python_warnings
 from collections.abc import Iterator
 from itertools import pairwise
 
+from fleetctl.common.program import tree_of
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
 from fleetctl.specs.template import Image
 from fleetctl.specs.values.scalars import Spec
 
-_OUTSIDE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 _FILE = re.compile(r"[\w./-]+\.py(?:\s.*)?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
 OURS = sys.version_info[:2]
@@ -86,18 +85,11 @@ def _is_submit(node: ast.stmt) -> bool:
 def parsed(code: str) -> ast.Module | SyntaxError | None:
     """None for what the parser cannot hold: the run itself will tell."""
     try:
-        with python_warnings.catch_warnings():
-            python_warnings.simplefilter("ignore")
-            tree = compile(code, "<task>", "exec", flags=ast.PyCF_ONLY_AST, dont_inherit=True)
-            assert isinstance(tree, ast.Module)
-            if any(isinstance(it, _OUTSIDE) for it in ast.walk(tree)):
-                # `return outside of a function` and its like are no matter of grammar.
-                compile(code, "<task>", "exec", dont_inherit=True)
+        return tree_of(code)
     except SyntaxError as error:
         return error
     except (RecursionError, MemoryError, ValueError):
         return None  # too deep, or a NUL
-    return tree
 
 
 def _faults(spec: Spec) -> Iterator[tuple[Path, SyntaxError, str]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.program import tree_of
 from fleetctl.guest.assemble import guest_source
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.local.assets.envs import Python
@@ -187,8 +188,8 @@ def _preimport(template: Template) -> list[str]:
     if template.python is None or template.resources.gpu is not None:
         return []
     try:
-        tree = ast.parse(template.python)
-    except (SyntaxError, ValueError):
+        tree = tree_of(template.python)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     names: list[str] = []
     for node in tree.body:
