@@ -4,13 +4,21 @@ pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
+from fleetctl.controllers.kind import (
+    UNITS_KEPT_MAX,
+    KindController,
+    Unit,
+    Verdict,
+    limits_of,
+    policy_of,
+)
 from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
@@ -19,23 +27,29 @@ if TYPE_CHECKING:
     from fleetctl.specs.template import Template
 
 
-def contents(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:
-    """As Controller.contents."""
-    return (content_of(spec.template, pins),)
-
-
-class BatchJob:
+class BatchJob(KindController):
     """A task's identity is its index; its params tell whether a finished one still counts."""
 
-    def __init__(self, spec: BatchJobSpec, pins: Pins = NO_PINS) -> None:
+    total: int
+
+    def __init__(
+        self,
+        spec: BatchJobSpec,
+        allocated: Mapping[str, int],  # noqa: ARG002
+        pins: Pins = NO_PINS,
+    ) -> None:
         self.spec = spec
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
         self.total = spec.count()
         self.template_hash = template_hash(spec.template, spec.placement, pins)
-        self.contents = contents(spec, pins)
+        self.contents = self.contents_of(spec, pins)
         self._same_params = params_hash({}) if spec.tasks is None else None
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
+
+    @staticmethod
+    def contents_of(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:
+        return (content_of(spec.template, pins),)
 
     def _unit(self, index: int) -> Unit | None:
         if not 0 <= index < self.total:
@@ -45,9 +59,6 @@ class BatchJob:
         return Unit(index, params, digest, self.template_hash, self.contents[0])
 
     def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
-        return self.spec.template
-
-    def content(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
         return self.spec.template
 
     @cached_property
@@ -78,7 +89,7 @@ class BatchJob:
             return Verdict(False, "FailedIndexes", self._failures(history))
         return Verdict(True, "Completed", f"{done} of {self.total} tasks succeeded")
 
-    def summary(self, history: History) -> dict[str, object]:
+    def summary(self, history: History) -> Status:
         # A successPolicy may still be met; nothing else makes up for a task that was given up.
         if history.failed and self.spec.success_policy is None:
             return {"cannotSucceed": self._failures(history)}

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Controller, Unit, ordered
+from fleetctl.controllers.kind import KindController, Unit
 from fleetctl.specs.content import work_of
 from fleetctl.specs.template import WORK_FIELDS
 from fleetctl.specs.values.hashing import canonical_json
@@ -68,24 +68,6 @@ class Content:
     by_index: bool = False
 
 
-class Comparable(Protocol):
-    """An optional question: kinds whose units can equal those of other objects answer it."""
-
-    def content(self, index: int) -> Template:
-        """The template of a wanted unit without its parameters."""
-        ...
-
-    @property
-    def repeats(self) -> bool:
-        """Whether units can have equal parameters and differ by their index alone."""
-        ...
-
-
-def comparable(controller: Controller) -> Comparable | None:
-    """The same controller, if its kind answers that question."""
-    return cast(Comparable, controller) if hasattr(controller, "content") else None
-
-
 @dataclass(frozen=True, slots=True)
 class _Case:
     spec: Execution
@@ -101,18 +83,15 @@ class _Case:
 Rule = Callable[[_Case], str]
 
 
-def content(spec: Execution, controller: Controller, index: int, facts: Facts) -> Content:
+def content(spec: Execution, controller: KindController, index: int, facts: Facts) -> Content:
     """What a wanted unit's work is, its own parameters aside."""
-    asked = comparable(controller)
-    if asked is None:
-        return Content()
-    own = asked.content(index)
-    case = _Case(spec, facts, facts.whole or own, ordered(controller) is not None)
+    own = controller.content(index)
+    case = _Case(spec, facts, facts.whole or own, controller.in_order)
     for rule in _RULES:
         if why := rule(case):
             return Content(why=why)
     named = any(INDEX_VARIABLE in str(getattr(own, work)) for work in WORK_FIELDS)
-    return Content(_digest(_told(case)), by_index=named or asked.repeats)
+    return Content(_digest(_told(case)), by_index=named or controller.repeats)
 
 
 def key_of(shared: Content, index: int, params_hash: str) -> Key | None:
@@ -123,7 +102,7 @@ def key_of(shared: Content, index: int, params_hash: str) -> Key | None:
 
 
 def found(
-    controller: Controller,
+    controller: KindController,
     history: History,
     shared: Callable[[Unit], Content],
     known: Callable[[str], Collection[str]],
@@ -138,15 +117,15 @@ def found(
         key = key_of(shared(unit), unit.index, unit.params_hash)
         if key is not None and key.unit in known(key.template):
             hits[unit.index] = key
-        elif ordered(controller) is not None:
+        elif controller.in_order:
             break  # what comes later builds upon what this one leaves
     return hits
 
 
-def _untried(controller: Controller, history: History) -> Iterator[Unit]:
+def _untried(controller: KindController, history: History) -> Iterator[Unit]:
     again = history.again()
     fresh: Iterable[Unit | None] = islice(controller.next(history), LOOKED_UP_MAX)
-    if ordered(controller) is not None:
+    if controller.in_order:
         # Its `next` tells of one alone, and what waits for its next attempt holds up the rest.
         end = controller.total or 0
         waiting = {*history.fresh(0, end), *again}

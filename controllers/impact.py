@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Controller
+from fleetctl.controllers.kind import KindController
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.schedule.advance import SCALED_DOWN, unwanted
 
@@ -49,7 +49,7 @@ class Impact:
     to_run: int | None
     over: bool  # what was done is enough under the new spec, so nothing starts
     spared: int  # of those replaced: what `rollout: FinishRunning` would let end
-    controller: Controller  # that was asked
+    controller: KindController  # that was asked
     history: History  # that it was asked about
     cached: int = 0
     outdated: int = 0
@@ -63,7 +63,7 @@ class Impact:
 
 
 def impact(
-    controller: Controller,
+    controller: KindController,
     history: History,
     *,
     cached: Collection[int] = (),
@@ -119,7 +119,7 @@ def _again(history: History, cached: Collection[int]) -> Again:
     return Again(len(lost), sum(it.work_s for it in lost), usd)
 
 
-def _template_alone(controller: Controller, run: Run) -> bool:
+def _template_alone(controller: KindController, run: Run) -> bool:
     """Whether the run would go on if a changed template did not end it."""
     unit = controller.unit(run.index)
     same = unit is not None and unit.params_hash == run.params_hash

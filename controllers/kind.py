@@ -7,15 +7,17 @@ TTL, status) is in reconcile.py, once for all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.placement import HOUR_S, Candidate, Placement, Spill
 from fleetctl.controllers.plan import Rollout
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
@@ -80,72 +82,82 @@ class Policy:
     finishing_at_s: float | None = None
 
 
-class Controller(Protocol):
-    """A kind's decisions over one spec. Made anew when the spec changes."""
+class KindController(ABC):
+    """A kind's decisions over one spec. Made anew when the spec changes.
+
+    What has a body here is an optional question: a kind that has nothing to say keeps this answer.
+    """
 
     policy: Policy
     limits: Limits
     template_hash: str  # of the template that all units share; empty where they differ
     contents: tuple[str, ...]  # of the units, by index; a single one is that of all
+    total: int | None  # units wanted; None while it is not known
+    unit: Callable[[int], Unit | None]  # as it is wanted now; None: it is no longer wanted
 
-    @property
-    def total(self) -> int | None:
-        """Units wanted; None while it is not known."""
-        ...
+    # Units build upon each other: none begins before `ready` says so.
+    in_order: ClassVar[bool] = False
+    # Units are compared by the number that `score` finds.
+    compares: ClassVar[bool] = False
+    # A unit keeps the index that its parameters had: the controller is told of those with runs.
+    keeps_indexes: ClassVar[bool] = False
 
-    def unit(self, index: int) -> Unit | None:
-        """The unit as it is wanted now; None when it is no longer wanted."""
-        ...
+    @abstractmethod
+    def __init__(self, spec: Any, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
+        """allocated: params hash -> index of the units that have runs already; of kinds that
+        `keeps_indexes`. pins: what the names in the spec stand for.
+        """
 
+    @staticmethod
+    @abstractmethod
+    def contents_of(spec: Any, pins: Pins) -> tuple[str, ...]:
+        """`contents`, without the rest of a controller."""
+
+    @abstractmethod
     def template(self, index: int) -> Template:
         """What to run for a wanted unit."""
-        ...
 
+    @abstractmethod
     def next(self, history: History) -> Iterator[Unit]:
         """Units that never had an attempt and should start now, lazily, first to start first."""
-        ...
 
+    @abstractmethod
     def verdict(self, history: History) -> Verdict | None:
         """Is the whole over? None = not yet."""
-        ...
 
-    def summary(self, history: History) -> dict[str, object]:
-        """Status of this kind alone, such as a sweep's best trial. JSON.
+    def summary(self, history: History) -> Status:  # noqa: ARG002
+        """Status of this kind alone, such as a sweep's best trial.
 
         `cannotSucceed` says, while units still run, why the whole will fail under this spec.
         """
-        ...
+        return {}
 
+    def content(self, index: int) -> Template:
+        """The template of a wanted unit without its parameters."""
+        return self.template(index)
 
-class Scoring(Protocol):
-    """An optional question: kinds that compare their units by a number answer it."""
+    @property
+    def repeats(self) -> bool:
+        """Whether units can have equal parameters and differ by their index alone."""
+        return True
 
-    def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:
-        """The unit's value from its result (JSON object) or the last values it reported."""
-        ...
-
-
-class Ordered(Protocol):
-    """An optional question: kinds whose units build upon each other answer it."""
-
-    def ready(self, history: History, index: int) -> bool:
+    def ready(self, history: History, index: int) -> bool:  # noqa: ARG002
         """May this unit, which had attempts before, start now?"""
-        ...
+        return True
+
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:  # noqa: ARG002
+        """The unit's value from its result (JSON object) or the last values it reported."""
+        return None
+
+    def keep(self, history: History, run: Run) -> Keep | StopNow:  # noqa: ARG002
+        """Should this live run go on? A kind that ends one for good names the reason in
+        `limits.final`.
+        """
+        return as_wished(self, run)
 
 
-# Asked several times a task, where `isinstance` of a Protocol takes longer than the answer.
-def scoring(controller: Controller) -> Scoring | None:
-    """The same controller, if its kind answers that question."""
-    return cast(Scoring, controller) if hasattr(controller, "score") else None
-
-
-def ordered(controller: Controller) -> Ordered | None:
-    """The same controller, if its kind answers that question."""
-    return cast(Ordered, controller) if hasattr(controller, "ready") else None
-
-
-def keep(controller: Controller, run: Run) -> Keep | StopNow:
-    """Should this live run go on under the present spec? The same for every kind."""
+def as_wished(controller: KindController, run: Run) -> Keep | StopNow:
+    """Whether a live run is still what the spec asks for. The same for every kind."""
     unit = controller.unit(run.index)
     if unit is None:
         return StopNow("NoLongerWanted")
@@ -156,7 +168,7 @@ def keep(controller: Controller, run: Run) -> Keep | StopNow:
     return Keep()
 
 
-def superseded(controller: Controller, run: Run) -> bool:
+def superseded(controller: KindController, run: Run) -> bool:
     """True when an ended run's outcome says nothing of the present wish.
 
     A success counts while its content is the wished one, or is accepted all the same. A refusal
@@ -171,7 +183,7 @@ def superseded(controller: Controller, run: Run) -> bool:
     return unit.template_hash != run.template_hash
 
 
-def outdated(controller: Controller, run: Run) -> bool:
+def outdated(controller: KindController, run: Run) -> bool:
     """True for the success of a wanted unit with another content than the wished one. What was
     stored without its content is taken for the wished one.
     """

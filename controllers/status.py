@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import ordered
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
@@ -92,6 +91,8 @@ def status_of(
             for unit in history.unfinished.values()
             if unit.last is not None and unit.last.state is RunState.REFUSED
         )
+    if history.pruned:
+        status["pruned"] = len(history.pruned)
     if wish.purse.own is not None:
         status["budget"] = _budget(wish.purse.own, before)
     if history.last_failure is not None:
@@ -130,7 +131,7 @@ def _gpu(wish: Wish, history: History) -> str:
     where the units build upon each other; empty without.
     """
     controller = wish.controller
-    at = len(history.succeeded) if ordered(controller) is not None else 0
+    at = len(history.succeeded) if controller.in_order else 0
     if controller.unit(at) is None:
         at = 0
     wanted = controller.template(at).resources.gpu if controller.unit(at) is not None else None

@@ -33,6 +33,7 @@ class Status(TypedDict, total=False):
     succeeded: Annotated[int, "units that succeeded with the content that the spec has now"]
     failed: Annotated[int, "units given up"]
     refused: Annotated[int, "units that the provider refused"]
+    pruned: Annotated[int, "units that their kind ended early, for good"]
     cached: Annotated[int, "of `succeeded`: with the result of equal work"]
     outdated: Annotated[int, "finished units of another program, image or source"]
     contents: Annotated[Sequence[str], "hashes of what the units stand for"]
@@ -89,7 +90,7 @@ Text = Literal[
 ]  # fmt: skip
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
-    "refused", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
+    "refused", "pruned", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "slots", "spend", "warm",

@@ -11,8 +11,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
+from fleetctl.controllers.kind import (
+    UNITS_KEPT_MAX,
+    KindController,
+    Unit,
+    Verdict,
+    limits_of,
+    policy_of,
+)
 from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.points import command_line, points, random_point
 from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
@@ -28,11 +36,6 @@ METRIC_MISSING = "MetricMissing"
 GRID_POINTS_MAX = 100_000
 
 
-def contents(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:
-    """As Controller.contents."""
-    return (content_of(shared_template(spec), pins),)
-
-
 def shared_template(spec: SweepSpec) -> Template:
     """What all trials run, parameters aside: the template's own work, else the search's command."""
     template = spec.template or Template()
@@ -42,12 +45,15 @@ def shared_template(spec: SweepSpec) -> Template:
     return template.model_copy(update={"command": command})
 
 
-class Sweep:
+class Sweep(KindController):
     """A trial's identity is its parameters: a grid that grows keeps the trials it had, under their
     old indexes.
 
     allocated: params hash -> index of the trials that have runs already.
     """
+
+    compares = True
+    keeps_indexes = True
 
     def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
         self.spec = spec
@@ -58,9 +64,8 @@ class Sweep:
         self._command = command if self._template.work is None else None
         self._shared = shared_template(spec)
         self.template_hash = template_hash(self._shared, spec.placement, pins)
-        self.contents = contents(spec, pins)
+        self.contents = self.contents_of(spec, pins)
         self._grid = spec.search.method == "grid"
-        self.repeats = not self._grid  # what is drawn may be drawn again
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
         if self._grid:
@@ -69,8 +74,12 @@ class Sweep:
         grid_end = self._fresh_from + sum(1 for index in self._points if index >= self._fresh_from)
         self._end = grid_end if self._grid else limit
         known = len(self._points)
-        self.total: int | None = min(known, limit or known) if self._grid else limit
+        self.total = min(known, limit or known) if self._grid else limit
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
+
+    @staticmethod
+    def contents_of(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:
+        return (content_of(shared_template(spec), pins),)
 
     def _unit(self, index: int) -> Unit | None:
         if self._grid:
@@ -97,6 +106,10 @@ class Sweep:
     def content(self, index: int) -> Template:  # noqa: ARG002 - one command for all trials
         return self._shared
 
+    @property
+    def repeats(self) -> bool:
+        return not self._grid  # what is drawn may be drawn again
+
     def next(self, history: History) -> Iterator[Unit]:
         if self._reached(history):
             return
@@ -118,7 +131,7 @@ class Sweep:
         early = early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
-        if self.total is None or done + failed < self.total:
+        if self.total is None or done + failed + len(history.pruned) < self.total:
             return None
         if failed and self.spec.max_failed_indexes is None:
             return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
@@ -138,10 +151,10 @@ class Sweep:
             value = metrics.get(metric.name)
         return float(value) if _finite(value) else None  # type: ignore[arg-type]
 
-    def summary(self, history: History) -> dict[str, object]:
+    def summary(self, history: History) -> Status:
         metric = self.spec.search.metric
         best = self._best(history)
-        out: dict[str, object] = {"method": self.spec.search.method}
+        out: Status = {"method": self.spec.search.method}
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
         if metric is not None and history.succeeded and not history.scores:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import UNITS_KEPT_MAX, Unit, Verdict, limits_of, policy_of
+from fleetctl.controllers.kind import (
+    UNITS_KEPT_MAX,
+    KindController,
+    Unit,
+    Verdict,
+    limits_of,
+    policy_of,
+)
 from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.content import NO_PINS, Pins, after, content_of, template_hash
 from fleetctl.specs.values.hashing import params_hash
 
 if TYPE_CHECKING:
     from fleetctl.specs.template import Template
     from fleetctl.specs.trainingrun import TrainingRunSpec
-
-
-def contents(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:
-    """As Controller.contents. A later stage builds on what the earlier ones leave."""
-    owns = (content_of(template, pins) for template in templates(spec))
-    return tuple(accumulate(owns, after))
 
 
 def templates(spec: TrainingRunSpec) -> list[Template]:
@@ -33,10 +35,18 @@ def templates(spec: TrainingRunSpec) -> list[Template]:
     return [it.model_copy(update={"env": {**told, **it.env}}) for it in plain]
 
 
-class TrainingRun:
+class TrainingRun(KindController):
     """Unit k is stage k; it starts when stage k-1 has succeeded. maxRestarts counts per stage."""
 
-    def __init__(self, spec: TrainingRunSpec, pins: Pins = NO_PINS) -> None:
+    in_order = True
+    total: int
+
+    def __init__(
+        self,
+        spec: TrainingRunSpec,
+        allocated: Mapping[str, int],  # noqa: ARG002
+        pins: Pins = NO_PINS,
+    ) -> None:
         self.spec = spec
         checkpoint = spec.checkpoint
         self.policy = policy_of(
@@ -45,12 +55,17 @@ class TrainingRun:
         self.limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
         self._templates = templates(spec)
         self._hashes = [template_hash(one, spec.placement, pins) for one in self._templates]
-        self.contents = contents(spec, pins)
+        self.contents = self.contents_of(spec, pins)
         self.template_hash = ""
-        self.repeats = False
         self._names = [stage.name for stage in spec.stages] or ["main"]
         self.total = len(self._templates)
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
+
+    @staticmethod
+    def contents_of(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:
+        """A later stage builds on what the earlier ones leave."""
+        owns = (content_of(template, pins) for template in templates(spec))
+        return tuple(accumulate(owns, after))
 
     def _unit(self, index: int) -> Unit | None:
         if not 0 <= index < self.total:
@@ -61,8 +76,9 @@ class TrainingRun:
     def template(self, index: int) -> Template:
         return self._templates[index]
 
-    def content(self, index: int) -> Template:
-        return self._templates[index]
+    @property
+    def repeats(self) -> bool:
+        return False
 
     def next(self, history: History) -> Iterator[Unit]:
         index = len(history.succeeded)
@@ -90,7 +106,7 @@ class TrainingRun:
             return Verdict(True, "Completed", f"all {self.total} stages succeeded")
         return None
 
-    def summary(self, history: History) -> dict[str, object]:
+    def summary(self, history: History) -> Status:
         current = len(history.succeeded)
         stage = self._names[current] if current < self.total else ""
         return {"stage": stage, "restarts": history.retries}

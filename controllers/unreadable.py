@@ -6,25 +6,32 @@ its runs, frees what they left and drops the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import Limits
-from fleetctl.controllers.kind import Policy, Unit, Verdict
+from fleetctl.controllers.kind import KindController, Policy, Unit, Verdict
 from fleetctl.controllers.placement import Placement
 from fleetctl.controllers.plan import Rollout
+from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
     from fleetctl.specs.template import Template
 
+NONE: Mapping[str, int] = {}
 GRACE_S = 10.0  # the default of terminationGracePeriodSeconds
 
 
-class Leaving:
+class Leaving(KindController):
     """No unit is wanted."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        spec: object = None,  # noqa: ARG002
+        allocated: Mapping[str, int] = NONE,  # noqa: ARG002
+        pins: Pins = NO_PINS,  # noqa: ARG002
+    ) -> None:
         self.policy = Policy(
             parallelism=0,
             suspend=False,
@@ -37,11 +44,13 @@ class Leaving:
         )
         self.limits = Limits()
         self.template_hash = ""
-        self.contents: tuple[str, ...] = ()
-        self.total: int | None = 0
+        self.contents = ()
+        self.total = 0
+        self.unit = lambda index: None  # noqa: ARG005
 
-    def unit(self, index: int) -> Unit | None:  # noqa: ARG002
-        return None
+    @staticmethod
+    def contents_of(spec: object, pins: Pins) -> tuple[str, ...]:  # noqa: ARG004
+        return ()
 
     def template(self, index: int) -> Template:
         raise AssertionError(f"unit {index} is not wanted and has no template")
@@ -51,6 +60,3 @@ class Leaving:
 
     def verdict(self, history: History) -> Verdict | None:  # noqa: ARG002
         return None
-
-    def summary(self, history: History) -> dict[str, object]:  # noqa: ARG002
-        return {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.controllers.kind import Controller, Policy
+from fleetctl.controllers.kind import KindController, Policy
 from fleetctl.controllers.money.budget import Purse
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.controllers.placement import Offer, Vacancy
@@ -70,7 +70,7 @@ class Wish:
     uid: str
     generation: int
     deleted: bool
-    controller: Controller
+    controller: KindController
     providers: Mapping[str, int]  # name -> default parallelism, of those where something may start
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started

@@ -49,6 +49,11 @@ def settle(history: Facts, unit: Unfinished, run: Run) -> None:
     """After its last ended attempt, a unit without success is given up or due again."""
     if run.state is RunState.REFUSED:
         history.refused = _later(history.refused, run)
+    if run.state is RunState.STOPPED and run.reason in history.limits.final:
+        history.pruned.add(run.index)
+        history.outdated.pop(run.index, None)
+        del history.unfinished[run.index]
+        return
     if run.state in (RunState.STOPPED, RunState.REFUSED):
         requeue(history, run.index, unit, 0.0)
         return

@@ -57,6 +57,7 @@ class Facts:
         "outdated",
         "placed",
         "providers",
+        "pruned",
         "refused",
         "sandboxes",
         "scores",
@@ -76,6 +77,7 @@ class Facts:
         self.limits = limits
         self.succeeded = IntervalSet()
         self.failed = IntervalSet()
+        self.pruned = IntervalSet()  # ended by their kind for good, neither succeeded nor failed
         self.taken = IntervalSet()  # every index that is not fresh
         self.unwanted = IntervalSet()  # of attempts that the present spec has no unit for
         self.live: dict[str, Run] = {}

@@ -23,7 +23,7 @@ def failed(history: History) -> list[int]:
 
 def tried(history: History, wanted: Sequence[range] | None) -> list[int]:
     """Units of `wanted`, or all, that had attempts and are not live, whatever came of them."""
-    found = {*history.succeeded, *history.failed, *_waiting(history)}
+    found = {*history.succeeded, *history.failed, *history.pruned, *_waiting(history)}
     chosen = found if wanted is None else {it for it in found if any(it in some for some in wanted)}
     return sorted(chosen - history.live_by_index.keys())
 

@@ -44,6 +44,8 @@ class Limits:
     backoff_factor: float = 2.0
     rules: tuple[FailureRule, ...] = ()
     seed: int = 0
+    # Reasons for which the kind itself ends a run for good: its unit does not start again.
+    final: frozenset[str] = frozenset()
 
 
 def failure_action(limits: Limits, run: Run) -> FailureAction:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Controller, Unit
+from fleetctl.controllers.kind import KindController, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class NotTaken:
 
 
 def taking(
-    controller: Controller, history: History, index: int | None, *, what: str
+    controller: KindController, history: History, index: int | None, *, what: str
 ) -> Taking | NotTaken:
     """index: what its tag says, None where it says nothing. what: `task`, `trial`, for people."""
     if index is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Controller, Keep, StopNow, keep
+from fleetctl.controllers.kind import Keep, KindController, StopNow
 from fleetctl.controllers.model import ADOPTED, Run, RunState
 from fleetctl.controllers.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
 from fleetctl.controllers.schedule.blocked import crowded_by, denied_by, payable_later
@@ -74,7 +74,7 @@ def _stops(
     return (stops, {}) if stops else spilled(seats, history, wish, now_s)
 
 
-def unwanted(controller: Controller, history: History, parallelism: int) -> Iterator[Stop]:
+def unwanted(controller: KindController, history: History, parallelism: int) -> Iterator[Stop]:
     """Runs that the spec does not want now, then those above parallelism, the youngest first; where
     the rollout lets running work end, these go on, and none starts until enough have ended.
 
@@ -85,7 +85,7 @@ def unwanted(controller: Controller, history: History, parallelism: int) -> Iter
     for run in history.live.values():
         if run.state is RunState.STOPPING:
             continue
-        answer = keep(controller, run)
+        answer = controller.keep(history, run)
         match answer:
             case StopNow(reason=reason):
                 yield Stop(run.name, reason, grace_s)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.sandboxes import OpenSandbox
-from fleetctl.controllers.kind import Controller, Policy, Unit, ordered
+from fleetctl.controllers.kind import KindController, Policy, Unit
 from fleetctl.controllers.plan import CloseSandbox, Start
 from fleetctl.controllers.schedule.affordable import Paid, Unpaid, paid_again, paid_place
 from fleetctl.controllers.schedule.capacity import Seats, placed
@@ -95,7 +95,7 @@ def _in_a_new_one(start: Start, paid: Paid, seats: Seats) -> Start:
 
 
 def sort_sandboxes(
-    controller: Controller, history: History, seats: Seats
+    controller: KindController, history: History, seats: Seats
 ) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
     """Idle sandboxes: those to close, and those that can take another task, the best place last."""
     closes: list[CloseSandbox] = []
@@ -115,13 +115,12 @@ def sort_sandboxes(
 
 
 def wanted_now(
-    controller: Controller, history: History, now_s: float
+    controller: KindController, history: History, now_s: float
 ) -> Iterator[tuple[Unit, str]]:
     """Units to start now: those due for another attempt, then fresh ones."""
-    stages = ordered(controller)
     for index in history.waiting.due(now_s):
         unit = controller.unit(index)
-        if unit is not None and (stages is None or stages.ready(history, index)):
+        if unit is not None and controller.ready(history, index):
             yield unit, "its next attempt is due"
     for unit in controller.next(history):
         yield unit, "it has not run yet"

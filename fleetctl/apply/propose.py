@@ -19,7 +19,7 @@ from fleetctl.apply.impact import fresh_impact, impact_on
 from fleetctl.apply.options import Order
 from fleetctl.apply.prune import pruned
 from fleetctl.common.errors import Conflict
-from fleetctl.controllers.kinds import CONTENTS
+from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import Rollout
 from fleetctl.specs.common import Execution
@@ -184,11 +184,11 @@ def _with_consequences(
     """The annotations with what is said, of this apply alone, of work whose content changes; what
     was said of an earlier change says nothing of this one.
     """
-    notes, find = dict(wish.annotations), CONTENTS.get(wish.kind)
-    if find is None:
+    notes, kind = dict(wish.annotations), CONTROLLERS.get(wish.kind)
+    if kind is None:
         return notes
     before = json.loads(known.status or "{}").get("contents")
-    if before is None or list(find(manifest.spec, pins_of(notes))) != before:
+    if before is None or list(kind.contents_of(manifest.spec, pins_of(notes))) != before:
         for said in (KEPT, FINISHING, ROLLOUT, RERUN):
             notes.pop(said, None)
         if order.keep_finished:

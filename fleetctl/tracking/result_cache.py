@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite, nan
 
-from fleetctl.controllers.cache import Content, Facts, Key, comparable, content, found, key_of
+from fleetctl.controllers.cache import Content, Facts, Key, content, found, key_of
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Controller, Unit
+from fleetctl.controllers.kind import KindController, Unit
 from fleetctl.controllers.model import CACHED, Metric, Run, RunState
 from fleetctl.controllers.plan import Reuse
 from fleetctl.specs.common import Execution
@@ -37,7 +37,7 @@ class Contents:
 
     store: Stored
     spec: Execution
-    controller: Controller
+    controller: KindController
     revision: str
     namespace: str
     rerun: bool = False  # whatever is known is not taken
@@ -46,9 +46,7 @@ class Contents:
     def of(self, unit: Unit) -> Content:
         at = (unit.template_hash, self.revision)
         if at not in self.memo:
-            asked = comparable(self.controller)
-            assert asked is not None, "only comparable units are asked about"
-            facts = _facts(self, asked.content(unit.index))
+            facts = _facts(self, self.controller.content(unit.index))
             self.memo[at] = content(self.spec, self.controller, unit.index, facts)
         return self.memo[at]
 
@@ -73,8 +71,6 @@ def fixed(template: Template) -> bool:
 
 def lookup(contents: Contents, history: History) -> tuple[dict[int, Key], str]:
     """(the units whose results are known, a sentence why none can be or nothing)."""
-    if comparable(contents.controller) is None:
-        return {}, ""
     if contents.rerun:
         return {}, "somebody asked to run all again"
     first = contents.controller.unit(0)

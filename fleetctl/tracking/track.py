@@ -14,7 +14,7 @@ from functools import partial
 from fleetctl.controllers.cache import Content, Key
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.kind import Controller, outdated, scoring, superseded
+from fleetctl.controllers.kind import KindController, outdated, superseded
 from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.controllers.plan import TERMINAL_PHASES, AssetAction, CloseSandbox, Shortage
@@ -37,7 +37,7 @@ class Track:
     resource: Resource
     status: dict[str, object]
     spec: Spec | None = None
-    controller: Controller | None = None
+    controller: KindController | None = None
     history: History | None = None
     waits: dict[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
     held: dict[str, str] = field(default_factory=dict)  # run name -> why it is not over yet
@@ -198,7 +198,7 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> None:
         if make is None:
             return
         allocated: dict[str, int] = {}
-        if resource.kind == "Sweep":
+        if make.keeps_indexes:
             rows = list(rows)
             allocated = {run.params_hash: run.index for run, _ in rows}
         track.controller = make(track.spec, allocated, pins_of(resource.annotations))
@@ -217,7 +217,7 @@ def last_values(metrics: Sequence[Metric]) -> dict[str, float]:
 
 
 def score_of(
-    controller: Controller,
+    controller: KindController,
     run: Run,
     result: str | None,
     latest: Callable[[], Mapping[str, float]],
@@ -225,15 +225,14 @@ def score_of(
     """The unit's value, where its kind compares units. `latest` is asked only when the result has
     none.
     """
-    asked = scoring(controller)
-    if run.state is not RunState.SUCCEEDED or asked is None:
+    if run.state is not RunState.SUCCEEDED or not controller.compares:
         return None
-    value = asked.score(result, {})
-    return value if value is not None else asked.score(result, latest())
+    value = controller.score(result, {})
+    return value if value is not None else controller.score(result, latest())
 
 
 def _replayed(
-    controller: Controller, rows: Iterable[tuple[Run, str | None]], runs: RunStore
+    controller: KindController, rows: Iterable[tuple[Run, str | None]], runs: RunStore
 ) -> Iterator[Replayed]:
     for run, result in rows:
         wanted = controller.unit(run.index) is not None

@@ -187,7 +187,7 @@ def _queued(seen: View, total: object) -> str:
     if not isinstance(total, int) or seen.over:
         return ""
     ended = seen.count("succeeded") + seen.count("failed") + seen.count("refused")
-    left = total - ended - seen.count("active")
+    left = total - ended - seen.count("pruned") - seen.count("active")
     return f" + {left} queued" if left > 0 else ""
 
 

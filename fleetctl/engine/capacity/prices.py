@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.kind import Controller
+from fleetctl.controllers.kind import KindController
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.placement import Offer
 from fleetctl.engine.capacity.providers import Accounts
@@ -164,7 +164,7 @@ def lacks(
     return backend.lacks(template)
 
 
-def _templates(controller: Controller) -> list[tuple[str, Template]]:
+def _templates(controller: KindController) -> list[tuple[str, Template]]:
     """Every template that a unit may start with, by its hash; kinds share one or have few."""
     if controller.template_hash:
         return [(controller.template_hash, controller.template(0))]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from fleetctl.controllers.cache import comparable
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.plan import (
     CloseSandbox,
@@ -125,13 +124,12 @@ class Intents:
         alone: of a run that outlives this controller, nobody takes the result over.
         """
         controller = track.controller
-        asked = comparable(controller) if controller is not None else None
         contents = contents_of(self._state.store, track)
-        if contents is None or controller is None or asked is None:
+        if contents is None or controller is None:
             return
         for run in starts:
             unit = controller.unit(run.index)
-            if unit is not None and not fixed(asked.content(run.index)):
+            if unit is not None and not fixed(controller.content(run.index)):
                 track.begun_with[run.name] = contents.of(unit).key
 
     def _reuse(self, track: Track, action: Reuse, now_s: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.cache import comparable
 from fleetctl.controllers.model import Resource, RunState
 from fleetctl.tracking.result_cache import contents_of, lookup
 from fleetctl.tracking.track import Track, load, track_of
@@ -39,11 +38,10 @@ class Reading:
         """The commit that its runs have got of `source.git`; None where they have none, or work at
         different ones.
         """
-        asked = comparable(track.controller) if track.controller is not None else None
         first = track.controller.unit(0) if track.controller is not None else None
-        if asked is None or track.controller is None or first is None:
+        if track.controller is None or first is None:
             return None
-        template = asked.content(first.index)
+        template = track.controller.content(first.index)
         if template.source is None or template.source.git is None:
             return None
         uid, providers = track.resource.uid, self._state.providers

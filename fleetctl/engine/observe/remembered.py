@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.cache import Comparable, comparable
+from fleetctl.controllers.kind import KindController
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.stores.base import Remembered
 from fleetctl.tracking.annotations import REVISION
@@ -26,22 +26,22 @@ def remembered(
     controller = track.controller
     if run.state is not RunState.SUCCEEDED or controller is None:
         return None
-    unit, asked = controller.unit(run.index), comparable(controller)
-    if unit is None or asked is None:
+    unit = controller.unit(run.index)
+    if unit is None:
         return None
     if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
         return None
-    contents = contents_of(state.store, track, revision=_revision(state, track, run, asked))
+    contents = contents_of(state.store, track, revision=_revision(state, track, run, controller))
     if contents is None:
         return None
-    if fixed(asked.content(run.index)):
+    if fixed(controller.content(run.index)):
         contents.memo = track.contents
     elif contents.of(unit).key != begun_with:
         return None  # a volume or a Function became another while it ran
     return success(contents, unit, run, owner=track.resource.key, result=result, latest=latest)
 
 
-def _revision(state: State, track: Track, run: Run, controller: Comparable) -> str:
+def _revision(state: State, track: Track, run: Run, controller: KindController) -> str:
     """What the run's copy of its source was: that of the apply where one was kept; else what the
     provider took, which is not what the directory held, nor where the branch is by now.
     """

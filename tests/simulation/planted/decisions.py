@@ -13,10 +13,10 @@ from fleetctl.controllers.history import attempts, outcome
 from fleetctl.controllers.history import replay as replaying
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import Limits
-from fleetctl.controllers.kind import Keep, outdated, superseded
+from fleetctl.controllers.kind import Keep, KindController, outdated, superseded
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.plan import Drop, FreeScratch, Phase, Plan
-from fleetctl.controllers.schedule import advance, stops
+from fleetctl.controllers.schedule import stops
 from fleetctl.engine.decide import assets, passes
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.turn import Turns
@@ -150,7 +150,7 @@ def suspend_only_in_status() -> Context:
 
 def old_template_goes_on() -> Context:
     """A run that the spec does not want any more is left alone."""
-    return swapped(advance, "keep", lambda controller, run: Keep())
+    return swapped(KindController, "keep", lambda controller, history, run: Keep())
 
 
 def reuse_without_limit() -> Context:

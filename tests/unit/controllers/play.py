@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.kind import Controller, outdated, scoring, superseded
+from fleetctl.controllers.kind import KindController, outdated, superseded
 from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.controllers.lint import lint
 from fleetctl.controllers.model import Run, RunState
@@ -64,7 +64,7 @@ class Play:
         """The controller process died and came back: nothing is known but the rows."""
         self.controller, self.history = self.replayed()
 
-    def replayed(self) -> tuple[Controller, History]:
+    def replayed(self) -> tuple[KindController, History]:
         spec = KINDS[self.kind].spec.model_validate(self.spec)
         allocated = {run.params_hash: run.index for run, _ in self._stored()}
         controller = CONTROLLERS[self.kind](spec, allocated, self.pins)
@@ -246,7 +246,7 @@ class Play:
     def _stored(self) -> list[tuple[Run, str | None]]:
         return sorted(self.rows.values(), key=lambda row: (row[0].index, row[0].attempt))
 
-    def _replayed_rows(self, controller: Controller) -> Iterator[Replayed]:
+    def _replayed_rows(self, controller: KindController) -> Iterator[Replayed]:
         for run, result in self._stored():
             yield Replayed(
                 run,
@@ -256,11 +256,8 @@ class Play:
                 wanted=controller.unit(run.index) is not None,
             )
 
-    def _score(self, controller: Controller, run: Run, result: str | None) -> float | None:
-        asked = scoring(controller)
-        if run.state is not RunState.SUCCEEDED or asked is None:
-            return None
-        return asked.score(result, {})
+    def _score(self, controller: KindController, run: Run, result: str | None) -> float | None:
+        return controller.score(result, {}) if run.state is RunState.SUCCEEDED else None
 
 
 def job(**fields: Any) -> dict[str, Any]:

@@ -29,9 +29,9 @@ def trees() -> Iterator[tuple[Path, ast.Module]]:
 def given(tree: ast.Module) -> Iterator[str]:
     """Words that stand where a reason is expected."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg == "reason":
-            yield from _word(node.value)
-        elif isinstance(node, ast.Assign) and _names_a_reason(node.targets):
+        if (isinstance(node, ast.keyword) and node.arg == "reason") or (
+            isinstance(node, ast.Assign) and _names_a_reason(node.targets)
+        ):
             yield from _word(node.value)
         elif isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else ""

@@ -124,7 +124,7 @@ def test_a_stage_learns_where_its_checkpoint_is_unless_it_says_so_itself() -> No
         template={"script": "true", "env": {"FLEETCTL_RESUME": "None", "A": "b"}},
     )
     spec = KINDS["TrainingRun"].spec.model_validate(fields)
-    assert TrainingRun(spec).template(0).env == {  # type: ignore[arg-type]
+    assert TrainingRun(spec, {}).template(0).env == {  # type: ignore[arg-type]
         "FLEETCTL_CHECKPOINT": "/ckpt",
         "FLEETCTL_RESUME": "None",
         "A": "b",
