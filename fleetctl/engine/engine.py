@@ -259,19 +259,19 @@ class Engine:
     # -- questions ---------------------------------------------------------------------------------
 
     def idle(self) -> bool:
-        """Nothing is live, nothing is wished for that has not been reached, and of no start, stop
-        or orphan of ours the end is open.
-        """
+        """Nothing is live, nothing is wished for that has not been reached, and all is resolved."""
         state = self.state
         busy = any(
             not track.dormant and track.status.get("phase") not in ("Ready", "Suspended")
             for track in state.tracks.values()
         )
+        return not busy and not state.live_runs() and not state.inbox.facts and self.resolved()
+
+    def resolved(self) -> bool:
+        """Of no start, stop or orphan of ours the end is open."""
+        state = self.state
         return (
-            not busy
-            and not state.live_runs()
-            and not state.inbox.facts
-            and not self._leftovers
+            not self._leftovers
             and not any(state.unrecorded.values())
             and not any(map(_unresolved, state.providers.values()))
         )

@@ -85,7 +85,7 @@ async def perform(play: Play, store: Store, engine: Engine) -> None:
     for wish in play.scenario.afterwards:
         await _ask(play, store, engine, wish)
     if not progress.settled:
-        await _settle(play, play.scenario.expect)
+        await _settle(play, engine, play.scenario.expect)
         _must_be_none(play, liveness.unfaithful(play.scene, store))
         play.outcome.ends = liveness.end_state(play.scene, play.scenario.expect)
         progress.settled = True
@@ -127,9 +127,14 @@ async def _hold_bulkhead(play: Play) -> None:
     await asyncio.sleep(max(0.0, ends_s - play.timeline.now_s))
 
 
-async def _settle(play: Play, ends: dict[tuple[str, str], Expect]) -> None:
+async def _settle(play: Play, engine: Engine, ends: dict[tuple[str, str], Expect]) -> None:
+    def missing() -> Iterator[str]:
+        yield from liveness.unsettled(play.scene, ends)
+        if not engine.resolved():
+            yield "what is believed gone is still being ended"
+
     until_s = play.timeline.now_s + SETTLE_S + play.scenario.patience_s
-    await _wait(play, lambda: liveness.unsettled(play.scene, ends), until_s=until_s, sentence="I14")
+    await _wait(play, missing, until_s=until_s, sentence="I14")
 
 
 async def _wait(
@@ -151,7 +156,7 @@ async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
             play.breach(f"I22: the same manifest again changes nothing -- {what}")
     await asyncio.sleep(POLL_S)
     # What the last of the faults left may be seen only now, such as a disk that was full.
-    await _settle(play, play.scenario.expect)
+    await _settle(play, engine, play.scenario.expect)
     before, mutations = play.scene.now, play.world.mutations
     await asyncio.sleep(PEACE_S)
     _must_be_none(play, liveness.unrest(before, play.scene.now))
@@ -185,7 +190,7 @@ async def _delete_all(play: Play, store: Store, engine: Engine) -> None:
             called = asset_name(resource.name, resource.namespace)
             wish = Wish(0.0, "delete", resource.kind, called)
             await _ask(play, store, engine, wish)
-    await _settle(play, dict.fromkeys(play.scenario.expect, GONE))
+    await _settle(play, engine, dict.fromkeys(play.scenario.expect, GONE))
     _must_be_none(
         play, (f"I5: the row of {it.key} is left" for it in play.scene.now.resources.values())
     )
