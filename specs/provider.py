@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.specs.placement import UsdPerHour
 from fleetctl.specs.values.scalars import (
     Count,
@@ -15,15 +16,10 @@ from fleetctl.specs.values.scalars import (
     Spec,
 )
 
-ProviderType = Literal["daytona", "local", "modal"]
-
-# What each sort of account is told by; each line is one complete way.
-ACCOUNT_FIELDS = {
-    "modal": (("profile",), ("tokenIdEnv", "tokenSecretEnv")),
-    "daytona": (("apiKeyEnv",),),
-    "local": (),
-}
-ACCOUNT_EXTRAS = {"modal": (), "daytona": ("apiUrl", "target"), "local": ()}
+if TYPE_CHECKING:
+    ProviderType = str
+else:
+    ProviderType = Literal[BUILT_IN]
 
 
 class ProviderLimits(Spec):
@@ -115,11 +111,11 @@ class ProviderSpec(Spec):
             return self
         if self.type is None:
             raise ValueError("an `account` needs a `type` beside it")
-        said, ways = set(self.account.said), ACCOUNT_FIELDS[self.type]
-        if not ways:
+        said, sort = set(self.account.said), SORTS[self.type]
+        if not sort.account:
             raise ValueError(f"type `{self.type}` has no accounts")
-        own = said - set(ACCOUNT_EXTRAS[self.type])
-        if not any(own == set(way) for way in ways):
-            needs = ", or ".join(" and ".join(f"`{name}`" for name in way) for way in ways)
+        own = said - set(sort.also)
+        if not any(own == set(way) for way in sort.account):
+            needs = ", or ".join(" and ".join(f"`{name}`" for name in way) for way in sort.account)
             raise ValueError(f"an account of type `{self.type}` needs {needs}, and no other")
         return self

@@ -76,11 +76,6 @@ class Accounts:
         return cast(Backend, built)
 
 
-def build_providers(home: Path, *, store_id: str, notify: Notify) -> dict[str, Backend]:
-    """Every provider that is built in, by name."""
-    return Accounts(home, store_id=store_id, notify=notify).backends
-
-
 def volume_files(account: Account, home: Path) -> VolumeFiles:
     """The files of a provider's volumes."""
     from fleetctl.stores.read.reader import Reader

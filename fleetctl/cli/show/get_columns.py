@@ -238,10 +238,6 @@ def _done(title: str) -> Column:
 
 
 _BY_KIND: Mapping[str, tuple[Column, ...]] = {
-    "BatchJob": (
-        NAME, STATUS, _done("DONE"), ACTIVE, FAILED, OUTDATED, RETRIES, WHERE, ASKED_GPU,
-        *MONEY, *TIMES, *WIDE,
-    ),
     "Sweep": (
         NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED, OUTDATED,
         Column("BEST", _best), Column("BEST TRIAL", _best_trial), ASKED_GPU, *MONEY, *TIMES, *WIDE,
@@ -269,7 +265,11 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("$/H", _spend), AGE, Column("FULL", _full, sparse=True), PLAIN[0],
     ),
 }  # fmt: skip
-_OTHER = (NAME, STATUS, AGE, *WIDE)
+_RUNNING = (
+    NAME, STATUS, _done("DONE"), ACTIVE, FAILED, OUTDATED, RETRIES, WHERE, ASKED_GPU,
+    *MONEY, *TIMES, *WIDE,
+)  # fmt: skip
+_STANDING = (NAME, STATUS, AGE, *WIDE)
 _ALL = (
     KEY,
     STATUS,
@@ -285,7 +285,9 @@ _ALL = (
 
 def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
     """The columns for objects of one kind, or of all kinds together (None)."""
-    chosen = _ALL if kind is None else _BY_KIND.get(kind.name, _OTHER)
+    chosen: tuple[Column, ...] = _ALL
+    if kind is not None:
+        chosen = _BY_KIND.get(kind.name, _RUNNING if kind.runs else _STANDING)
     return tuple(column for column in chosen if wide or not column.wide)
 
 

@@ -1,0 +1,17 @@
+"""Where each part of the provider is. Read by wiring; imports none of them."""
+
+from __future__ import annotations
+
+from fleetctl.providers.plugin import Plugin
+
+PLUGIN = Plugin(
+    backend="fleetctl.providers.local.provider:LocalProvider",
+    volume_files="fleetctl.providers.local.assets.volume_files:LocalFiles",
+    orphans="fleetctl.providers.local.orphans:LocalStrays",
+    exec="fleetctl.providers.local.runs.exec:LocalEntering",
+    check="fleetctl.providers.local.check:check",
+    session="fleetctl.providers.local.interpreter.session:open_session",
+    kept="fleetctl.providers.local.runs.kept:kept",
+    listed_bytes="fleetctl.providers.local.assets.sizes:listed_bytes",
+    one_account=True,
+)

@@ -1,0 +1,31 @@
+"""What a provider's package says of itself in its `plugin.py`: where each part of it is.
+
+Light: lists come through here. What is named is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Plugin(NamedTuple):
+    """One sort of provider: where each part of it is, as `module:name`, imported when it is needed.
+
+    backend: built with (home, store_id=, notify=), a Backend; and with account= unless there is but
+    one account of it.
+    volume_files: with (home, account, store_id=), VolumeFiles; what `cp`, `ls` and `rm` reach
+    without a controller. orphans: with (home, account), Strays. exec: with (home, account),
+    Entering; how `exec`, `cp` and `port-forward` get in. check: a Check, for `doctor`.
+    session: an OpenSession, for interpreters. kept: called with (home, uid, run), where a task's
+    own files outlive it. listed_bytes: called with (home, volume), where it costs nearly nothing.
+    """
+
+    backend: str
+    volume_files: str
+    orphans: str
+    exec: str
+    check: str
+    session: str
+    kept: str = ""
+    listed_bytes: str = ""
+    one_account: bool = False
