@@ -13,9 +13,6 @@ from enum import StrEnum
 
 from fleetctl.controllers.money.budget import Denied
 
-# The reason of a run whose start waited at a full provider, and whose unit goes elsewhere.
-SPILLED_OVER = "SpilledOver"
-
 
 class Phase(StrEnum):
     PENDING = "Pending"

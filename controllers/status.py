@@ -13,9 +13,9 @@ from typing import Any, cast
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.money.budget import Account
-from fleetctl.controllers.plan import SPILLED_OVER, TERMINAL_PHASES, Phase, Plan, Start
+from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.status_keys import SPILLED_OVER, Status
 from fleetctl.controllers.wish import Prior, Wish, revived
 from fleetctl.specs.values.hints import message_of, parted
 

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Literal, TypedDict, get_args, get_origin, get_type_hints
 
+# A condition, and the reason of a run that waited at a full provider: its unit goes elsewhere.
+SPILLED_OVER = "SpilledOver"
+
 Block = Mapping[str, object]
 Number = int | float
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.placement import Judgement, Offer, Vacancy, judge, no_room, spill_reason
-from fleetctl.controllers.plan import SPILLED_OVER, Shortage, Stop
+from fleetctl.controllers.plan import Shortage, Stop
+from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.controllers.wish import Wait, Wish
 
 # How long a provider is left alone after it had no room, at least; guessed: quotas change by hand

@@ -20,6 +20,8 @@ STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed
 LAST_BACKUP = "last-backup.json"  # where the newest copy of the store is
 RESTORED = "restored.json"  # the store was put back, and nobody has asked the providers since
 SOCKET = "controller.sock"
+# The shortest limit of the platforms we know (macOS 104, Linux 108), less the final zero.
+SOCKET_PATH_BYTES_MAX = 103
 LOG = "controller.log"
 CONTROLLER = "controller.json"
 LOCAL = "local"  # sandboxes, volumes and environments of the provider `local`

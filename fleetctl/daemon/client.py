@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from fleetctl.common.errors import FleetctlError, StoreError
-from fleetctl.common.home import CONTROLLER, LOG, SOCKET
+from fleetctl.common.home import CONTROLLER, LOG, SOCKET, SOCKET_PATH_BYTES_MAX
 from fleetctl.daemon.patience import Patience, Unanswered
 
-# The shortest limit of the platforms we know (macOS 104, Linux 108), less the final zero.
-
-SOCKET_PATH_BYTES_MAX = 103
 # A reply names every object of a request; a million results stay below this.
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 # Validating and storing the largest manifest takes seconds; beyond this the controller hangs.

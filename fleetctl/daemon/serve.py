@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused
-from fleetctl.common.home import CONTROLLER, RESTORED, SOCKET
+from fleetctl.common.home import CONTROLLER, RESTORED, SOCKET, SOCKET_PATH_BYTES_MAX
 
 if TYPE_CHECKING:
     from fleetctl.apply.forecast import Forecast
@@ -40,8 +40,6 @@ SOCKET_CHECK_S = 1.0  # a command that finds none waits for longer than this
 # About 5 MB between two collections; Python's own 700 is for small heaps. Fewer would look again
 # and again at what the calls under way hold, and more would make a pause that people notice.
 GC_YOUNG_OBJECTS = 50_000
-# The shortest limit of the platforms we know (macOS 104, Linux 108), less the final zero.
-SOCKET_PATH_BYTES_MAX = 103
 
 
 def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:

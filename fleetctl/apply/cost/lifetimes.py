@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleetctl.common.text import HOUR_S
 from fleetctl.providers.base import Contract
 from fleetctl.specs.template import Template
-
-HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.access.tar import Moved, means_contents, pack, unpack
 from fleetctl.cli.targets.accounts import accounts
-from fleetctl.cli.targets.task import LIVE, template_of
+from fleetctl.cli.targets.task import template_of
 from fleetctl.cli.targets.volume import VolumePlace
 from fleetctl.common.errors import NotFound, Refused
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
+from fleetctl.controllers.model import LIVE_STATES
 from fleetctl.views.kinds import Target, kind_of
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import Reading, must_find, open_reading
@@ -75,10 +76,10 @@ def copy(place: Path, path: str, target: str) -> Moved:
 def _ended(seen: View, index: int | None, reading: Reading) -> Task | None:
     if index is not None:
         found = reading.task(seen, index)
-        return found if found is not None and found.run.state not in LIVE else None
+        return found if found is not None and found.run.state not in LIVE_STATES else None
     tasks = list(reading.tasks(seen))
     only = tasks[0] if len(tasks) == 1 else None
-    return only if only is not None and only.run.state not in LIVE else None
+    return only if only is not None and only.run.state not in LIVE_STATES else None
 
 
 def _in_volume(template: Mapping[str, object], path: str, namespace: str) -> VolumePlace | None:

@@ -10,11 +10,11 @@ from fleetctl.cli.follow.logs_stream import LogStream
 from fleetctl.cli.follow.supervise import Supervisor
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.deadline import Every
+from fleetctl.controllers.model import LIVE_STATES
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.reading import Reading
 from fleetctl.views.tasks import CACHED, Task
 
-LIVE = ("Starting", "Running", "Stopping")
 # Looking for new runs reads all runs of the object; their output is looked at in every turn.
 LOOK_EVERY_S = 0.2
 
@@ -82,7 +82,7 @@ class Follower:
             return
         if name not in self._open:
             self._open[name] = self._pick.stream(self._place, seen, task, self._screen)
-        if task.run.state not in LIVE:
+        if task.run.state not in LIVE_STATES:
             stream = self._open.pop(name)
             stream.drain()
             stream.finish()

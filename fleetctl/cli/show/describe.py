@@ -13,6 +13,7 @@ from fleetctl.cli.show.summary import best_line, failed_line, took
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
 from fleetctl.common.text import age, assignments, plural, safe, safe_lines, scalar, timestamp, usd
+from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.spawn import holder
 from fleetctl.daemon.standstill import standstill
 from fleetctl.views.kinds import target
@@ -25,7 +26,6 @@ EVENTS_SHOWN_MAX = 10
 TRACEBACK_LINES_MAX = 12
 ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
-SPILLED_OVER = "SpilledOver"  # as controllers/status.py names the condition
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "Volume": {"provider": "local", "deletionPolicy": "Retain"},

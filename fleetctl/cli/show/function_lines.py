@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.common.text import plural, usd
+from fleetctl.common.text import HOUR_S, plural, usd
 from fleetctl.views.objects import View, mapping
-
-HOUR_S = 3600
 
 
 def function_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import and_more, safe
+from fleetctl.controllers.model import LIVE_STATES, RunState
 from fleetctl.specs.kinds import KINDS
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, mapping, parsed
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 INDEXES_SHOWN_MAX = 10
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-BEGUN = ("Running", "Stopping")
-STARTING = "Starting"
-LIVE = (STARTING, *BEGUN)
 
 
 class Beside(NamedTuple):
@@ -72,9 +70,9 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
         task = reading.task(seen, index)
         if task is None:
             raise NotFound(f"{safe(seen.key)} has started no {seen.kind.unit} {index}")
-        if task.run.state == STARTING:
+        if task.run.state == RunState.STARTING:
             raise _not_begun(f"{seen.kind.unit} {index} of {safe(seen.key)}", seen)
-        if task.run.state not in BEGUN:
+        if task.run.state not in LIVE_STATES:
             from fleetctl.providers.exec import ENDED_HINT
 
             raise Refused(
@@ -83,8 +81,9 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
             )
         return task
     tasks = list(reading.tasks(seen))
-    live = [task for task in tasks if task.run.state in BEGUN]
-    if not live and any(task.run.state == STARTING for task in tasks):
+    living = [task for task in tasks if task.run.state in LIVE_STATES]
+    live = [task for task in living if task.run.state != RunState.STARTING]
+    if living and not live:
         raise _not_begun(safe(seen.key), seen)
     if not live:
         raise Refused(

@@ -49,14 +49,6 @@ def lock_is_free(directory: Path) -> bool:
     return True
 
 
-def is_held(directory: Path, token: str) -> bool:
-    """Whether the keeper of that life serves this directory."""
-    if lock_is_free(directory):
-        return False
-    held = holder(directory)
-    return held is None or held.keeper == f"{directory.name}/{token}"
-
-
 def holder(directory: Path) -> Holder | None:
     """The last keeper that took the lock; None when there was none, or it is just writing its
     name.

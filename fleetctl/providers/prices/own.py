@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from fleetctl.common.text import HOUR_S
 from fleetctl.providers.prices.table import dearest
 from fleetctl.specs.provider import Prices
 from fleetctl.specs.template import Resources
-
-HOUR_S = 3600
 
 
 def usd_per_s(prices: Prices, resources: Resources) -> float | None:

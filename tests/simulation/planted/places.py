@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.plan import SPILLED_OVER
 from fleetctl.controllers.schedule.capacity import Seats
+from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.engine.capacity import admission
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market

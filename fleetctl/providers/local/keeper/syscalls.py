@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 from typing import Optional
 
 CLONE_NEWNS = 0x00020000
@@ -27,7 +26,6 @@ _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "arm64": 41}
 _CLONE = {"x86_64": 56, "aarch64": 220, "arm64": 220}
-_CLOSE_RANGE = 436
 _MOUNT_SETATTR = 442  # from here on, all architectures share their numbers
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -116,17 +114,6 @@ def drop_capabilities() -> None:
             break  # the first number that this kernel does not know
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
-
-
-def close_from(lowest: int) -> None:
-    """Close every descriptor from `lowest` on, whatever the limit on open files is."""
-    if sys.platform != "linux":
-        os.closerange(lowest, os.sysconf("SC_OPEN_MAX"))
-        return
-    try:
-        syscall(_CLOSE_RANGE, ctypes.c_uint(lowest), ctypes.c_uint(0xFFFFFFFF), 0)
-    except OSError:  # before Linux 5.9
-        os.closerange(lowest, os.sysconf("SC_OPEN_MAX"))
 
 
 def syscall(number: int, *arguments: object) -> int:

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError
+from fleetctl.common.text import HOUR_S
 from fleetctl.providers.modal.connection.errors import asking
 from fleetctl.providers.prices import table as prices
 from fleetctl.providers.prices.table import FUNCTION, SANDBOX, PriceTable
@@ -27,7 +28,6 @@ PROVIDER, LIVE = "modal", "live"
 FRESH_S = 86_400.0  # rates change a few times a year
 AGAIN_S = 3_600.0  # after Modal did not tell them; not every plan may ask
 CALL_S = 30.0
-HOUR_S = 3600
 _RUNTIMES = {"": FUNCTION, "_sandbox": SANDBOX}
 _PARTS = {"cpu_hour_cost": "cpu", "mem_gib_hour_cost": "memory"}
 _GPU = "gpu_hour_cost_"
