@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.common.text import HOUR_S
 from fleetctl.controllers.model import Run
 from fleetctl.controllers.placement import Vacancy, per_hour
 from fleetctl.controllers.wish import Room
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from fleetctl.tracking.track import Track
 
 DISK_FULL_PAUSE_S = 30.0
-HOUR_S = 3600
 # Where room is not counted in sandboxes, so many waiting objects look for it in one turn.
 WOKEN_MAX = 16
 _DISK_FULL = "the disk that holds the store is full; nothing is started until there is room"
@@ -50,7 +50,6 @@ class Admission:
         self._creates: dict[str, deque[float]] = {}  # of providers with createsPerMinute
         self._places: dict[str, Vacancy] = {}
         self._held: dict[str, Held] = {}
-        self._told: dict[str, tuple[int, float, int]] = {}  # uid of a Provider object -> held
         self._paused_until_s = 0.0
 
     def pause(self, now_s: float) -> None:
@@ -67,6 +66,15 @@ class Admission:
         said = self._market.said.get(provider)
         limits = (contract.sandboxes_at_once, said.limits.max_concurrent if said else None)
         return min((it for it in limits if it is not None), default=None)
+
+    def slots(self, provider: str) -> dict[str, int | None]:
+        """As people read it in a status."""
+        return {"used": self.held(provider).sandboxes, "limit": self.limit(provider)}
+
+    def spend(self, provider: str) -> dict[str, float]:
+        """As people read it in a status; USD an hour."""
+        held = self.held(provider)
+        return {"usdPerHour": round(held.usd_per_s * HOUR_S, 6), "unpriced": held.unpriced}
 
     def exceeded(self, provider: str) -> bool:
         """More is held there than there may be: the limit was lowered."""
@@ -132,10 +140,11 @@ class Admission:
     def _untold(self) -> Iterator[str]:
         """Provider objects whose status tells of something else than what is held."""
         for name, uid in self._market.uids.items():
-            held = self.held(name)
-            told = (held.sandboxes, held.usd_per_s, held.unpriced)
-            if self._told.get(uid) != told:
-                self._told[uid] = told
+            track = self._state.tracks.get(uid)
+            if track is None or name not in self._state.providers:
+                continue
+            told = track.status.get("slots"), track.status.get("spend")
+            if told != (self.slots(name), self.spend(name)):
                 yield uid
 
     def _forget(self, uid: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.placement import HOUR_S, no_room
+from fleetctl.controllers.placement import no_room
 from fleetctl.controllers.status_keys import Status
 
 if TYPE_CHECKING:
@@ -17,11 +17,10 @@ def provider_status(state: State, admission: Admission, name: str) -> Status:
     if name not in state.providers:
         text = f"this version has no provider of the type of `{name}`"
         return {"phase": "Pending", "reason": "NoProvider", "message": text}
-    held, left = admission.held(name), admission.standing(name)
-    full = no_room(0.0, left)
+    full = no_room(0.0, admission.standing(name))
     return {
         "reason": "Full" if full else "Ready",
         "message": full,
-        "slots": {"used": held.sandboxes, "limit": admission.limit(name)},
-        "spend": {"usdPerHour": round(held.usd_per_s * HOUR_S, 6), "unpriced": held.unpriced},
+        "slots": admission.slots(name),
+        "spend": admission.spend(name),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -189,6 +190,25 @@ async def test_a_breaker_keeps_live_spend_at_or_below_it() -> None:
         world.local.finish(0)
         await world.settle()
         assert working(world) == {"local": 3}
+
+
+async def test_slots_are_told_anew_when_a_run_starts_and_ends_between_two_turns() -> None:
+    async with fleet("local") as world:
+        await limit(world, "local", limits={"maxConcurrent": 2})
+        await world.apply("BatchJob", "a", tasks(2, parallelism=1))
+        world.local.finish(0)
+        world.engine.notify(world.local.run(0))
+        while world.local.working() != [1]:  # begun, and no turn has heard of it
+            world.engine.turns.make()
+            for _ in range(3):
+                await asyncio.sleep(0)
+        world.local.finish(1)
+        world.engine.notify(world.local.run(1))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await world.settle()
+        assert world.status("a")["phase"] == "Succeeded"
+        assert world.status("local")["slots"] == {"used": 0, "limit": 2}
 
 
 async def test_an_unknown_price_does_not_start_under_a_breaker() -> None:
