@@ -318,30 +318,47 @@ def filled(
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
 ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
 RUN_COST = ("COST",)
+STAGE = "stage"  # a unit of this name has a name of its own, as a parameter
 UNWANTED = "NoLongerWanted"  # as an attempt is stopped for that
 RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
 
 
-def costs(seen: View) -> bool:
-    """Whether its work has cost anything yet, so that a list of it has something to say of that."""
-    actual = seen.map("cost").get("actual")
-    return isinstance(actual, (int, float)) and actual > 0
+class TaskColumns(NamedTuple):
+    """Which columns a list of tasks has. attempts: a line for every run. cost: where the work has
+    cost anything. stages: where units have names.
+    """
+
+    wide: bool = False
+    attempts: bool = False
+    cost: bool = False
+    stages: bool = False
+
+    @classmethod
+    def of(cls, seen: View, *, wide: bool, attempts: bool) -> TaskColumns:
+        actual = seen.map("cost").get("actual")
+        cost = isinstance(actual, (int, float)) and actual > 0 and not attempts
+        return cls(wide, attempts, cost or wide, seen.kind.unit == STAGE)
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        index, *rest = ATTEMPT_HEADER if self.attempts else TASK_HEADER
+        named = (index, *((STAGE.upper(),) if self.stages else ()), *rest)
+        return (*named, *(RUN_COST if self.cost else ()), *(RUN_WIDE if self.wide else ()))
 
 
-def task_row(
-    task: Task, now_s: float, *, wide: bool, attempts: bool, cost: bool = False
-) -> list[str]:
-    """One line of `get tasks`, or of `get attempts`, which has a line for every run."""
-    run = task.run
+def task_row(task: Task, now_s: float, columns: TaskColumns) -> list[str]:
+    """One line of `get tasks`, or of `get attempts`."""
+    run, (wide, attempts, cost, stages) = task.run, columns
     middle = [safe(task.shown), (safe(task.reason) if task.wanted else UNWANTED) or NONE]
-    row = [str(run.index), *(
+    name = [safe(str(parsed(run.params).get(STAGE) or NONE))] if stages else []
+    row = [str(run.index), *name, *(
         [str(run.attempt), *middle] if attempts else [*middle, str(task.attempts)]
     ), safe(run.provider) or NONE]  # fmt: skip
     row.append(f"{age(now_s - run.started_at_s)} ago" if run.started_at_s is not None else NONE)
     row.append(_duration(task, now_s))
-    if (wide or cost) and not task.begun:
+    if cost and not task.begun:
         row.append(NONE)
-    elif wide or cost:
+    elif cost:
         spent = task_usd(task, now_s)
         row.append(NONE if spent is None else usd(spent))
     if wide:

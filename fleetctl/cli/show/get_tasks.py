@@ -6,14 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.show.get_columns import (
-    ATTEMPT_HEADER,
-    RUN_COST,
-    RUN_WIDE,
-    TASK_HEADER,
-    costs,
-    task_row,
-)
+from fleetctl.cli.show.get_columns import TaskColumns, task_row
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import plural, safe, timestamp
@@ -103,32 +96,25 @@ def _show(
         write = writer(output, TASK_CSV, screen, headers=headers)
         write(task_document(one, seen.key, now_s) for one in found)
     else:
-        wide, cost = output == "wide", costs(seen) and not attempts
-        return bool(_table(found, screen, wide=wide, attempts=attempts, cost=cost, headers=headers))
+        columns = TaskColumns.of(seen, wide=output == "wide", attempts=attempts)
+        return bool(_table(found, screen, columns, headers=headers))
     return True
 
 
 def _table(
     found: Iterable[Task],
     screen: Screen,
+    columns: TaskColumns,
     *,
-    wide: bool,
-    attempts: bool,
-    cost: bool = False,
     headers: bool = True,
     widths: Sequence[int] = (),
 ) -> list[int]:
-    header, rows = _cells(found, wide=wide, attempts=attempts, cost=cost)
-    return screen.table(header if headers else (), rows, widths=widths)
+    return screen.table(columns.header if headers else (), _rows(found, columns), widths=widths)
 
 
-def _cells(
-    found: Iterable[Task], *, wide: bool, attempts: bool, cost: bool = False
-) -> tuple[Sequence[str], Iterator[list[str]]]:
-    header: tuple[str, ...] = ATTEMPT_HEADER if attempts else TASK_HEADER
-    header += (RUN_COST if wide or cost else ()) + (RUN_WIDE if wide else ())
+def _rows(found: Iterable[Task], columns: TaskColumns) -> Iterator[list[str]]:
     now_s = SystemClock().now_s()
-    return header, (task_row(one, now_s, wide=wide, attempts=attempts, cost=cost) for one in found)
+    return (task_row(one, now_s, columns) for one in found)
 
 
 def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
@@ -183,9 +169,9 @@ def _watch_redrawn(
     with Redrawn(screen) as shown:
         while (seen := reading.find(wanted)) is not None:
             found = _read(seen, reading, args, attempts=attempts)
-            wide, cost = args.output == "wide", costs(seen) and not attempts
-            header, rows = _cells(found, wide=wide, attempts=attempts, cost=cost)
-            shown.show(screen.table_lines([] if args.no_headers else header, list(rows)))
+            columns = TaskColumns.of(seen, wide=args.output == "wide", attempts=attempts)
+            header = () if args.no_headers else columns.header
+            shown.show(screen.table_lines(header, list(_rows(found, columns))))
             reading.wait_for_change()
     return 0
 
@@ -204,7 +190,7 @@ def _watch_lines(
             if marks.get(name) != mark:
                 marks[name] = mark
                 changed.append(one)
-        show(changed, seen.key)
+        show(changed, seen)
         screen.flush()
         reading.wait_for_change()
     return 0
@@ -212,7 +198,7 @@ def _watch_lines(
 
 def _change_printer(
     args: Namespace, screen: Screen, *, attempts: bool
-) -> Callable[[list[Task], str], None]:
+) -> Callable[[list[Task], View], None]:
     """A function that prints some tasks: rows under one header, or one document a line."""
     output, headers = args.output, not args.no_headers
     from fleetctl.cli.output.templates import TASK_CSV, is_templated, writer
@@ -220,23 +206,21 @@ def _change_printer(
     widths: list[int] = []
     write = writer(output, TASK_CSV, screen, headers=headers) if is_templated(output) else None
 
-    def show(changed: list[Task], owner: str) -> None:
+    def show(changed: list[Task], seen: View) -> None:
         nonlocal widths
         now_s = SystemClock().now_s()
         if write is not None:
             for one in changed:
-                write([task_document(one, owner, now_s)], one=True)
+                write([task_document(one, seen.key, now_s)], one=True)
         elif output == "name":
             for one in changed:
                 screen.data(safe(one.run.name))
         elif output in ("json", "yaml"):
             from fleetctl.cli.output.documents import write_stream
 
-            write_stream([task_document(one, owner, now_s) for one in changed], output, screen)
+            write_stream([task_document(one, seen.key, now_s) for one in changed], output, screen)
         else:
-            wide = output == "wide"
-            widths = _table(
-                changed, screen, wide=wide, attempts=attempts, headers=headers, widths=widths
-            )
+            columns = TaskColumns.of(seen, wide=output == "wide", attempts=attempts)
+            widths = _table(changed, screen, columns, headers=headers, widths=widths)
 
     return show

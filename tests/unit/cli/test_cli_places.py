@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.show.get_columns import columns, filled, task_row
+from fleetctl.cli.show.get_columns import TaskColumns, columns, filled, task_row
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.read.reader import ResourceRow, RunRow
 from fleetctl.views.objects import View, view
@@ -91,5 +91,5 @@ def test_a_task_tells_why_it_is_where_it_is() -> None:
         0, 1, "Running", "r", "modal", "r", "", NOW_S, None, None, None, "", "", False, "{}",
         placed="first in order with room; `daytona`: it answered QuotaExceeded",
     )  # fmt: skip
-    row = task_row(attempt(run), NOW_S, wide=True, attempts=False)
+    row = task_row(attempt(run), NOW_S, TaskColumns(wide=True, cost=True))
     assert row[-1] == "first in order with room; `daytona`: it answered QuotaExceeded"
