@@ -13,7 +13,7 @@ from fleetctl.views.objects import FAILED, SUCCEEDED, View
 if TYPE_CHECKING:
     from fleetctl.stores.read.reader import RunRow, TaskRow
 
-QUEUED, CANCELLED, OUTDATED = "Queued", "Cancelled", "Outdated"
+QUEUED, CANCELLED, REFUSED, OUTDATED = "Queued", "Cancelled", "Refused", "Outdated"
 CACHED = "Cached"  # as fleetctl.controllers.model has it, which would cost a read path its models
 
 
@@ -95,7 +95,7 @@ def _unbegun(index: int, seen: View) -> Task:
 
 def attempt(run: RunRow) -> Task:
     """One run for itself: when it has ended it has failed, whatever becomes of its task."""
-    ended = {"Lost": FAILED, "Refused": FAILED, "Stopped": CANCELLED}
+    ended = {"Lost": FAILED, "Stopped": CANCELLED}
     state = CACHED if run.reason == CACHED else run.state
     return Task(run, run.attempt, ended.get(state, state), None)
 
@@ -125,6 +125,8 @@ def ended_state(state: str, index: int, failed: str, *, over: bool) -> str:
     """Of a task whose newest run ended in `state`, without success. over: nothing more comes."""
     if state == "Stopped":
         return CANCELLED if over else QUEUED
+    if state == REFUSED and over and not in_ranges(index, failed):
+        return REFUSED  # nothing of it ran, and `failed` does not count it
     return FAILED if over or in_ranges(index, failed) else QUEUED
 
 

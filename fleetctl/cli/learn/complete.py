@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fleetctl.cli.flags import Parser
 
 PHASES = (
-    "Cancelled", "Deleting", "Failed", "Pending", "Queued", "Ready", "Running", "Starting",
-    "Succeeded", "Suspended",
+    "Cancelled", "Deleting", "Failed", "Pending", "Queued", "Ready", "Refused", "Running",
+    "Starting", "Succeeded", "Suspended",
 )  # fmt: skip
 NAMES_MAX = 500  # of objects; nobody reads more
 FILES = ":files"  # the shell completes files itself

@@ -58,7 +58,7 @@ SELECT kind, name, lower(kind) || '/' || name
     idx, attempt,
     CASE WHEN reason = 'Cached' THEN 'Cached' ELSE CASE state WHEN 0 THEN 'Starting'
         WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping' WHEN 3 THEN 'Succeeded' WHEN 6 THEN 'Cancelled'
-        ELSE 'Failed' END END AS state,
+        WHEN 7 THEN 'Refused' ELSE 'Failed' END END AS state,
     reason, exit_code, provider.word AS provider, params,
     strftime('%Y-%m-%dT%H:%M:%SZ', started_at_s, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', ended_at_s, 'unixepoch') AS ended_at,

@@ -180,7 +180,8 @@ def test_waiting_restarts_a_killed_controller_but_not_one_that_was_told_to_stop(
         ("Lost", {"phase": "Failed"}, "Failed"),
         ("Stopped", {}, "Queued"),
         ("Stopped", {"phase": "Succeeded"}, "Cancelled"),
-        ("Refused", {"phase": "Failed"}, "Failed"),
+        ("Refused", {"phase": "Failed"}, "Refused"),
+        ("Refused", {"phase": "Failed", "failedIndexes": "0-2"}, "Failed"),
     ],
 )
 def test_a_task_that_goes_on_is_queued_whatever_its_last_attempt_came_to(
