@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fleetctl.cli.values import _format, duration_s, is_namespace, namespace
-from fleetctl.cli.verbs import VERBS
+from fleetctl.cli.verbs import FLAGS_ELSEWHERE, VERBS
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
@@ -105,9 +105,10 @@ class Parser(argparse.ArgumentParser):
                 hint=f"`fleetctl {self.verb} --help` lists its arguments",
             )
         known = [name for action in self._actions for name in action.option_strings]
+        near = FLAGS_ELSEWHERE.get(flag, "").format(verb=self.verb) or did_you_mean(flag, known)
         raise UsageError(
             f"unknown flag `{flag}` of `fleetctl {self.verb}`",
-            hint=did_you_mean(flag, known) or f"`fleetctl {self.verb} --help` lists its flags",
+            hint=near or f"`fleetctl {self.verb} --help` lists its flags",
         )
 
 

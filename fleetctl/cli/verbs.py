@@ -147,6 +147,15 @@ VERBS = {
 }
 
 
+# Flags of kubectl and terraform that are none here, and what does that instead.
+_YES = "fleetctl apply -f FILE --yes"
+_KUSTOMIZE = "kustomize build DIR | fleetctl {verb} -f -"
+FLAGS_ELSEWHERE = {
+    "-k": _KUSTOMIZE,
+    "--kustomize": _KUSTOMIZE,
+    "-auto-approve": _YES,
+    "--auto-approve": _YES,
+}
 # What people who come from kubectl, terraform, docker or SkyPilot type, and what does that here.
 SAID_ELSEWHERE = {
     "cancel": "`fleetctl suspend KIND/NAME` stops work and keeps it, `fleetctl delete` removes it",

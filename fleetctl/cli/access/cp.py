@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from argparse import Namespace
+from pathlib import PurePosixPath
 
 from fleetctl.cli.access.cp_volume import into, out_of
 from fleetctl.cli.flags import Parser
@@ -45,7 +46,13 @@ def run(args: Namespace, screen: Screen) -> int:
     if (code := _of_a_task(args, screen)) is not None:
         return code
     source, target = (volume_place(it, args.namespace) for it in (args.source, args.target))
-    if (source is None) == (target is None):
+    if source is not None and target is not None:
+        name = PurePosixPath(args.source.partition(":")[2]).name or "files"
+        raise UsageError(
+            "`fleetctl cp` copies from one volume to another by way of this machine",
+            hint=f"fleetctl cp {args.source} ./{name} && fleetctl cp ./{name} {args.target}",
+        )
+    if source is None and target is None:
         raise UsageError(
             "`fleetctl cp` copies between this machine and a volume or a task",
             hint="write one of the two as volume/NAME:/path; a local path may begin with ./",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import count, one_of
+from fleetctl.cli.values import indexes, one_of
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural, safe
@@ -61,7 +61,9 @@ def parser(verb: str) -> Parser:
         metavar="NAME",
         help="over step; may be given more than once (default: the first few that were reported)",
     )
-    made.add_argument("--index", type=count, default=None, metavar="N", help="of this task alone")
+    made.add_argument(
+        "--index", type=indexes, default=None, metavar="LIST", help="of these tasks alone: 3,7-9"
+    )
     made.add_argument(
         "-o", "--output", type=_file, default=None, metavar="FILE", help="a .png, .svg or .html"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -25,15 +25,15 @@ ROWS_MAX = 1_000_000  # reports in memory at once, some 100 MB
 
 
 class Asked(NamedTuple):
-    """kinds: of a sweep's charts. metrics: names, of curves over step. index: None = any task."""
+    """kinds: of a sweep's charts. metrics: names, of curves over step. indexes: None = any task."""
 
     kinds: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    index: int | None = None  # type: ignore[assignment]  # hides tuple.index
+    indexes: Container[int] | None = None
 
 
 def gather(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
-    if seen.kind.name == "Sweep" and not asked.metrics and asked.index is None:
+    if seen.kind.name == "Sweep" and not asked.metrics and asked.indexes is None:
         return charts_of(study(seen, reading), asked.kinds)
     return _curves(seen, asked, reading)
 
@@ -84,8 +84,10 @@ def _curves(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
     """A chart a metric; of every metric the tasks that reported it."""
     found: dict[str, dict[str, Curve]] = {}
     rows, note, named = 0, "", dict[int, str]()
-    for one in _of_one_content(reading.attempts(seen, index=asked.index)):
+    for one in _of_one_content(reading.attempts(seen)):
         index = one.run.index
+        if asked.indexes is not None and index not in asked.indexes:
+            continue
         if (index not in named and len(named) >= TASKS_MAX) or rows > ROWS_MAX:
             note = f"only tasks up to {max(named)} are looked at; `--index` picks others"
             break
@@ -114,7 +116,9 @@ def _charts(seen: View, asked: Asked, found: dict[str, dict[str, Curve]], note: 
         if name not in found and found:
             raise _unknown(seen, name, sorted(found))
     if not names or not found:
-        return [Nothing("metrics", f"{safe(seen.key)} has reported no metrics yet")]
+        which = "" if asked.indexes is None else f"these {seen.kind.unit}s of "
+        verb = "has" if asked.indexes is None else "have"
+        return [Nothing("metrics", f"{which}{safe(seen.key)} {verb} reported no metrics yet")]
     if not asked.metrics and len(found) > len(names):
         known = and_more([safe(name) for name in sorted(found)], most=NAMES_MAX)
         note = "; ".join(part for part in (note, f"`--metric` picks of {known}") if part)
