@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable, UsageError
+from fleetctl.common.text import did_you_mean
+from fleetctl.manifest.checks.commands import programs
 from fleetctl.providers.sources import git
 from fleetctl.providers.sources.pinning import current
 from fleetctl.providers.sources.revision import Tree
@@ -154,6 +156,8 @@ class Sources:
             one = seen[at]
             if not one.revision:
                 one = Looked("", origin, {}, _too_large(manifest, source))
+            elif lacks := _lacking(manifest, one.files):
+                one = replace(one, warning=lacks)
             found[manifest.key] = one
         return found
 
@@ -220,6 +224,22 @@ def _too_large(manifest: Manifest, source: Source) -> str:
         f"{where}: source.path `{source.path}` is too large to compare, or cannot be read;"
         " an edit of it is not noticed"
     )
+
+
+def _lacking(manifest: Manifest, files: Mapping[str, str]) -> str:
+    """A program that the source does not have; empty where all are there, or another directory
+    holds them.
+    """
+    template = getattr(manifest.spec, "template", None)
+    if template is not None and template.workdir is not None:
+        return ""
+    for name in programs(manifest.spec):
+        if name not in files:
+            where = f"{manifest.path}:{manifest.line}: {manifest.key}"
+            near = did_you_mean(name, list(files))
+            rest = f"; {near}" if near else ""
+            return f"{where}: `{name}` is not among the files of source.path{rest}"
+    return ""
 
 
 def _unasked(manifest: Manifest, wanted: GitSource) -> str:

@@ -23,6 +23,7 @@ _OPERATORS = frozenset(
 )
 _MACRO = re.compile(r"\$\{([^}]*)\}|\{\{\s*([^}]*?)\s*\}\}|\$\(([A-Za-z_]\w*)\)|\$([A-Za-z_]\w*)")
 _WHOLE = re.compile(r"(?:--?[\w.-]+=)?(?:\$\{[^}]*\}|\{\{[^}]*\}\}|\$\([A-Za-z_]\w*\))")
+_SCRIPT = re.compile(r"(?!/)[\w./-]+\.(?:py|sh|R|jl|pl|js|rb)")
 _OURS = ("TASK_", "FLEETCTL_", "JOB_COMPLETION_INDEX")
 
 Words = Sequence[tuple[int, str]]
@@ -38,6 +39,18 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         words = _plain_words(command)
         yield from _of_a_shell(path, command, words)
         yield from _macros(path, words, params, names, sweep=isinstance(spec, SweepSpec))
+
+
+def programs(spec: Spec) -> Iterator[str]:
+    """Files that commands run by a relative path, such as `train.py`: below `source`, where there
+    is one.
+    """
+    for _, command in works.said(spec, "command"):
+        first = next((word for _, word in _plain_words(command) if _SCRIPT.fullmatch(word)), "")
+        if first:
+            yield str(PurePosixPath(first))
+    if isinstance(spec, SweepSpec) and _SCRIPT.fullmatch(spec.search.program or ""):
+        yield str(PurePosixPath(spec.search.program or ""))
 
 
 def _plain_words(command: Sequence[str]) -> Words:

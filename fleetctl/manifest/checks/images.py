@@ -14,6 +14,11 @@ _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _ONE_EQUALS = re.compile(rf"({_NAME}(?:\[[^\]]*\])?)\s*=\s*([^=\s].*)")
 _CONDA = re.compile(rf"({_NAME})=([0-9][^=]*)=.*")
 _SPACED = re.compile(rf"{_NAME}(?:\s+{_NAME})+")
+_VERSION = r"(?:===|==|~=|!=|<=|>=|<|>)\s*[^\s,;()<>=!~]+"
+# PEP 508, without the grammar of markers.
+_REQUIREMENT = re.compile(
+    rf"{_NAME}\s*(?:\[[^\]]*\])?\s*\(?\s*(?:{_VERSION}(?:\s*,\s*{_VERSION})*,?)?\s*\)?\s*(?:;.+)?"
+)
 _APT = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*(?:=\S+|/\S+)?")
 _BARE_HOST = re.compile(r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}/\S+")
 # What is imported by one name and installed by another, which stands for something else or nothing.
@@ -63,6 +68,9 @@ def _requirement(path: Path, text: str) -> Iterator[Finding]:
         words = text.split()
         said = f" is `{shortened(text)}`, which is more than one requirement"
         yield Finding(path, path, said, f"write each as an entry of its own: `{', '.join(words)}`")
+    elif not _REQUIREMENT.fullmatch(text.strip()):
+        said = f" is `{shortened(text)}`, which is not a requirement that pip can read"
+        yield Finding(path, path, said, "write it as `numpy`, `numpy==2.1.*` or `torch>=2,<3`")
 
 
 def _package(path: Path, text: str) -> Iterator[Finding]:

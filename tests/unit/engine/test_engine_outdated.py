@@ -266,5 +266,29 @@ async def test_what_is_too_large_to_compare_is_said(
     assert "an edit of it is not noticed" in looked[wanted.key].warning
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ({"command": ["python", "train.py"]}, ""),
+        ({"command": ["python", "./lib/run.py", "--out", "new.py"]}, ""),
+        ({"command": ["python", "trian.py"]}, "`trian.py` is not among the files of source.path"),
+        ({"command": ["python", "other.py"], "workdir": "/w"}, ""),
+        ({"command": ["python", "/opt/other.py"]}, ""),
+        ({"script": "python other.py"}, ""),
+    ],
+)
+async def test_a_program_that_the_source_lacks_is_said(
+    tmp_path: Path, template: dict[str, object], said: str
+) -> None:
+    (tmp_path / "lib").mkdir()
+    for name in ("train.py", "lib/run.py"):
+        (tmp_path / name).write_text("pass")
+    wanted = replace(job(template={**template, "source": {"path": "."}}), origin=str(tmp_path))
+    warning = (await Sources(tmp_path / "home").look([wanted]))[wanted.key].warning
+    assert bool(warning) == bool(said)
+    assert said in warning
+    assert ("did you mean `train.py`" in warning) == ("trian" in said)
+
+
 def states(fleet: Fleet) -> Sequence[RunState]:
     return [run.state for run in fleet.runs("job")]
