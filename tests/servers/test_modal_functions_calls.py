@@ -125,6 +125,32 @@ def test_a_preempted_run_is_lost_once_and_our_next_attempt_runs_it(
     calls_on_modal(tale)
 
 
+def test_a_task_on_a_machine_that_is_taken_away_saves_its_work_in_its_grace(
+    calls_on_modal: Play, tally: Tally
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        code = (
+            "\nimport os, pathlib, signal, sys, time\nkept = pathlib.Path('/kept/step')\n"
+            "def leave(*_):\n    kept.write_text('7')\n    sys.exit(0)\n"
+            "if os.environ['FLEETCTL_ATTEMPT'] == '1':\n"
+            "    signal.signal(signal.SIGTERM, leave)\n    print('armed', flush=True)\n"
+            "    time.sleep(600)\nSUBMIT(step=kept.read_text())"
+        )
+        volumes = [{"name": "kept", "mountPath": "/kept"}]
+        template = called(tally.python(code), volumes=volumes, terminationGracePeriodSeconds=20)
+        fleet.apply(template)
+        await begins(tally)
+        (run,) = fleet.runs()
+        await until(lambda: b"armed" in _log(fleet, run.uid, run.name), "it said so")
+        (container,) = Truth(fleet).containers(live=True)
+        fleet.emulator.do("preempt_container", task_id=container["task_id"], notice_s=30.0)
+        await fleet.phase("Succeeded")
+        assert [run.reason for run in fleet.runs()][:1] == ["Preempted"]
+        assert fleet.results() == {0: {"step": "7"}}
+
+    calls_on_modal(tale)
+
+
 # -- ending ----------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@
 #   runs/<run>.jsonl     its journal, also a latch   runs/<run>.log     its output
 #   runs/<run>.keeper    the pid of its supervisor   runs/<run>.pid     the pid of its task
 #   runs/<run>.why       why it is being ended       runs/<run>.ender   by which process
+#   runs/<run>.stopped   somebody asked for its end
 #   runs/<run>.base      what a byte at the beginning of its log has as its offset
 #   follow.<pid>         a pipe that wakes one attach
 
@@ -90,14 +91,14 @@ poke() {
     return 0
 }
 
-# The run ends here without its work having begun; no effect when its journal is there.
+# Run $1 ends here without its work having begun, $2 says why; no effect when its journal is there.
 write_unbegun() {
     latch "runs/$1.jsonl" || return 0
     tell_time
     {
         printf '{"e":"started","at":%s,"keeper":"","note":""}\n' "$now"
         printf '{"e":"ended","at":%s,"started_at":%s,"ok":false,"infra":true,' "$now" "$now"
-        printf '"reason":"SandboxClosed","message":"its sandbox takes no more work","exit":null,'
+        printf '"reason":"SandboxClosed","message":"%s","exit":null,' "${2:-its sandbox takes no more work}"
         printf '"note":"","open":false}\n'
     } >>"runs/$1.jsonl"
 }

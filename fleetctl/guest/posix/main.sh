@@ -18,6 +18,10 @@ attach() {
 
 # Start a supervisor that has nothing more to do with this process, unless the sandbox is taken.
 begin() {
+    if [ -f "runs/$run.stopped" ]; then
+        write_unbegun "$run" "it was stopped before"
+        return 0
+    fi
     if ! latch supervisor; then
         if ! { mv open "runs/$run.claim"; } 2>/dev/null; then
             write_unbegun "$run"
@@ -41,8 +45,10 @@ begin() {
     LC_ALL=C
 }
 
-# Returns at once; a process of its own waits for the grace.
+# Returns at once; a process of its own waits for the grace. The run's order may still be on its
+# way, or its task about to start: both look whether the run was stopped.
 stop() {
+    : >"runs/$run.stopped"
     if content_of open && [ "$content" = "$run" ]; then
         close_sandbox
     elif [ -f "runs/$run.begun" ]; then

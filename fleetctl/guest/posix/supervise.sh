@@ -61,7 +61,10 @@ start() {
         *) directory=$directory/$workdir ;;
     esac
     state=$PWD
-    if [ ! -d "$directory" ]; then
+    if [ -f "runs/$run.stopped" ]; then
+        ending=Stopped
+        return 1
+    elif [ ! -d "$directory" ]; then
         refuse "$no_directory"
     elif ! find_program "$program"; then
         case $program in

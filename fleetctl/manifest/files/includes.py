@@ -18,7 +18,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from fleetctl.manifest.files.documents import Document, read_documents
-from fleetctl.manifest.files.requirements import RequirementsError, named_file, read_requirements
+from fleetctl.manifest.files.requirements import (
+    RequirementsError,
+    named_file,
+    read_requirements,
+    told_by_content,
+)
 from fleetctl.manifest.files.rows import RowError, read_rows
 from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.problems import Path, Problem, shortened, value_text
@@ -119,7 +124,7 @@ def _as_written(path: str) -> str:
 
 
 def _requirements(spec: dict[str, Any], document: Document, included: Included) -> None:
-    """`-r FILE` in `image.pip` becomes what the file lists."""
+    """`-r FILE` in `image.pip` becomes what the file lists; a file of a package gets its digest."""
     within: Path = ("spec", "template") if "template" in spec else ("spec",)
     holder = spec.get("template", spec)
     image = holder.get("image") if isinstance(holder, dict) else None
@@ -143,7 +148,7 @@ def _requirements(spec: dict[str, Any], document: Document, included: Included) 
                 said = f" names {value_text(error.file)}; {error}"
                 included.findings.append(Finding(here, here, said))
     assert isinstance(image, dict)
-    image["pip"] = entries
+    image["pip"] = [told_by_content(entry, included.read) for entry in entries]
 
 
 def _search(spec: dict[str, Any], document: Document, included: Included) -> None:

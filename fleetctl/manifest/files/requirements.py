@@ -1,13 +1,16 @@
-"""Requirements files that `image.pip` names with `-r FILE`, as pip reads them, made part of the
-wish. Called by includes.py.
+"""Files that `image.pip` names, made part of the wish: `-r FILE`, as pip reads it, by what it
+lists, and a package of this machine by its digest. Called by includes.py.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from fleetctl.specs.values.packages import LOCAL, with_digest
 
 LINES_MAX = 10_000
 NESTED_MAX = 8  # files that name files
@@ -80,3 +83,20 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         if whole:
             yield began, whole
         waiting, began = "", 0
+
+
+def told_by_content(entry: object, read: list[str]) -> object:
+    """A package's file with the digest of what it holds: another build at the same path is another
+    image. A directory stays as it is written, and so does what cannot be read: where the image is
+    built, that is said. read: gets the file.
+    """
+    match = LOCAL.fullmatch(entry) if isinstance(entry, str) else None
+    if match is None or match["digest"] is not None:
+        return entry
+    try:
+        with Path(match["path"]).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return entry
+    read.append(match["path"])
+    return with_digest(match.string, digest)

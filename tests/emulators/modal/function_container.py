@@ -110,6 +110,15 @@ class Container:
         self.draining = True
         self._send({"op": "stop"})
 
+    async def interrupt(self, reason: str, *, notice_s: float) -> None:
+        """SIGINT to its main program, and its end notice_s later at the latest."""
+        self.reason = self.reason or reason
+        self.draining = True
+        self._send({"op": "interrupt"})
+        if self._ending is not None:
+            await asyncio.wait([self._ending], timeout=notice_s)
+        await self.kill(reason)
+
     async def kill(self, reason: str) -> None:
         self.reason = self.reason or reason
         if self.box is not None:

@@ -100,9 +100,9 @@ class Pool:
         await asyncio.gather(*(container.kill(reason) for container in containers))
         await asyncio.gather(*self._tasks)
 
-    async def preempt(self, task_id: str) -> None:
+    async def preempt(self, task_id: str, *, notice_s: float) -> None:
         """The machine is taken away: nothing is committed, its input is scheduled again."""
-        await self.containers[task_id].kill(PREEMPTED)
+        await self.containers[task_id].interrupt(PREEMPTED, notice_s=notice_s)
 
     # -- scheduling ---------------------------------------------------------------------------
 

@@ -120,6 +120,8 @@ def serve(link: Link, function: Callable[..., Any], codec: Codec) -> None:
             if order[0]["op"] == "cancel":
                 if running == [order[0]["input_id"]]:
                     signal.pthread_kill(main_thread, signal.SIGUSR1)
+            elif order[0]["op"] == "interrupt":
+                signal.pthread_kill(main_thread, signal.SIGINT)
             else:
                 calls.put(order)
         calls.put(None)
@@ -129,6 +131,7 @@ def serve(link: Link, function: Callable[..., Any], codec: Codec) -> None:
             raise InputCancellation("Input was cancelled by user")
 
     signal.signal(signal.SIGUSR1, on_cancel)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=read_orders, daemon=True).start()
     while (call := calls.get()) is not None and call[0]["op"] == "call":
         head, body = call
@@ -160,6 +163,8 @@ def run(
         return {"status": "success", "format": head["format"]}, codec.dump(value, head["format"])
     except InputCancellation:
         return {"status": "cancelled"}, b""
+    except KeyboardInterrupt:
+        raise  # the machine is taken away; no answer, as of the SDK
     except (SystemExit, BaseException) as error:
         traceback.print_exc()
         answer = {"status": "failure", "format": head["format"], **told(error)}

@@ -217,17 +217,15 @@ def test_an_entrypoint_ends_when_it_is_told_to(box: Box) -> None:
     assert idle.wait(FOR_EVER_S) == 0
 
 
-def test_a_stop_that_overtakes_the_order_keeps_the_run_from_beginning(python_box: Box) -> None:
-    first = python_box.order(argv=["true"], reusable=True, linger_s=60.0)
-    python_box.told(first)
-    python_box.stop(grace_s=5.0, run="run-1")
-    mark = python_box.directory / "it-ran"
-    late = python_box.told(
-        python_box.order(run="run-1", argv=["touch", str(mark)], reusable=True, linger_s=0.1)
-    )
+def test_a_stop_that_overtakes_the_order_keeps_the_run_from_beginning(box: Box) -> None:
+    first = box.order(argv=["true"], reusable=True, linger_s=60.0)
+    box.told(first)
+    box.stop(grace_s=5.0, run="run-1")
+    mark = box.directory / "it-ran"
+    late = box.told(box.order(run="run-1", argv=["touch", str(mark)], reusable=True, linger_s=0.1))
     assert b"it was stopped before" in late.journal
     assert not mark.exists()
     # What is asked for next has nothing to do with it.
-    again = python_box.told(python_box.order(run="run-2", argv=["touch", str(mark)]))
+    again = box.told(box.order(run="run-2", argv=["touch", str(mark)]))
     assert again.kinds[-1] == "eof"
     assert mark.exists()

@@ -6,9 +6,11 @@ import pytest
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
 from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.content import content_of, template_hash
 from fleetctl.specs.kinds import dump_spec
 from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.values.packages import without_digest
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n"
 SEARCH = "method: random\nprogram: t.py\nrun_cap: 3\nparameters:\n  lr: {min: 3e-5, max: 1e-2}\n"
@@ -205,3 +207,22 @@ def test_mistakes_of_a_requirements_file_say_where(here: Path, text: str | None,
         (here / "away.txt").write_text(text)
     spec = 'template: {script: x, image: {pip: ["-r away.txt"]}}'
     assert said in str(problems(here, "BatchJob", spec))
+
+
+def test_another_build_of_a_package_at_the_same_path_is_another_content(here: Path) -> None:
+    wheel = here / "mine-1.0-py3-none-any.whl"
+    spec = f"template: {{script: x, image: {{pip: [{wheel}, numpy]}}}}"
+    found: list[tuple[str, str]] = []
+    for build in (b"one", b"two", b"one"):
+        wheel.write_bytes(build)
+        manifest = load_in(here, "BatchJob", spec)
+        assert isinstance(manifest.spec, BatchJobSpec)
+        template = manifest.spec.template
+        assert template.image is not None
+        assert template.image.pip[1] == "numpy"
+        assert without_digest(template.image.pip[0]) == str(wheel)
+        whole = template_hash(template, manifest.spec.placement)
+        found.append((content_of(template), whole))
+    assert found[0] == found[2]
+    assert found[0][0] != found[1][0]
+    assert found[0][1] != found[1][1]

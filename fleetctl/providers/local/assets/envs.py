@@ -27,6 +27,7 @@ from fleetctl.providers.paths import make_private
 from fleetctl.providers.programs import ask
 from fleetctl.providers.rundir.builds import BuildLog, link
 from fleetctl.specs.template import Image
+from fleetctl.specs.values.packages import without_digest
 
 BUILD_S = 840.0  # a step of a build; below the deadline of a start, of which it is a part
 LOCK_PAUSE_S = 0.1
@@ -129,7 +130,8 @@ async def _build(uv: str, directory: Path, image: Image, base: Base, log: Path) 
             await _run(uv, venv, written)
             # Runs cannot write there, so without bytecode each would compile all that it imports.
             install = ["pip", "install", "--compile-bytecode"]
-            install += ["--python", str(building / "bin" / "python"), "--", *image.pip]
+            install += ["--python", str(building / "bin" / "python"), "--"]
+            install += [without_digest(entry) for entry in image.pip]
             await _run(uv, install, written)
         await asyncio.to_thread(_put, building, directory)
     finally:

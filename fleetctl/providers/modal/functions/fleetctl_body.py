@@ -33,6 +33,7 @@ GUEST = "/.fleetctl/guest.py"
 NEST, VOLUMES = "/.fleetctl/nest.py", "/.fleetctl/volumes.py"  # see fleetctl_nest.py and so on
 VOID = "void"  # in the latch of a run that must not begin any more
 GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
+LEAVE_S = 5.0  # beyond its grace, for the guest to end a run on a machine that is taken away
 ASK_FIRST_S, ASK_MOST_S = 0.2, 5.0  # between two askings
 READ_BYTES = 1024 * 1024
 TOLD_BYTES_MAX = 16 * 1024 * 1024  # of frames, three times what is kept of a run's output
@@ -223,6 +224,9 @@ class _Attempt:
             with open(orders, "wb") as file:
                 file.write(_line(self._order))
             return self._listen(frames)
+        except KeyboardInterrupt:
+            self._leave_machine(frames)
+            raise
         except BaseException:
             # Cancelled: nothing of the run may outlive its call.
             self._stop(0.0)
@@ -230,6 +234,20 @@ class _Attempt:
             raise
         finally:
             os.close(frames)
+
+    def _leave_machine(self, handle: int) -> None:
+        """Modal takes the machine away, and says so with SIGINT some time before: the task may save
+        its work in its grace. Modal ends what takes longer than it waits.
+        """
+        grace_s = float(self._order["grace_s"])
+        over_at_s = time.monotonic() + grace_s + LEAVE_S
+        self._stop(grace_s)
+        while select.select([handle], [], [], max(0.0, over_at_s - time.monotonic()))[0]:
+            if not os.read(handle, READ_BYTES):
+                break
+        _kill_marked(self._order["run"])
+        if self._volumes is not None:
+            self._ask(self._volumes.keep)
 
     def _listen(self, handle: int) -> bytes:
         """All frames but those that only say that the stream lives."""

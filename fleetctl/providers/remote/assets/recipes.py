@@ -5,7 +5,6 @@ but for reading the local packages that an image installs.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -13,14 +12,10 @@ from pathlib import Path
 from fleetctl.common.errors import Refused
 from fleetctl.providers.sources.tree import Rules, walk
 from fleetctl.specs.template import Image, Template
+from fleetctl.specs.values.packages import LOCAL
 
 DEFAULT_PYTHON = "3.12"  # the same wherever the controller runs
 PIP_PLACE = "/.fleetctl-pip"  # where local packages lie in an image
-
-# `/a/b.whl`, `/a/b[extra]`, `file:///a/b` and `name @ file:///a/b`.
-_LOCAL = re.compile(
-    r"(?:[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*@\s*)?(?:file://)?(?P<path>/[^\[\]]*)(?P<extras>\[[^\]]*\])?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +106,28 @@ def _sorted_out(image: Image) -> tuple[tuple[str, ...], tuple[Package, ...]]:
                 f"image.pip has `{entry}`, a path that begins nowhere certain",
                 hint="write the path from the root, such as `/home/me/dist/mine-1.0.whl`",
             )
-        match = _LOCAL.fullmatch(entry)
+        match = LOCAL.fullmatch(entry)
         if match is None:
             listed.append(entry)
         else:
-            packages.append(_package(entry, Path(match["path"]), match["extras"] or ""))
+            path, extras = Path(match["path"]), match["extras"] or ""
+            packages.append(_package(entry, path, extras, match["digest"]))
     return tuple(listed), tuple(packages)
 
 
-def _package(entry: str, path: Path, extras: str) -> Package:
+def _package(entry: str, path: Path, extras: str, applied: str | None) -> Package:
+    """applied: the digest of the file when the manifest was applied, where that is known."""
     if not path.exists():
         raise Refused(
             f"image.pip has `{entry}`, and `{path}` is not there",
             hint="build it first, or name a package of the index",
         )
     digest = _digest(path)
+    if applied not in (None, digest):
+        raise Refused(
+            f"image.pip has `{path}`, which is another file than the one that was applied",
+            hint="apply the manifest again",
+        )
     place = f"{PIP_PLACE}/{digest[:12]}/{path.name}"
     return Package(str(path), place, place + extras, digest)
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from fleetctl.common.errors import Refused
+from fleetctl.manifest.files.requirements import told_by_content
 from fleetctl.providers.modal.runs.machines import GPUS, Machine, machine
 from fleetctl.providers.remote.assets.recipes import Recipe, recipe
 from fleetctl.specs.template import Resources, Template
@@ -96,6 +97,17 @@ def test_the_content_of_a_local_package_is_part_of_the_key(tmp_path: Path) -> No
     assert made({"pip": [str(tmp_path / "mine")]}).key == before
     (tmp_path / "mine" / "pkg" / "a.py").write_text("2")
     assert made({"pip": [str(tmp_path / "mine")]}).key != before
+
+
+def test_a_package_is_installed_as_it_was_applied_or_not_at_all(tmp_path: Path) -> None:
+    wheel = tmp_path / "mine-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"one")
+    (entry,) = [told_by_content(f"{wheel}[extra]", [])]
+    (package,) = made({"pip": [entry]}).packages
+    assert package.wanted == package.place + "[extra]"
+    wheel.write_bytes(b"two")
+    with pytest.raises(Refused, match="another file than the one that was applied"):
+        made({"pip": [entry]})
 
 
 def test_a_package_that_is_not_there_is_refused(tmp_path: Path) -> None:
