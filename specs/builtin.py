@@ -1,7 +1,7 @@
-"""The sorts of providers that are built in: one row each. Imported where nothing heavy may be: has
-no model.
+"""One row a provider that is built in: what specs and pure decisions know of it.
 
-The row's other half is `fleetctl/providers/<sort>/plugin.py`.
+Adding a provider: a row here, and its package in fleetctl/providers/ with a `plugin.py`. Imported
+where nothing heavy may be: has no model.
 """
 
 from __future__ import annotations
@@ -10,18 +10,26 @@ from typing import NamedTuple
 
 
 class Sort(NamedTuple):
-    """account: what tells whose account it is, in the words of a Provider object; each entry is one
-    complete way, none: it has no accounts. also: what an account may say besides.
+    """One sort of provider. accounts: each line is one complete way to say whose account, in fields
+    of ProviderAccount; none where there is but one. extras: what may stand beside any of them.
+    here: it is this machine, with its files and its network, and nobody sends a bill.
     """
 
-    account: tuple[tuple[str, ...], ...] = ()
-    also: tuple[str, ...] = ()
+    accounts: tuple[tuple[str, ...], ...] = ()
+    extras: tuple[str, ...] = ()
+    here: bool = False
 
 
-# A provider of each sort is there without being declared, under the same name.
+# By name; a provider of each sort is there without being declared, under the same name.
 SORTS = {
-    "daytona": Sort(account=(("apiKeyEnv",),), also=("apiUrl", "target")),
-    "local": Sort(),
-    "modal": Sort(account=(("profile",), ("tokenIdEnv", "tokenSecretEnv"))),
+    "daytona": Sort(accounts=(("apiKeyEnv",),), extras=("apiUrl", "target")),
+    "local": Sort(here=True),
+    "modal": Sort(accounts=(("profile",), ("tokenIdEnv", "tokenSecretEnv"))),
 }
 BUILT_IN = tuple(SORTS)
+DEFAULT_PROVIDER = "local"  # where work runs of which nobody says where
+
+
+def runs_here(provider: str) -> bool:
+    """Whether what a provider runs is on this machine. Others that people declare never are."""
+    return provider in SORTS and SORTS[provider].here

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from fleetctl.specs.cache import CachePolicy
-from fleetctl.specs.placement import DEFAULT_PROVIDER, Candidate, Placement
+from fleetctl.specs.placement import Candidate, Placement
 from fleetctl.specs.policies import (
     Backoff,
     FailurePolicy,
@@ -23,7 +23,6 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
 
 __all__ = [
-    "DEFAULT_PROVIDER",
     "Backoff",
     "Candidate",
     "Execution",

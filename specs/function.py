@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.template import Image, Resources, Source, Template, VolumeMount
 from fleetctl.specs.values.scalars import Count, Duration, EnvName, Name, PositiveCount, Spec, Text
 
@@ -19,7 +20,7 @@ class FunctionSpec(Spec):
     """
 
     provider: Name = Field(
-        default="local", description="Provider that keeps it ready; default `local`."
+        default=DEFAULT_PROVIDER, description="Provider that keeps it ready; default `local`."
     )
     image: Image | None = Field(
         default=None,

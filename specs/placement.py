@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.scalars import Duration, Float, Name, Spec
 
-DEFAULT_PROVIDER = "local"
 CANDIDATES_MAX = 20
 
 SpillReason = Literal["NoCapacity", "QuotaExceeded", "RateLimited", "ProviderDegraded"]

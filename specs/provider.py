@@ -112,10 +112,10 @@ class ProviderSpec(Spec):
         if self.type is None:
             raise ValueError("an `account` needs a `type` beside it")
         said, sort = set(self.account.said), SORTS[self.type]
-        if not sort.account:
+        if not sort.accounts:
             raise ValueError(f"type `{self.type}` has no accounts")
-        own = said - set(sort.also)
-        if not any(own == set(way) for way in sort.account):
-            needs = ", or ".join(" and ".join(f"`{name}`" for name in way) for way in sort.account)
+        own = said - set(sort.extras)
+        if not any(own == set(way) for way in sort.accounts):
+            needs = ", or ".join(" and ".join(f"`{name}`" for name in way) for way in sort.accounts)
             raise ValueError(f"an account of type `{self.type}` needs {needs}, and no other")
         return self

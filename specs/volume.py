@@ -6,13 +6,16 @@ from typing import Literal
 
 from pydantic import Field
 
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.scalars import Name, Size, Spec
 
 
 class VolumeSpec(Spec):
     """Storage that templates mount by name."""
 
-    provider: Name = Field(default="local", description="Provider that keeps it; default `local`.")
+    provider: Name = Field(
+        default=DEFAULT_PROVIDER, description="Provider that keeps it; default `local`."
+    )
     size: Size | None = Field(default=None, description="Bytes or `100Gi`; default: no limit.")
     deletion_policy: Literal["Retain", "Delete"] = Field(
         default="Retain", description="What deleting the object does to its data; default Retain."

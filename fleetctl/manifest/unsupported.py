@@ -15,7 +15,7 @@ from fleetctl.controllers.trials.points import size
 from fleetctl.manifest.hints.words import listed
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.builtin import BUILT_IN
+from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.specs.common import Metadata
 from fleetctl.specs.provider import ProviderSpec
 from fleetctl.specs.sweep import SweepSpec
@@ -45,9 +45,9 @@ def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
         said = f" is `{name}`, which is not a type of provider"
         hint = f"say `type: ...` in its spec: {listed(BUILT_IN, last='or')}"
         yield Finding(("metadata", "name"), ("metadata", "name"), said, hint)
-    elif name not in BUILT_IN and spec.type == "local":
-        said = " is `local`, which is this machine, and there is one"
-        yield Finding(at, at, said, "name the object `local`")
+    elif name not in BUILT_IN and spec.type is not None and not SORTS[spec.type].accounts:
+        said = f" is `{spec.type}`, which is this machine, and there is one"
+        yield Finding(at, at, said, f"name the object `{spec.type}`")
 
 
 def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:

@@ -1,6 +1,5 @@
-"""What a provider's package says of itself in its `plugin.py`: where each part of it is.
-
-Light: lists come through here. What is named is imported when it is asked for.
+"""What a provider's package says of itself in its `plugin.py`. Imports nothing: lists come through
+here.
 """
 
 from __future__ import annotations
@@ -8,8 +7,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class Server(NamedTuple):
+    """Whose clock `doctor` looks at. credential: the variable without which nobody asks; named: the
+    variable that names another server.
+    """
+
+    credential: str
+    url: str
+    named: str
+
+
 class Plugin(NamedTuple):
-    """One sort of provider: where each part of it is, as `module:name`, imported when it is needed.
+    """Where each part of a provider is, as `module:name`, imported when it is needed.
 
     backend: built with (home, store_id=, notify=), a Backend; and with account= unless there is but
     one account of it.
@@ -18,6 +27,7 @@ class Plugin(NamedTuple):
     Entering; how `exec`, `cp` and `port-forward` get in. check: a Check, for `doctor`.
     session: an OpenSession, for interpreters. kept: called with (home, uid, run), where a task's
     own files outlive it. listed_bytes: called with (home, volume), where it costs nearly nothing.
+    sdk: the package that its extra installs.
     """
 
     backend: str
@@ -28,4 +38,5 @@ class Plugin(NamedTuple):
     session: str
     kept: str = ""
     listed_bytes: str = ""
-    one_account: bool = False
+    sdk: str = ""
+    server: Server | None = None

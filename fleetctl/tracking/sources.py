@@ -20,6 +20,7 @@ from fleetctl.providers.sources import git
 from fleetctl.providers.sources.pinning import current
 from fleetctl.providers.sources.revision import Tree
 from fleetctl.providers.sources.snapshots import EVERYTHING, Snapshots, differing, name_of
+from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.common import Execution
 from fleetctl.specs.template import GitSource, Source, Template
 from fleetctl.tracking.annotations import ORIGIN, REVISION
@@ -214,8 +215,8 @@ async def _commits(named: Sequence[tuple[Manifest, Source]]) -> dict[str, Looked
 def _runs_here(spec: object) -> bool:
     """Whether a path of this machine means the same where it runs."""
     if isinstance(spec, Execution):
-        return all(it.provider == "local" for it in spec.placement.candidates)
-    return getattr(spec, "provider", "") == "local"
+        return all(runs_here(it.provider) for it in spec.placement.candidates)
+    return runs_here(getattr(spec, "provider", ""))
 
 
 def _too_large(manifest: Manifest, source: Source) -> str:

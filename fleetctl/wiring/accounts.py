@@ -1,5 +1,4 @@
-"""The one file that names concrete stores and providers. Imported by cli; each import happens when
-it is needed.
+"""Opens the store, and builds the parts that each provider's package names, when they are needed.
 
 Of each sort of provider there may be several accounts, each a backend with a client of its own.
 """
@@ -21,8 +20,9 @@ from fleetctl.providers.exec import Entering
 from fleetctl.providers.orphans import Strays
 from fleetctl.providers.session import OpenSession
 from fleetctl.providers.volume_files import VolumeFiles
+from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.stores.base import Store
-from fleetctl.wiring.plugins import PLUGINS, part
+from fleetctl.wiring.plugins import part, plugin_of
 
 
 def open_store(home: Path, clock: Clock) -> Store:
@@ -44,8 +44,8 @@ class Accounts:
     ) -> None:
         self._home, self._store_id, self._notify = home, store_id, notify
         self._environ = environ
-        self._now = {name: built_in(name) for name in PLUGINS}
-        self.backends = {name: self._made(name) for name in PLUGINS}
+        self._now = {name: built_in(name) for name in BUILT_IN}
+        self.backends = {name: self._made(name) for name in BUILT_IN}
 
     def open(self, name: str, spec: Mapping[str, object]) -> Backend:
         """The backend of a Provider object, whose account is from now on what the spec says. Talks
@@ -69,9 +69,9 @@ class Accounts:
             await backend.close()
 
     def _made(self, name: str) -> Backend:
-        plugin = PLUGINS[self._now[name].sort]
-        account = {} if plugin.one_account else {"account": lambda: self._now[name]}
-        make = part(plugin.backend)
+        sort = self._now[name].sort
+        account = {"account": lambda: self._now[name]} if SORTS[sort].accounts else {}
+        make = part(plugin_of(sort).backend)
         built = make(self._home, store_id=self._store_id, notify=self._notify, **account)
         return cast(Backend, built)
 
@@ -82,23 +82,23 @@ def volume_files(account: Account, home: Path) -> VolumeFiles:
 
     with Reader(home) as reader:
         store_id = reader.store_id()
-    built = part(PLUGINS[account.sort].volume_files)(home, account, store_id=store_id)
+    built = part(plugin_of(account.sort).volume_files)(home, account, store_id=store_id)
     return cast(VolumeFiles, built)
 
 
 def strays_of(account: Account, home: Path) -> Strays:
     """What a provider knows of sandboxes that nobody may remember."""
-    return cast(Strays, part(PLUGINS[account.sort].orphans)(home, account))
+    return cast(Strays, part(plugin_of(account.sort).orphans)(home, account))
 
 
 def entering(account: Account, home: Path) -> Entering:
     """The way into sandboxes of a provider."""
-    return cast(Entering, part(PLUGINS[account.sort].exec)(home, account))
+    return cast(Entering, part(plugin_of(account.sort).exec)(home, account))
 
 
 async def check_providers(home: Path, accounts: Sequence[Account]) -> list[Finding]:
     """What each provider says of this machine and its account; all are asked at once."""
-    checks = [cast(Check, part(PLUGINS[account.sort].check)) for account in accounts]
+    checks = [cast(Check, part(plugin_of(account.sort).check)) for account in accounts]
     asked = (check(home, account) for check, account in zip(checks, accounts, strict=True))
     return [finding for findings in await asyncio.gather(*asked) for finding in findings]
 
@@ -107,14 +107,14 @@ def session_opener(provider: str) -> OpenSession:
     """What opens a session of an interpreter. Imports the provider's SDK; raises Refused when it is
     not there.
     """
-    if provider not in PLUGINS:
-        known = ", ".join(f"`{name}`" for name in sorted(PLUGINS))
+    if provider not in SORTS:
+        known = ", ".join(f"`{name}`" for name in sorted(BUILT_IN))
         raise Refused(
             f"`{provider}` is not a provider that interpreters run on; there is {known}",
             hint="pass provider=... or set FLEETCTL_PROVIDER",
         )
     try:
-        return cast(OpenSession, part(PLUGINS[provider].session))
+        return cast(OpenSession, part(plugin_of(provider).session))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "fleetctl":
             raise

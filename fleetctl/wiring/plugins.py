@@ -1,5 +1,4 @@
-"""The plugin of each sort of provider, and what lists ask of it. The one place that goes from the
-name of a provider to its package.
+"""What each provider's package says of itself: found by its name in the table of specs/builtin.py.
 
 Light: lists come through here. What is imported is imported when it is asked for.
 """
@@ -12,11 +11,12 @@ from pathlib import Path
 from typing import cast
 
 from fleetctl.providers.plugin import Plugin
-from fleetctl.specs.builtin import BUILT_IN
+from fleetctl.specs.builtin import SORTS
 
-PLUGINS: dict[str, Plugin] = {
-    name: import_module(f"fleetctl.providers.{name}.plugin").PLUGIN for name in BUILT_IN
-}
+
+def plugin_of(sort: str) -> Plugin:
+    """sort: one of those that are built in."""
+    return cast(Plugin, import_module(f"fleetctl.providers.{sort}.plugin").PLUGIN)
 
 
 def listed_bytes(sort: str, home: Path, volume: str) -> int | None:
@@ -24,7 +24,7 @@ def listed_bytes(sort: str, home: Path, volume: str) -> int | None:
 
     sort: of its provider; volume: its name there.
     """
-    plugin = PLUGINS.get(sort)
+    plugin = plugin_of(sort) if sort in SORTS else None
     if plugin is None or not plugin.listed_bytes:
         return None
     return cast(int | None, part(plugin.listed_bytes)(home, volume))
@@ -35,7 +35,7 @@ def kept_files(sort: str, home: Path, uid: str, run: str) -> Path | None:
 
     sort: of its provider, as in an Account.
     """
-    plugin = PLUGINS.get(sort)
+    plugin = plugin_of(sort) if sort in SORTS else None
     if plugin is None or not plugin.kept:
         return None
     return cast(Path | None, part(plugin.kept)(home, uid, run))

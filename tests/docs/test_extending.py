@@ -86,7 +86,6 @@ PROVIDER = {
             exec="fleetctl.providers.local.runs.exec:LocalEntering",
             check="fleetctl.providers.toy.provider:check",
             session="fleetctl.providers.local.interpreter.session:open_session",
-            one_account=True,
         )
     """,
     "fleetctl/providers/toy/provider.py": """

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from fleetctl.specs.builtin import BUILT_IN
-from fleetctl.wiring import plugins as wiring
 from tests.servers.verb_worlds import PROVIDERS, SLEEPS, VerbWorld, play, service
 
 
@@ -28,8 +27,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_every_provider_that_is_wired_is_asked() -> None:
-    assert set(BUILT_IN) == set(wiring.PLUGINS)
+def test_every_provider_that_is_built_in_is_asked() -> None:
+    assert set(BUILT_IN) == set(PROVIDERS)
 
 
 async def listed(world: VerbWorld, *words: str) -> list[dict[str, Any]]:

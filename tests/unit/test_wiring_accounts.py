@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,25 @@ from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.paths import jobs_dir, providers_in
 from fleetctl.specs.builtin import BUILT_IN
 from fleetctl.wiring.accounts import Accounts
-from fleetctl.wiring.plugins import PLUGINS
+from fleetctl.wiring.plugins import plugin_of
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def accounts(home: Path) -> Accounts:
     return Accounts(home, store_id="s", notify=print, environ={"B_KEY": "dtn_1"}.get)
 
 
-def test_the_names_that_are_built_in_are_those_that_are_wired() -> None:
-    assert set(BUILT_IN) == set(PLUGINS)
+def test_a_provider_with_an_sdk_has_an_extra_and_none_knows_another() -> None:
+    """What pyproject.toml says of them, which no import could find out."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    extras = set(project["project"]["optional-dependencies"])
+    assert {name for name in BUILT_IN if plugin_of(name).sdk} <= extras
+    contracts = {it["name"]: it for it in project["tool"]["importlinter"]["contracts"]}
+    apart = contracts["Providers do not know each other"]["modules"]
+    assert set(apart) == {f"fleetctl.providers.{name}" for name in BUILT_IN}
+    unnamed = contracts["Only the wiring names concrete stores and providers"]["forbidden_modules"]
+    assert set(apart) <= set(unnamed)
 
 
 def test_each_account_is_a_backend_of_its_own_and_stays_the_same_one(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.manifest import Manifest
 from fleetctl.providers.base import Backend
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.stores.read.read_only import open_readonly
 
-FREE_PLACE = "local"
 NOTHING = Estimate(None, 0.0, None)
 
 
@@ -54,7 +54,7 @@ def _forecast(it: ObjectPlan, work: Work) -> Forecast:
 
 def _plain(place: Place) -> bool:
     """Here, and for nothing: what one expects where nothing else is said."""
-    return place.judged.provider == FREE_PLACE and place.judged.usd_per_s == 0.0
+    return place.judged.provider == DEFAULT_PROVIDER and place.judged.usd_per_s == 0.0
 
 
 def _lines(work: Work) -> Iterator[str]:

@@ -19,6 +19,7 @@ from fleetctl.engine.capacity import prices as engine_market
 from fleetctl.engine.capacity.admission import Held
 from fleetctl.providers.base import LivePrices
 from fleetctl.providers.prices import table
+from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import KINDS, parse_spec
 from fleetctl.specs.provider import ProviderSpec
@@ -126,7 +127,7 @@ class Market:
         try:
             prices = table.load(sort)
         except KeyError:
-            return OWN_MACHINE if sort == "local" else "unknown"
+            return OWN_MACHINE if runs_here(sort) else "unknown"
         return f"{prices.source} of {prices.updated}"
 
     def _volume(self, name: str, *, namespace: str) -> Resource | None:

@@ -23,6 +23,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import age, plural, safe, timestamp
+from fleetctl.specs.builtin import BUILT_IN
 from fleetctl.views.kinds import target
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--provider",
         metavar="NAME",
-        help="ask this one only: local, modal, daytona or a Provider object",
+        help=f"ask this one only: {', '.join(BUILT_IN)} or a Provider object",
     )
     add_output(made, "table", "wide", "name", "json")
     return made

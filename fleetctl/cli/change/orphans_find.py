@@ -11,6 +11,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.accounts import accounts
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.text import safe
+from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.views.reading import open_reading
 
@@ -33,7 +34,7 @@ class Orphan(NamedTuple):
         stray = self.stray
         if stray.kind != "sandbox":
             return f"{stray.kind}/{stray.handle}"
-        return stray.run if stray.provider == "local" else stray.handle
+        return stray.run if runs_here(stray.provider) else stray.handle
 
     @property
     def shown(self) -> str:
@@ -111,7 +112,7 @@ def orphans_among(strays: Sequence[Stray], place: Path) -> list[Orphan]:
             continue
         ours = bool(tag) and stray.store == tag
         # A keeper's handle is that of all its sandboxes; there the name alone tells.
-        handle = "" if stray.provider == "local" else stray.handle
+        handle = "" if runs_here(stray.provider) else stray.handle
         if not ours or not {stray.run, handle} & known:
             found.append(Orphan(stray, ours))
     return found

@@ -16,6 +16,7 @@ from fleetctl.common.text import age, assignments, plural, safe, safe_lines, sca
 from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.spawn import holder
 from fleetctl.daemon.standstill import standstill
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, why
 from fleetctl.views.reading import Reading, must_find, open_reading
@@ -28,8 +29,8 @@ ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
-    "Volume": {"provider": "local", "deletionPolicy": "Retain"},
-    "Function": {"provider": "local", "minContainers": 0, "scaledownSeconds": 60},
+    "Volume": {"provider": DEFAULT_PROVIDER, "deletionPolicy": "Retain"},
+    "Function": {"provider": DEFAULT_PROVIDER, "minContainers": 0, "scaledownSeconds": 60},
     "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
 LABELS = {

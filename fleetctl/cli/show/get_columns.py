@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.common.text import age, assignments, duration, safe, scalar, shorten, usd
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds import Kind
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.views.objects import View, mapping, parsed, why
@@ -80,7 +81,7 @@ def _stage(seen: View, _now_s: float) -> str:
 
 
 def _provider(seen: View, _now_s: float) -> str:
-    return safe(str(seen.spec().get("provider") or "local"))
+    return safe(str(seen.spec().get("provider") or DEFAULT_PROVIDER))
 
 
 def _slots(seen: View, _now_s: float) -> str:

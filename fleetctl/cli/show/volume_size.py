@@ -8,6 +8,7 @@ from fleetctl.cli.show.get_columns import NONE, Column
 from fleetctl.common.errors import NotFound
 from fleetctl.common.home import home
 from fleetctl.common.text import byte_size
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.views.objects import READY, View
 
@@ -24,7 +25,7 @@ def _listed(seen: View, _now_s: float) -> str:
         return NONE
     from fleetctl.wiring.plugins import listed_bytes
 
-    sort = str(seen.spec().get("provider") or "local")
+    sort = str(seen.spec().get("provider") or DEFAULT_PROVIDER)
     return _shown(listed_bytes(sort, home(), _at_provider(seen)))
 
 
@@ -38,7 +39,7 @@ def asked(seen: View) -> str:
     from fleetctl.wiring.accounts import volume_files
 
     try:
-        account = account_named(str(seen.spec().get("provider") or "local"), home())
+        account = account_named(str(seen.spec().get("provider") or DEFAULT_PROVIDER), home())
     except NotFound:
         return NONE  # nobody declares that provider any more
     files = volume_files(account, home())

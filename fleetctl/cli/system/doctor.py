@@ -18,6 +18,7 @@ from fleetctl.common.text import plural, safe
 from fleetctl.daemon.client import ping
 from fleetctl.daemon.patience import Unanswered
 from fleetctl.daemon.spawn import holder
+from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import open_reading
 
@@ -152,11 +153,11 @@ def _needs(seen: View) -> Iterator[str]:
             yield seen.resource.name
         return
     if not seen.kind.runs:
-        yield str(spec.get("provider") or "local")
+        yield str(spec.get("provider") or DEFAULT_PROVIDER)
         return
     providers = set(_placed(mapping(spec.get("placement"))))
     yield from providers
-    if "local" not in providers:
+    if not any(runs_here(name) for name in providers):
         return
     template = mapping(spec.get("template"))
     image, source = mapping(template.get("image")), mapping(template.get("source"))
@@ -172,4 +173,4 @@ def _placed(placement: Mapping[str, object]) -> Iterator[str]:
     if isinstance(candidates, list):
         yield from (str(mapping(one).get("provider")) for one in candidates)
     else:
-        yield str(placement.get("provider") or "local")
+        yield str(placement.get("provider") or DEFAULT_PROVIDER)

@@ -19,6 +19,8 @@ from pathlib import Path
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.text import byte_size, duration
 from fleetctl.providers.diagnostics import Finding
+from fleetctl.specs.builtin import BUILT_IN
+from fleetctl.wiring.plugins import plugin_of
 
 PYTHON_MIN = (3, 11)
 SQLITE_MIN = (3, 35)  # RETURNING, which the store's queries use
@@ -32,15 +34,10 @@ NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
 CLONE = Path("/proc/sys/kernel/unprivileged_userns_clone")
 UNIFIED = "systemd.unified_cgroup_hierarchy=1"
 CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
-SDKS = ("modal", "daytona", "wandb", "kubernetes", "optuna")
+SDKS = ("wandb", "kubernetes", "optuna")  # and those of the providers
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)")
 # landlock_create_ruleset(NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) answers the version it has.
 _LANDLOCK_CREATE, _LANDLOCK_VERSION = 444, 1
-# Whose Date is looked at, when there are credentials: the variable, the server, what names another.
-SERVERS = (
-    ("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
-    ("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
-)
 
 
 def look(place: Path) -> Iterator[Finding]:
@@ -109,9 +106,9 @@ def _clock(place: Path) -> Iterator[Finding]:
     began = time.monotonic()
     steady = time.get_clock_info("monotonic").monotonic and time.monotonic() >= began
     yield Finding("clock", "monotonic", steady, "never goes back", "uname -a")
-    for credential, server, named in SERVERS:
-        if os.environ.get(credential):
-            yield from _against(os.environ.get(named) or server)
+    for server in (plugin_of(sort).server for sort in BUILT_IN):
+        if server is not None and os.environ.get(server.credential):
+            yield from _against(os.environ.get(server.named) or server.url)
 
 
 def _newest_s(place: Path) -> float:
@@ -189,11 +186,12 @@ def _packages() -> Iterator[Finding]:
         lines = metadata.requires("fleetctl") or ()
     except metadata.PackageNotFoundError:
         return  # run from its sources, which name no versions
+    sdks = {*SDKS, *(plugin_of(sort).sdk for sort in BUILT_IN)}
     for line in lines:
         wanted, _, condition = line.partition(";")
         extra = _EXTRA.search(condition)
         name = re.split(r"[^A-Za-z0-9_.-]", wanted.strip())[0]
-        if extra is None or name not in SDKS:
+        if extra is None or name not in sdks:
             continue
         try:
             has = metadata.version(name)

@@ -12,6 +12,7 @@ from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import and_more, safe
 from fleetctl.controllers.model import LIVE_STATES, RunState
+from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds import KINDS
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, mapping, parsed
@@ -44,7 +45,7 @@ def beside(wanted: Target, index: int | None, home: Path) -> Beside:
         secrets = _secrets(template, seen.resource.namespace, reading)
     run = task.run
     of_function = template.get("function") or template.get("runtime") == "function"
-    if of_function and run.provider != "local":
+    if of_function and not runs_here(run.provider):
         raise Refused(
             f"{safe(seen.key)} runs in the containers of a function, which cannot be entered",
             hint="`runtime: sandbox` gives each task a sandbox of its own",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.errors import UsageError
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds import find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name
 from fleetctl.views.kinds import Target
@@ -14,8 +15,6 @@ from fleetctl.views.reading import must_find, open_reading
 
 if TYPE_CHECKING:
     from fleetctl.providers.volume_files import VolumeFiles
-
-DEFAULT_PROVIDER = "local"
 
 
 class VolumePlace(NamedTuple):

@@ -24,6 +24,7 @@ from fleetctl.daemon.adoption.enroll import enrol, enrol_ended
 from fleetctl.daemon.adoption.targets import index_of
 from fleetctl.providers.orphans import SANDBOX, SHARED, Stray, Strays, work_mark
 from fleetctl.providers.remote.sandboxes.names import tag_of
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.run_names import run_name
 from fleetctl.tracking.track import load, track_of
 
@@ -139,8 +140,8 @@ class Recovery:
 
 
 def _is_named(state: State, provider: str) -> bool:
-    """Whether work of this store is, was or may be there: `local` is where nobody says so."""
-    if provider == "local" or any(
+    """Whether work of this store is, was or may be there. The default is where nobody says so."""
+    if provider == DEFAULT_PROVIDER or any(
         f'"{provider}"' in one.spec for one in state.store.resources.list()
     ):
         return True

@@ -13,6 +13,7 @@ from fleetctl.common.errors import Refused, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.schedule.adoption import NotTaken, Taking, taking
 from fleetctl.providers.orphans import SHARED, Stray, work_mark
+from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds import KINDS, find_kind
 from fleetctl.specs.values.namespaces import split_key
 from fleetctl.stores.base import Store
@@ -109,5 +110,5 @@ def _same_work(track: Track, stray: Stray) -> bool:
 
 
 def _or_else(stray: Stray) -> str:
-    name = stray.run if stray.provider == "local" else stray.handle
+    name = stray.run if runs_here(stray.provider) else stray.handle
     return f"`fleetctl orphans {name} --delete` ends it"

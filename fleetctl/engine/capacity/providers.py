@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.plan import Plan, Start
 from fleetctl.providers.base import Backend, Contract
-from fleetctl.specs.common import DEFAULT_PROVIDER
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
+from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.common import Execution
 from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.placement import DEFAULT_PROVIDER
 from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -64,7 +64,7 @@ def variable(name: str) -> str:
 
 def _may_run_here(spec: Spec) -> bool:
     if isinstance(spec, FunctionSpec):
-        return spec.provider == DEFAULT_PROVIDER
+        return runs_here(spec.provider)
     if not isinstance(spec, Execution):
         return False
-    return any(it.provider == DEFAULT_PROVIDER for it in spec.placement.candidates)
+    return any(runs_here(it.provider) for it in spec.placement.candidates)

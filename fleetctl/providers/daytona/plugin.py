@@ -1,8 +1,8 @@
-"""Where each part of the provider is. Read by wiring; imports none of them."""
+"""Where the parts of provider `daytona` are. Read by the wiring, which imports them when needed."""
 
 from __future__ import annotations
 
-from fleetctl.providers.plugin import Plugin
+from fleetctl.providers.plugin import Plugin, Server
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.daytona.provider:DaytonaProvider",
@@ -11,4 +11,6 @@ PLUGIN = Plugin(
     exec="fleetctl.providers.daytona.runs.exec:DaytonaEntering",
     check="fleetctl.providers.daytona.check:check",
     session="fleetctl.providers.daytona.interpreter.session:open_session",
+    sdk="daytona",
+    server=Server("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
 )

@@ -1,4 +1,4 @@
-"""Where each part of the provider is. Read by wiring; imports none of them."""
+"""Where the parts of provider `local` are. Read by the wiring, which imports them when needed."""
 
 from __future__ import annotations
 
@@ -13,5 +13,4 @@ PLUGIN = Plugin(
     session="fleetctl.providers.local.interpreter.session:open_session",
     kept="fleetctl.providers.local.runs.kept:kept",
     listed_bytes="fleetctl.providers.local.assets.sizes:listed_bytes",
-    one_account=True,
 )

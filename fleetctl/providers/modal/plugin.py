@@ -1,8 +1,8 @@
-"""Where each part of the provider is. Read by wiring; imports none of them."""
+"""Where the parts of provider `modal` are. Read by the wiring, which imports them when needed."""
 
 from __future__ import annotations
 
-from fleetctl.providers.plugin import Plugin
+from fleetctl.providers.plugin import Plugin, Server
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.modal.provider:ModalProvider",
@@ -11,4 +11,6 @@ PLUGIN = Plugin(
     exec="fleetctl.providers.modal.runs.exec:ModalEntering",
     check="fleetctl.providers.modal.check:check",
     session="fleetctl.providers.modal.interpreter.session:open_session",
+    sdk="modal",
+    server=Server("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
 )

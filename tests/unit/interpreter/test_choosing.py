@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from fleetctl import DaytonaInterpreter, Interpreter, ModalInterpreter
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.interpreter.errors import redact
 from fleetctl.interpreter.interpreter import BaseInterpreter
-from fleetctl.wiring.plugins import PLUGINS
+from fleetctl.specs.builtin import SORTS, Sort
+from fleetctl.wiring.plugins import plugin_of
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +52,11 @@ def test_a_missing_package_is_told_with_the_extra_to_install(
 ) -> None:
     (tmp_path / "needs_sdk.py").write_text("import a_package_that_nobody_has\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    cloud = PLUGINS["local"]._replace(session="needs_sdk:open_session")
-    monkeypatch.setitem(PLUGINS, "cloud", cloud)
+    cloud = ModuleType("fleetctl.providers.cloud.plugin")
+    cloud.__dict__["PLUGIN"] = plugin_of("local")._replace(session="needs_sdk:open_session")
+    monkeypatch.setitem(sys.modules, cloud.__name__, cloud)
+    monkeypatch.setitem(sys.modules, "fleetctl.providers.cloud", ModuleType("cloud"))
+    monkeypatch.setitem(SORTS, "cloud", Sort())
     with pytest.raises(Refused, match="needs the package `a_package_that_nobody_has`") as told:
         Interpreter(provider="cloud").start()
     assert told.value.hint == "pip install 'fleetctl[cloud]'"
