@@ -174,10 +174,6 @@ class RunStore(Protocol):
         """What the run reported, by seq."""
         ...
 
-    def count_live(self) -> int:
-        """How many runs are in LIVE_STATES, over all resources."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -233,8 +233,6 @@ class StoreMachine(RuleBasedStateMachine):
             for run in expected:
                 kept = model.metrics.get(run.name, {})
                 assert list(store.runs.metrics_of(run.name)) == [kept[seq] for seq in sorted(kept)]
-        live = sum(run.state in LIVE_STATES for run in model.runs.values())
-        assert store.runs.count_live() == live
 
     @invariant()
     def a_living_name_is_found_and_no_other(self) -> None:

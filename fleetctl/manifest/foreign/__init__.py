@@ -6,7 +6,7 @@ told, never silently dropped; what comes out is a manifest that `validate` accep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -14,11 +14,6 @@ from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign.fitting import fitted
 from fleetctl.manifest.foreign.reading import Foreign
 from fleetctl.manifest.foreign.text import documents
-
-FORMATS = ("wandb", "k8s-job", "skypilot", "dstack")
-
-# (a document, the name to give it when it has none) -> manifests. Raises UsageError.
-Convert = Callable[[Foreign, str], Iterator[dict[str, Any]]]
 
 
 class Conversion(NamedTuple):

@@ -211,9 +211,6 @@ SELECT seq, step, metrics.name, value, at_s
 FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
 WHERE runs.name = ? ORDER BY seq;
 
--- name: count_live
-SELECT count(*) FROM runs WHERE state <= 2;
-
 -- name: add_to_ledger
 INSERT INTO ledger (day, namespace, labels, usd, unpriced_s) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (day, namespace, labels) DO UPDATE SET usd = usd + excluded.usd,

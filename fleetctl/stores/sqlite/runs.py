@@ -80,9 +80,6 @@ class SqliteRuns:
     def metrics_of(self, run: str) -> Sequence[Metric]:
         return [_metric(row) for row in self._session.read("metrics_of", (run,))]
 
-    def count_live(self) -> int:
-        return int(self._session.read("count_live")[0][0])
-
     def _columns(self, run: Run) -> tuple[object, ...]:
         """What may change from write to write; in the order that insert and update share."""
         name = run.name

@@ -17,7 +17,6 @@ QUESTIONS = {
     ("state.sql", "resource_of"): "resources",
     ("state.sql", "get_resource"): "resources",
     ("state.sql", "living_resources"): "resources",
-    ("state.sql", "count_live"): "runs",
     ("state.sql", "runs_page"): "runs",
     ("reader.sql", "resource_of"): "resources",
     ("reader.sql", "resource"): "resources",

@@ -25,9 +25,7 @@ ASK_AGAIN_S = 5.0
 VOLUME_AFTER_S = 2.0
 WORDS_MAX = 400
 UNKNOWN_ANSWER = "UnknownAnswer"
-# Waited for until somebody gives the account more, or mends it: no part of the order is at fault.
-OF_THE_ACCOUNT = ("Quota", "SpendLimit", "Suspended", "KeyRefused", "AccessDenied")
-# Nor is it in these, of the service.
+# The service's own: no part of the order is at fault.
 OF_NOBODY = ("NoCapacity", "Unreachable")
 
 # Who marks an answer as its own: a look-up is answered by the first, a call into a sandbox by the
