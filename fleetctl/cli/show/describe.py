@@ -12,11 +12,10 @@ from fleetctl.cli.show.figures import attempts_line, cost_line, timing_line, whe
 from fleetctl.cli.show.summary import best_line, failed_line, took
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
-from fleetctl.common.text import age, assignments, plural, safe, safe_lines, scalar, timestamp, usd
+from fleetctl.common.text import age, plural, safe, safe_lines, timestamp
 from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.spawn import holder
 from fleetctl.daemon.standstill import standstill
-from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, why
 from fleetctl.views.reading import Reading, must_find, open_reading
@@ -27,21 +26,6 @@ EVENTS_SHOWN_MAX = 10
 TRACEBACK_LINES_MAX = 12
 ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
-# A stored spec leaves out what has its default; these are worth seeing all the same.
-DEFAULTS: Mapping[str, Mapping[str, object]] = {
-    "Volume": {"provider": DEFAULT_PROVIDER, "deletionPolicy": "Retain"},
-    "Function": {"provider": DEFAULT_PROVIDER, "minContainers": 0, "scaledownSeconds": 60},
-    "Budget": {"period": "month", "onExceeded": "Suspend"},
-}
-LABELS = {
-    "deletionPolicy": "On delete",
-    "fromEnv": "From env",
-    "fromFile": "From file",
-    "maxCost": "Max cost",
-    "onExceeded": "When over",
-    "selector": "Selects",
-    "warnAt": "Warn at",
-}
 
 
 def parser(verb: str) -> Parser:
@@ -87,21 +71,9 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield from _failures(seen, reading)
         yield from _spec(seen)
     else:
-        yield from _facts(seen)
-        if seen.kind.name == "Volume":
-            from fleetctl.cli.show.volume_size import asked
+        from fleetctl.cli.show.asset_lines import asset_lines
 
-            yield _label("Size", asked(seen))
-        if seen.kind.name == "Function":
-            from fleetctl.cli.show.function_lines import function_lines
-
-            for name, text in function_lines(seen, now_s):
-                yield _label(name, text)
-        if seen.kind.name == "Budget":
-            from fleetctl.cli.show.budget_lines import budget_lines
-
-            for name, text in budget_lines(seen):
-                yield _label(name, safe(text))
+        yield from (_label(name, safe(text)) for name, text in asset_lines(seen, now_s))
     yield from _conditions(seen, now_s)
     yield from _events(seen, reading, now_s)
 
@@ -240,42 +212,6 @@ def _traceback(task: Task, seen: View) -> Iterator[str]:
         for line in shown[-TRACEBACK_LINES_MAX:]:
             yield f"  {line}"
     yield _label("Logs", f"fleetctl logs {safe(seen.key)} --index {index}")
-
-
-def _facts(seen: View) -> Iterator[str]:
-    """The spec of a small kind, one line a field. A Secret's has references, never values."""
-    for key, value in {**DEFAULTS.get(seen.resource.kind, {}), **seen.spec()}.items():
-        shown = _field(key, value)
-        if shown:
-            yield _label(LABELS.get(key, key[:1].upper() + key[1:]), safe(shown))
-
-
-def _field(key: str, value: object) -> str:
-    """A field of a spec in a line: `gpu.L4=0.8 cpu=0.02`, `$5.00`, `TOKEN from HF_TOKEN`."""
-    if key in ("fromEnv", "fromFile") and isinstance(value, dict):
-        return ", ".join(f"{name} from {source}" for name, source in value.items())
-    if key == "maxCost" and isinstance(value, (int, float)):
-        return usd(value)
-    if isinstance(value, list):
-        return ", ".join(_one(item) for item in value)
-    return _one(value)
-
-
-def _one(value: object) -> str:
-    if isinstance(value, dict):
-        return assignments(dict(_leaves(value)))
-    return "" if value is None else scalar(value).strip('"')
-
-
-def _leaves(value: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """Of a block, by dotted names; whole numbers as people write them."""
-    for name, inner in value.items():
-        if isinstance(inner, dict):
-            yield from _leaves(inner, f"{above}{name}.")
-        elif isinstance(inner, float) and inner.is_integer():
-            yield above + name, int(inner)
-        else:
-            yield above + name, inner
 
 
 def _conditions(seen: View, now_s: float) -> Iterator[str]:

@@ -292,6 +292,16 @@ def _assets(store: SqliteStore) -> None:
     _put(store, "Volume", "scratch", age_s=60, spec=spec, status={
         "phase": "Pending", "reason": "Creating", "message": full, "waitingOn": [full],
     })  # fmt: skip
+    limits = {"limits": {"maxConcurrent": 3}, "prices": {"perHour": 0.5, "gpu": {"L4": 0.8}}}
+    _put(store, "Provider", "daytona", age_s=DAY_S, spec=limits, status={
+        "phase": "Ready", "reason": "Ready", "slots": {"used": 2, "limit": 3},
+        "spend": {"usdPerHour": 1.3, "unpriced": 1},
+    })  # fmt: skip
+    warm = {"containers": 2, "usdPerSecond": 0.001, "idle": 60.0, "since": NOW_S - HOUR_S}
+    spec = {"minContainers": 2, "scaledownSeconds": 300, "resources": {"gpu": "L4"}}
+    _put(store, "Function", "embedder", age_s=DAY_S, spec=spec, status={
+        "phase": "Ready", "reason": "Ready", "warm": warm, "cost": {"actual": 1.5},
+    })  # fmt: skip
     source = {"fromEnv": ["HF_TOKEN"]}
     _put(store, "Secret", "hf", age_s=DAY_S, spec=source, status={"phase": "Ready"})
 
