@@ -60,8 +60,12 @@ def test_an_answer_that_blames_no_template_makes_starts_wait_and_running_work_go
 
             await eventually(is_told, f"it said why: {words}")
             assert tally.begun.total() == 2
-            states = sorted(run.state for run in fleet.runs())
-            assert states == sorted([RunState.RUNNING, RunState.RUNNING, RunState.STARTING])
+
+            async def two_run() -> bool:  # that a run has begun is written a little later
+                states = sorted(run.state for run in fleet.runs())
+                return states == sorted([RunState.RUNNING, RunState.RUNNING, RunState.STARTING])
+
+            await eventually(two_run, "two run and one waits")
             assert len(fleet.live()) == 2
             fleet.emulator.do("clear_faults")
             await begins(tally, 3)

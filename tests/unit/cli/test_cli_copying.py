@@ -149,7 +149,7 @@ def test_a_file_is_written_over_and_keeps_its_mode(shell: Shell) -> None:
     ("words", "code", "says"),
     [
         (("a", "b"), 2, "between this machine and a volume"),
-        (("volume/data:/a", "volume/data:/b"), 2, "between this machine and a volume"),
+        (("volume/data:/a", "volume/data:/b"), 2, "by way of this machine"),
         (("nope", "volume/data"), 4, "no file or directory `nope`"),
         (("a", "volume/nope:/a"), 4, "there is no Volume `nope`"),
         (("volume/data:/nope", "x"), 4, "volume/data has no `/nope`"),
