@@ -55,9 +55,18 @@ UNKNOWN = Cost(0.0, None, None)
 
 
 def lasting(
-    past_s: Sequence[float], *, basis: str, timeout_s: float | None, attempts: int, unit: str
+    past_s: Sequence[float],
+    *,
+    basis: str,
+    timeout_s: float | None,
+    after_s: float = 0.0,
+    attempts: int,
+    unit: str,
 ) -> Lasting:
-    """From past durations; without any, from the limit of one attempt times the attempts."""
+    """From past durations; without any, from the limit of one attempt times the attempts.
+
+    after_s: from the limit to the end of the bill: the grace, and what the provider rounds up to.
+    """
     if past_s:
         ordered = sorted(past_s)
         low, middle, high = (_quantile(ordered, share) for share in (LOW, MIDDLE, HIGH))
@@ -65,8 +74,9 @@ def lasting(
     if timeout_s is None:
         return Lasting(None, None, None, None, f"no past {unit}s and no timeoutSeconds")
     tries = f", {attempts} attempts each" if attempts > 1 else ""
-    basis = f"no past {unit}s; timeoutSeconds {timeout_s:g}{tries}"
-    return Lasting(None, None, None, timeout_s * attempts, basis)
+    grace = f" and {after_s:g} s to end" if after_s else ""
+    basis = f"no past {unit}s; timeoutSeconds {timeout_s:g}{grace}{tries}"
+    return Lasting(None, None, None, (timeout_s + after_s) * attempts, basis)
 
 
 def cost(

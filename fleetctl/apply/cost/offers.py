@@ -77,6 +77,11 @@ class Market:
         """Of one sandbox for a whole template."""
         return engine_market.charged(self.providers[provider], self.said.get(provider), template)
 
+    def quantum_s(self, provider: str) -> float:
+        """What its bill rounds the life of a sandbox up to."""
+        there = self.providers.get(provider)
+        return 0.0 if there is None else there.contract.billing_quantum_s
+
     def least_usd_per_s(self, provider: str, template: Template, namespace: str) -> float | None:
         """Of the cheapest GPU of the list that the template has; None where it has none, or where
         a price is not known.

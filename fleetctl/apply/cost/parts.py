@@ -103,7 +103,9 @@ def _part(
     offers = market.offers(policy.placement, group.template, namespace)
     judged, vacancies = _judged(policy.placement, offers, market, found)
     limits = tuple(market.limits([it.provider for it in judged if it.fits], group.template))
-    lasts = _bounded(_lasting(stored, wish.uid, found, unit, group), limits)
+    quanta_s = (market.quantum_s(it.provider) for it in judged)
+    after_s = policy.grace_s + max(quanta_s, default=0.0)
+    lasts = _bounded(_lasting(stored, wish.uid, found, unit, group, after_s=after_s), limits)
     winner = next((it for it in judged if it.won), None)
     at_once = policy.parallelism
     if at_once is None:
@@ -212,7 +214,9 @@ def _bound(total: Cost, anywhere: Sequence[Cost]) -> Cost:
     return replace(total, high=high, at_most=at_most)
 
 
-def _lasting(stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group) -> Lasting:
+def _lasting(
+    stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group, *, after_s: float
+) -> Lasting:
     """By runs with the very template, whoever's they were; else by the object's own."""
     same = stored.durations_of_template(group.digest)
     past = same or stored.durations_of_object(uid)
@@ -220,6 +224,7 @@ def _lasting(stored: Snapshot, uid: str, found: Impact, unit: str, group: _Group
         past,
         basis=_basis(len(past), unit) + ("" if same else " of another template"),
         timeout_s=group.template.timeout_seconds,
+        after_s=after_s,
         attempts=found.controller.limits.backoff_limit_per_index + 1,
         unit=unit,
     )

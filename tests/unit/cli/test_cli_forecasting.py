@@ -38,9 +38,10 @@ def test_new_work_says_where_it_runs_and_what_it_costs_at_most(tmp_path: Path) -
         "placement  modal (3 slots), then local (2 slots); "
         "not daytona: $0.0666/h is above its maxPricePerHour of $0.0100/h",
         # All eight may run at the dearest place that takes them.
-        "estimate   at most $0.80  (no past tasks; timeoutSeconds 100)   cap $25.00",
+        "estimate   at most $0.89  (no past tasks; timeoutSeconds 100 and 11 s to end)"
+        "   cap $25.00",
     )
-    assert (found.estimate.expected_usd, round(found.estimate.high_usd or 0.0, 6)) == (None, 0.8)
+    assert (found.estimate.expected_usd, round(found.estimate.high_usd or 0.0, 6)) == (None, 0.888)
 
 
 def test_the_past_tells_the_range(tmp_path: Path) -> None:

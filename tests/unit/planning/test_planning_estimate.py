@@ -31,6 +31,12 @@ def test_without_a_past_the_limits_bound_it_with_every_attempt() -> None:
     assert cost(2, lasts, 0.01) == Cost(0.0, None, 7.2, at_most=True)
 
 
+def test_the_bound_of_an_attempt_has_the_time_to_end_it() -> None:
+    lasts = lasting((), basis="", timeout_s=2.0, after_s=10.0, attempts=2, unit="task")
+    assert lasts.basis == "no past tasks; timeoutSeconds 2 and 10 s to end, 2 attempts each"
+    assert cost(3, lasts, 1.0).high == 72.0
+
+
 def test_without_a_past_and_a_limit_nothing_bounds_it() -> None:
     assert limited(None).basis == "no past tasks and no timeoutSeconds"
     assert cost(2, limited(None), 0.01) == Cost(0.0, None, None)
