@@ -72,7 +72,7 @@ def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
     total = seen.count("total")
     highest, wanted = -1, 0
     for one in begun:
-        if seen.kind.name != "Sweep":
+        if not seen.kind.searches:
             yield from (_unbegun(index, seen) for index in range(highest + 1, one.run.index))
             wanted += max(0, one.run.index - highest - 1)
         yield one

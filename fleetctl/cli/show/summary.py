@@ -21,7 +21,7 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
     best = best_line(seen)
     if best:
         lines.append(f"  {best}")
-    elif seen.phase == SUCCEEDED and seen.kind.name == "Sweep":
+    elif seen.phase == SUCCEEDED and seen.kind.searches:
         lines.append("  no best trial: the search names no metric")
     if seen.phase == FAILED and why(seen):
         lines.append(f"  {safe(why(seen))}")
@@ -41,7 +41,7 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
 def _counts(seen: View) -> str:
     done, failed = seen.count("succeeded"), seen.count("failed")
     cached = f" ({seen.count('cached')} cached)" if seen.count("cached") else ""
-    if seen.kind.unit == "task":
+    if seen.kind.counted:  # by no word for its units
         return f"{done} done{cached}, {failed} failed"
     return f"{plural(done, seen.kind.unit)} done{cached}, {failed} failed"
 
