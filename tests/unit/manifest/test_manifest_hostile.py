@@ -18,6 +18,8 @@ MEMORY_MAX_BYTES = 200 * 1024 * 1024  # what the issue allows for refusing
 CPU_MAX_S = 20
 ANSWER_CHARS_MAX = 60_000
 
+# One reader serves them all.
+pytestmark = pytest.mark.xdist_group("hostile manifests")
 Reader = subprocess.Popen[str]
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: x}\n"
