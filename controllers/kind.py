@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
 from fleetctl.controllers.model import Run, RunState
@@ -50,9 +51,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class StopNow:
-    """End the run; `reason` is one CamelCase word."""
+    """End the run; `reason` is one CamelCase word, `message` what it is about this run."""
 
     reason: str
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,10 @@ class KindController(ABC):
 
     def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:  # noqa: ARG002
         """The unit's value from its result (JSON object) or the last values it reported."""
+        return None
+
+    def curves(self) -> Curves | None:
+        """An empty record of what units report, where decisions need it; `History.curves` is it."""
         return None
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:  # noqa: ARG002

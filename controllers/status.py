@@ -92,7 +92,7 @@ def status_of(
             if unit.last is not None and unit.last.state is RunState.REFUSED
         )
     if history.pruned:
-        status["pruned"] = len(history.pruned)
+        status["stopped"] = len(history.pruned)
     if wish.allowance.own is not None:
         status["budget"] = _budget(wish.allowance.own, before)
     if history.last_failure is not None:

@@ -41,7 +41,7 @@ gc.set_threshold(50_000, 10, 10)
 
 
 def pytest_collection_finish() -> None:
-    """What stays for the whole of a session is not looked at again: a twentieth of the tests' CPU."""
+    """What stays for the whole of a session is not looked at again: a twentieth of the CPU."""
     gc.collect()
     gc.freeze()
 

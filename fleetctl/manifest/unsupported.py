@@ -61,8 +61,6 @@ def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
     at = ("spec", "search")
     if search.get("method") in ("bayes", "custom"):
         yield _method(str(search["method"]))
-    if "early_terminate" in search:
-        yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
     for name in _ELSEWHERE:
         if name in search:
             yield _finding((*at, name), "leave it out")
@@ -81,8 +79,6 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
     search, at = spec.search, ("spec", "search")
     if search.method in ("bayes", "custom"):
         yield _method(search.method)
-    if search.early_terminate is not None:
-        yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
     if spec.backend == "wandb":
         yield _finding(("spec", "backend"), "use `builtin`; it reads the same search", "`wandb`")
     macros = unknown_macros(search.command or ())
