@@ -44,6 +44,9 @@ class Unit:
     content: str
 
 
+Params = Mapping[str, object]
+
+
 @dataclass(frozen=True, slots=True)
 class Keep:
     """Let the run go on."""
@@ -154,6 +157,26 @@ class KindController(ABC):
     def curves(self) -> Curves | None:
         """An empty record of what units report, where decisions need it; `History.curves` is it."""
         return None
+
+    def recall(self, run: Run) -> None:  # noqa: B027
+        """A stored attempt, told before any question: for a kind whose units are what their
+        attempts were given, of those that `keeps_indexes`.
+        """
+
+    def asks(self, history: History) -> int | None:  # noqa: ARG002
+        """The unit whose parameters must be worked out before it can begin, where that takes too
+        long for a pass: the engine does the `work` aside, and tells the `answer`.
+        """
+        return None
+
+    def work(self, history: History, index: int) -> Callable[[], Params | None]:
+        """A pure function, of what is known now: the parameters of a unit that `asks` names; None
+        where there is no other unit.
+        """
+        raise NotImplementedError
+
+    def answer(self, index: int, params: Params | None) -> None:  # noqa: B027
+        """What the work came to."""
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:  # noqa: ARG002
         """Should this live run go on? A kind that ends one for good names the reason in

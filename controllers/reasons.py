@@ -112,6 +112,7 @@ OF_ATTEMPTS = {
 
 # What else is told as an event.
 OF_EVENTS = {
+    "SuggestionFailed": "A bayes search could not work out its next trial; it is tried again.",
     "AssetFailed": "Making or removing a volume or function failed; it is tried again.",
     "BudgetWarning": "A budget crossed one of its `warnAt` levels.",
     "EndHeld": "A run has ended and its sandbox is not confirmed gone yet.",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from fleetctl.controllers.kind import (
     UNITS_KEPT_MAX,
     Keep,
     KindController,
+    Params,
     StopNow,
     Unit,
     Verdict,
@@ -30,6 +31,7 @@ from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.suggested import Suggested
 from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.hashing import params_hash
@@ -73,6 +75,9 @@ class Sweep(KindController):
         self.template_hash = template_hash(self._shared, spec.placement, pins)
         self.contents = self.contents_of(spec, pins)
         self._grid = spec.search.method == "grid"
+        self._suggested = (
+            Suggested(spec.search, spec.seed) if spec.search.method == "bayes" else None
+        )
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
         if self._grid:
@@ -82,7 +87,8 @@ class Sweep(KindController):
         self._end = grid_end if self._grid else limit
         known = len(self._points)
         self.total = min(known, limit or known) if self._grid else limit
-        self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
+        # Of a bayes search units come to be while it runs.
+        self.unit = self._unit if self._suggested else lru_cache(UNITS_KEPT_MAX)(self._unit)
 
     @staticmethod
     def contents_of(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:
@@ -95,6 +101,10 @@ class Sweep(KindController):
                 return None
         elif index < 0 or (self._end is not None and index >= self._end):
             return None
+        elif self._suggested is not None:
+            params = self._suggested.points.get(index)
+            if params is None:
+                return None
         else:
             params = random_point(self.spec.search, self.spec.seed, index)
         return Unit(index, params, params_hash(params), self.template_hash, self.contents[0])
@@ -127,12 +137,36 @@ class Sweep(KindController):
                 return
             room -= 1
             unit = self.unit(index)
-            assert unit is not None
+            if unit is None:
+                return  # its point is not suggested yet
             yield unit
+
+    def recall(self, run: Run) -> None:
+        if self._suggested is not None:
+            self._suggested.recall(run)
+
+    def asks(self, history: History) -> int | None:
+        if self._suggested is None or self._suggested.exhausted or self._reached(history):
+            return None
+        if self.total is not None and len(history.taken) >= self.total:
+            return None
+        index = next(history.fresh(0, self._end or 1 << 62), None)
+        return None if index in self._suggested.points else index
+
+    def work(self, history: History, index: int) -> Callable[[], Params | None]:
+        assert self._suggested is not None
+        return self._suggested.work(history, index)
+
+    def answer(self, index: int, params: Params | None) -> None:
+        assert self._suggested is not None
+        self._suggested.answer(index, params)
+        if self._suggested.exhausted:
+            self.total = self._end = len(self._suggested.points)
 
     def curves(self) -> Curves | None:
         metric, early = self.spec.search.metric, self.spec.search.early_terminate
-        if metric is None or (early is None and metric.target is None):
+        needed = early is not None or self._suggested is not None
+        if metric is None or not (needed or metric.target is not None):
             return None
         return Curves(
             metric.name,

@@ -48,9 +48,10 @@ class SweepSpec(Execution):
                 )
             if "${program}" in self.search.command:
                 raise ValueError("`command` has `${program}`, so `search` needs `program`")
-        if self.search.method == "random" and self.trial_limit is None:
+        if self.search.method in ("random", "bayes") and self.trial_limit is None:
             raise ValueError(
-                "a random search never ends by itself; give `trials`, or `run_cap` in `search`"
+                f"a {self.search.method} search never ends by itself; give `trials`, or `run_cap` "
+                "in `search`"
             )
         return self
 

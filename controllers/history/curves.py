@@ -22,6 +22,8 @@ class Curve:
     seq: int = -1  # of the last value that was taken
     count: int = 0
     best: float = math.inf
+    worst: float = -math.inf
+    last: float = math.inf
     at: list[float] = field(default_factory=list)  # the value at each band that it has passed
 
 
@@ -63,6 +65,10 @@ class Curves:
         """Whether a unit reported a value as good as the target, be it for a moment."""
         return any(curve.best <= self._target for curve in self._curves.values())
 
+    def newest(self, index: int) -> Curve | None:
+        """Of the newest attempt of a unit that has reported."""
+        return self._curves.get(index)
+
     def passed(self, band: int) -> Sequence[float]:
         """The values at a band, by its place in `bands`, the best first."""
         return self._passed[band] if band < len(self._passed) else ()
@@ -88,7 +94,8 @@ class Curves:
 
     def _add(self, curve: Curve, value: float) -> bool:
         curve.count += 1
-        curve.best = min(curve.best, value)
+        curve.best, curve.worst = min(curve.best, value), max(curve.worst, value)
+        curve.last = value
         due = value <= self._target
         while len(curve.at) < len(self.bands) and self.bands[len(curve.at)] == curve.count:
             if len(curve.at) == len(self._passed):

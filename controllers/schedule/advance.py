@@ -42,13 +42,17 @@ def advance(wish: Wish, history: History, now_s: float) -> Plan:
     held = len(history.live) + len(closes) + len(idle)
     supply = Supply(seats, idle, parallelism - len(history.live), parallelism - held)
     found = started(wish, history, supply, now_s)
-    if not found.full and found.crowded is None:
+    asked_for = wish.controller.asks(history)
+    if not found.full and found.crowded is None and asked_for is None:
         # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
         closes += tuple(
             CloseSandbox(box.name, box.last.name, "no task to give it") for box in found.idle
         )
     wake_at_s = now_s if found.full else wakes_at_s(wish, history, now_s)
     plan = under_way(wish, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
+    if asked_for is not None and history.started and plan.phase is Phase.PENDING:
+        # Between two trials of a search that works out where to look next.
+        plan = replace(plan, phase=Phase.RUNNING, reason="InProgress", message="")
     if shortages:
         plan = replace(plan, shortages=shortages)
     if found.unpaid is not None:

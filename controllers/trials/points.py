@@ -75,25 +75,25 @@ def random_point(search: Space, seed: int, index: int) -> Point:
 
     Each has randomness of its own, so that adding or removing one leaves the others as they were.
     """
-    return _nested(
+    return nested(
         (names, _drawn(parameter, Random(json.dumps([seed, index, *names]))))  # noqa: S311
-        for names, parameter in _axes(search.parameters or {})
+        for names, parameter in axes(search.parameters or {})
     )
 
 
-def _axes(parameters: Mapping[str, Any], above: Names = ()) -> list[Axis]:
+def axes(parameters: Mapping[str, Any], above: Names = ()) -> list[Axis]:
     """All parameters, nested ones included, by name."""
     found: list[Axis] = []
     for name in sorted(parameters):
         parameter = parameters[name]
         if NESTED in parameter:
-            found.extend(_axes(parameter[NESTED], (*above, name)))
+            found.extend(axes(parameter[NESTED], (*above, name)))
         else:
             found.append(((*above, name), parameter))
     return found
 
 
-def _nested(values: Iterator[tuple[Names, Any]]) -> Point:
+def nested(values: Iterator[tuple[Names, Any]]) -> Point:
     whole: Point = {}
     for names, value in values:
         inner = whole
@@ -112,7 +112,7 @@ class _Choices:
 
 
 def _grid(search: Space) -> list[tuple[Names, _Choices]]:
-    return [(names, _choices(parameter)) for names, parameter in _axes(search.parameters or {})]
+    return [(names, _choices(parameter)) for names, parameter in axes(search.parameters or {})]
 
 
 def _grid_point(axes: Sequence[tuple[Names, _Choices]], index: int) -> Point:
@@ -122,7 +122,7 @@ def _grid_point(axes: Sequence[tuple[Names, _Choices]], index: int) -> Point:
         chosen.append((names, choices.at(position)))
     if index:
         raise IndexError("the grid has no such point")
-    return _nested(reversed(chosen))
+    return nested(reversed(chosen))
 
 
 def _choices(parameter: Mapping[str, Any]) -> _Choices:
@@ -171,7 +171,7 @@ def _drawn(parameter: Mapping[str, Any], random: Random) -> Any:
     keys = {**distribution.defaults, **parameter}
     name = distribution.name.removeprefix("q_")
     value = _DRAWS[name](keys, random)
-    return _quantised(value, keys["q"]) if "q" in distribution.defaults else value
+    return quantised(value, keys["q"]) if "q" in distribution.defaults else value
 
 
 def _distribution(parameter: Mapping[str, Any]) -> Distribution:
@@ -217,7 +217,7 @@ _DRAWS: Mapping[str, Draw] = {
 }
 
 
-def _quantised(value: float, q: float) -> float:
+def quantised(value: float, q: float) -> float:
     """round(value / q) * q; whole when q is."""
     if not math.isfinite(value / q):
         return value

@@ -16,6 +16,7 @@ from fleetctl.engine.capacity.providers import Accounts
 from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
+from fleetctl.engine.decide.suggestions import Aside, Suggestions
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
@@ -61,7 +62,9 @@ class Engine:
         secrets: Secrets | None = None,
         accounts: Accounts | None = None,
         sources: Sources | None = None,
+        aside: Aside = asyncio.to_thread,
     ) -> None:
+        """aside: does long work of pure functions elsewhere than on the loop."""
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
         )
@@ -87,6 +90,7 @@ class Engine:
             backoff_s=state.backoff_s,
         )
         self.troubles = Troubles(clock=clock, tracks=state.tracks, look=state.queue.add)
+        self._suggestions = Suggestions(state, aside=aside)
         self.turns = self._turns_of(state)
 
     def _turns_of(self, state: State) -> Turns:
@@ -127,6 +131,7 @@ class Engine:
             budgets=budgets,
             troubles=self.troubles,
             sleepers=self.sleepers,
+            suggestions=self._suggestions,
             provided=self._provided,
         )
         return Turns(
@@ -198,6 +203,7 @@ class Engine:
             helpers, self._helpers = self._helpers, []
             for task in helpers:
                 task.cancel()
+            await self._suggestions.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
             await asyncio.gather(*helpers, return_exceptions=True)

@@ -59,17 +59,17 @@ def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
     if kind is None or not kind.searches or not isinstance(search, dict):
         return
     at = ("spec", "search")
-    if search.get("method") in ("bayes", "custom"):
-        yield _method(str(search["method"]))
+    if search.get("method") == "custom":
+        yield _method()
     for name in _ELSEWHERE:
         if name in search:
             yield _finding((*at, name), "leave it out")
 
 
-def _method(method: str) -> Finding:
+def _method() -> Finding:
     at = ("spec", "search", "method")
-    said = f" is `{method}`; only `grid` and `random` are carried out yet"
-    return Finding(at, at, said, "use `random` with `run_cap`")
+    said = " is `custom`, which needs a scheduler of W&B's and is not supported"
+    return Finding(at, at, said, "use `bayes`, `random` or `grid`")
 
 
 _ELSEWHERE = ("job", "image_uri", "scheduler", "metrics")
@@ -77,8 +77,8 @@ _ELSEWHERE = ("job", "image_uri", "scheduler", "metrics")
 
 def _sweep(spec: SweepSpec) -> Iterator[Finding]:
     search, at = spec.search, ("spec", "search")
-    if search.method in ("bayes", "custom"):
-        yield _method(search.method)
+    if search.method == "custom":
+        yield _method()
     if spec.backend == "wandb":
         yield _finding(("spec", "backend"), "use `builtin`; it reads the same search", "`wandb`")
     macros = unknown_macros(search.command or ())

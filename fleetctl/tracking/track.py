@@ -203,6 +203,9 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> None:
             rows = list(rows)
             allocated = {run.params_hash: run.index for run, _ in rows}
         track.controller = make(track.spec, allocated, pins_of(resource.annotations))
+        if make.keeps_indexes:
+            for run, _ in rows:
+                track.controller.recall(run)
     if track.controller is None:
         return
     track.history = History(track.controller.limits, track.controller.curves())

@@ -45,7 +45,32 @@ def _early_ends(rng: random.Random, name: str, provider: str) -> Scenario:
     return make(name, provider, wishes, wanted)
 
 
-NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {"early-ends": _early_ends}
+def _bayes(rng: random.Random, name: str, provider: str) -> Scenario:
+    """A search whose points depend on what came of the trials before; perhaps a small one."""
+    trials = rng.randint(5, 8)
+    search: Spec = {
+        "method": "bayes",
+        "metric": {"name": "loss"},
+        "parameters": {
+            "lr": rng.choice(({"min": 0.0, "max": 1.0}, {"min": 1, "max": 6})),
+            "seconds": {"value": rng.choice((1, 12))},
+            "metrics": {"value": 2},
+        },
+        "run_cap": trials,
+    }
+    made = objects.sweep_of(rng, search, provider, "bayes", points=trials)
+    wanted = made.changed(Expect("Succeeded"))
+    wishes = [apply(0.0, wanted)]
+    if rng.random() < 0.3:
+        wishes.append(say(later(rng), "suspend", wanted))
+        wishes.append(say(wishes[-1].at_s + later(rng), "resume", wanted))
+    return make(name, provider, wishes, wanted)
+
+
+NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
+    "early-ends": _early_ends,
+    "bayes": _bayes,
+}
 
 
 def judged_by_all(scene: Scene) -> Iterator[str]:
@@ -68,7 +93,21 @@ def ended_for_good(scene: Scene) -> Iterator[str]:
             yield f"index {index} of {uid} was ended early and has begun again"
 
 
-EARLY_CHECKS: tuple[Check, ...] = (judged_by_all, ended_for_good)
+def suggested_once(scene: Scene) -> Iterator[str]:
+    """I28: of a bayes search no two trials are the same point, and a trial keeps its point."""
+    points: dict[tuple[str, str], int] = {}
+    for (uid, index), runs in scene.now.units():
+        resource = scene.now.resources.get(uid)
+        if resource is None or spec(resource).get("search", {}).get("method") != "bayes":
+            continue
+        if len({run.params for run in runs}) > 1:
+            yield f"trial {index} of {uid} has had several points"
+        other = points.setdefault((uid, runs[-1].params), index)
+        if other != index:
+            yield f"trials {other} and {index} of {uid} are the same point"
+
+
+EARLY_CHECKS: tuple[Check, ...] = (judged_by_all, ended_for_good, suggested_once)
 
 
 def _is_worse(scene: Scene, run: Run, search: Spec) -> bool:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fleetctl.common.errors import StoreError
+from fleetctl.controllers.kind import Params
+from fleetctl.engine.decide.suggestions import Work
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.settings import Settings
 from fleetctl.stores.base import DiskFull
@@ -197,6 +199,7 @@ class Play:
             clock=self.clock,
             # So that some of its turns answer several events, as with many live runs.
             settings=Settings(seed=self.seed, few_live=2),
+            aside=_a_little_later,
         )
         running = asyncio.ensure_future(engine.run())
         acting = asyncio.ensure_future(acts.perform(self, store, engine))
@@ -261,3 +264,9 @@ def _crashes(rng: random.Random, options: Options) -> tuple[CrashAt, ...]:
     if options.crashes is not None:
         return options.crashes
     return drawn if options.faults else ()
+
+
+async def _a_little_later(work: Work) -> Params | None:
+    """In place of a thread, which virtual time knows nothing of."""
+    await asyncio.sleep(0.2)
+    return work()

@@ -25,6 +25,8 @@ SCENARIO = {
     "creates-not-counted-at-the-gate": "minutes",
     "limits-forgotten-at-restart": "limits",
     "lowered-limit-ignored-by-wished-starts": "limits",
+    "points-are-suggested-anew-after-a-restart": "bayes",
+    "the-next-point-is-asked-for-again-before-it-is-taken": "bayes",
     "half-a-history-after-a-restart": "early-ends",
     "an-early-end-is-no-end": "early-ends",
     "deadline-ignored": "deadline",

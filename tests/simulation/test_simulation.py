@@ -99,6 +99,12 @@ def test_what_happens_in_one_namespace_touches_nothing_of_another() -> None:
         assert not outcome.broken, told(outcome)
 
 
+def test_a_point_that_was_suggested_is_one_trial_and_stays_it() -> None:
+    for seed in range(40):
+        outcome = simulate(seed, Options(scenario="bayes"))
+        assert not outcome.broken, told(outcome)
+
+
 def test_a_trial_that_is_ended_early_is_judged_by_all_and_stays_ended() -> None:
     for seed in range(60):
         outcome = simulate(seed, Options(scenario="early-ends"))

@@ -5,6 +5,7 @@ predict.py; never repeats a value.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.predictions.world import Prediction, Sort, World
@@ -17,13 +18,19 @@ from fleetctl.specs.common import Execution
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.template import Template
+from fleetctl.specs.values.scalars import Spec
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 
 def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
+    if needs_numpy(spec) and find_spec("numpy") is None:
+        path: Path = ("spec", "search", "method")
+        said = " is `bayes`, which needs numpy, and that is not installed here"
+        yield Prediction(manifest, Finding(path, path, said, "pip install 'fleetctl[bayes]'"))
     template: Template | None = getattr(spec, "template", None)
     if template is None:
         return
@@ -32,6 +39,10 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     if template.function is not None:
         at: Path = ("spec", "template", "function")
         yield from _object(manifest, at, "Function", template.function, world)
+
+
+def needs_numpy(spec: Spec) -> bool:
+    return isinstance(spec, SweepSpec) and spec.search.method == "bayes"
 
 
 def of_function(manifest: Manifest, spec: FunctionSpec, world: World) -> Iterator[Prediction]:

@@ -36,6 +36,8 @@ def worth_a_look(spec: Spec) -> bool:
     ):
         return True
     template: Template | None = getattr(spec, "template", None)
+    if needs.needs_numpy(spec):
+        return True
     if template is None:
         return False
     asks = template.image or template.secrets or template.resources.gpu or template.is_function

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.decide.intents import Intents
     from fleetctl.engine.decide.load import Reading
+    from fleetctl.engine.decide.suggestions import Suggestions
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.observe.troubles import Troubles
     from fleetctl.engine.sleeping import Sleepers
@@ -53,11 +54,13 @@ class Passes:
         budgets: Budgets,
         troubles: Troubles,
         sleepers: Sleepers,
+        suggestions: Suggestions,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._reading, self._intents = state, reading, intents
         self._admission, self._market, self._budgets = admission, market, budgets
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
+        self._suggestions = suggestions
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -113,10 +116,29 @@ class Passes:
         self._intents.record(track, plan, now_s)
         self._take_note(track, plan, wish, now_s)
         self._tell(track, plan, wish, now_s)
+        self._suggest(track, plan, wish)
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()
             self._sleeps(track, now_s)
+
+    def _suggest(self, track: Track, plan: Plan, wish: Wish) -> None:
+        """Have the next unit worked out where it could start at once, and not before: until then
+        others may end, and it is to know of them.
+        """
+        history, controller, policy = track.history, wish.controller, wish.controller.policy
+        assert history is not None
+        held = plan.final or plan.crowded or plan.denied or policy.suspend or wish.deleted
+        index = None if held else controller.asks(history)
+        if index is None:
+            return
+        most = policy.parallelism
+        if most is None:
+            names = {it.provider for it in policy.placement.candidates}
+            most = sum(it for name, it in wish.providers.items() if name in names)
+        if len(history.live) < most:
+            uid = track.resource.uid
+            self._suggestions.ask(uid, controller, index, controller.work(history, index))
 
     def _take_note(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
         """What the plan tells others: who waits for room or money, what was learned, when next."""

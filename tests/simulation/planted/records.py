@@ -11,6 +11,7 @@ from fleetctl.apply import draft
 from fleetctl.controllers.history import attempts
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.model import Metric, Run, RunState
+from fleetctl.controllers.sweep import Sweep
 from fleetctl.engine.decide import intents, passes
 from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.records import Records
@@ -70,6 +71,24 @@ def half_a_history_after_a_restart() -> Context:
 def an_early_end_is_no_end() -> Context:
     """A trial that its search ended is due again, as one that was suspended is."""
     return swapped(attempts, "is_final", lambda history, run: False)
+
+
+def points_are_suggested_anew_after_a_restart() -> Context:
+    """The points of earlier trials are not read back with their runs."""
+    return swapped(Sweep, "recall", lambda self, run: None)
+
+
+def the_next_point_is_asked_for_again_before_it_is_taken() -> Context:
+    """While a point is worked out another is asked for, and the later one has its trial."""
+
+    def make(answer: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Sweep, index: int, params: Any) -> None:
+            answer(self, index, params)
+            answer(self, index + 1, params)
+
+        return patched
+
+    return around(Sweep, "answer", make)
 
 
 def result_dropped() -> Context:
@@ -217,6 +236,8 @@ PLANTS: tuple[Plant, ...] = (
     metrics_dropped,
     half_a_history_after_a_restart,
     an_early_end_is_no_end,
+    points_are_suggested_anew_after_a_restart,
+    the_next_point_is_asked_for_again_before_it_is_taken,
     result_dropped,
     outcome_overwritten,
     stop_not_recorded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
+from fleetctl.engine.decide.suggestions import Suggestions
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.rate_limit import Gates
@@ -146,6 +148,7 @@ class Parts:
             budgets=self.budgets,
             troubles=self.troubles,
             sleepers=self.sleepers,
+            suggestions=Suggestions(self.state, aside=asyncio.to_thread),
             provided=self._provide,
         )
 

@@ -149,3 +149,19 @@ async def test_data_that_stays_behind_is_asked_about(tmp_path: Path) -> None:
             "volume/data: its data stays on `local`, nothing of it is copied to `modal`"
         )
         assert (await api.apply(volume + "{provider: modal}", yes=True))["ok"]
+
+
+async def test_a_bayes_search_without_numpy_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetctl.apply.predictions.needs.find_spec", lambda name: None)
+    search = "{method: bayes, run_cap: 3, metric: {name: loss}, parameters: {x: {min: 0, max: 9}}}"
+    text = HEAD.format(kind="Sweep", name="by")
+    text += f"spec: {{template: {{script: x}}, parallelism: 0, search: {search}}}"
+    async with served(tmp_path) as api:
+        said = await refused(api, text)
+        assert "spec.search.method is `bayes`, which needs numpy, and that is not installed" in said
+        assert "pip install 'fleetctl[bayes]'" in said
+        assert api.fleet.names() == []
+        monkeypatch.undo()
+        assert (await api.apply(text))["ok"]

@@ -1,0 +1,224 @@
+"""The parameters of a search as axes of a unit cube, and back: what a model of a search works on.
+Pure; called by bayes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, product
+from statistics import NormalDist
+from typing import Any
+
+from fleetctl.controllers.trials.points import Names, Point, axes, nested, quantised
+from fleetctl.specs.search.distributions import distribution_of
+
+INSIDE = 1e-6  # of a distribution without bounds: how near to its ends a point may lie
+BETA_STEPS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """at: the value at a place in [0, 1). features: where a value lies, as numbers; of a category
+    one for each of them. count: how many values there are; None = endless. low, high: of numbers
+    that have bounds.
+    """
+
+    names: Names
+    at: Callable[[float], Any]
+    features: Callable[[Any], Sequence[float]]
+    width: int
+    count: int | None = None
+    low: float = -math.inf
+    high: float = math.inf
+
+    def has(self, value: Any) -> bool:
+        """Raises KeyError for a category that there is not."""
+        self.features(value)
+        return self.width > 1 or self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """value: lower is better; None while it is not known, of a trial that runs."""
+
+    point: Mapping[str, Any]
+    value: float | None
+
+
+def fits(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+    """Whether a point lies in the space, with all of its parameters and no other."""
+    vary, fixed = axes_of(parameters)
+    try:
+        same = all(value_at(point, names) == value for names, value in fixed)
+        inside = all(axis.has(value_at(point, axis.names)) for axis in vary)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return same and inside and len(axes(parameters)) == _leaves(parameters, point)
+
+
+def axes_of(parameters: Mapping[str, Any]) -> tuple[list[Axis], list[tuple[Names, Any]]]:
+    """What varies, and what does not with its value."""
+    vary: list[Axis] = []
+    fixed: list[tuple[Names, Any]] = []
+    for names, parameter in axes(parameters):
+        made = _axis(names, parameter)
+        if made.count == 1:
+            fixed.append((names, made.at(0.0)))
+        else:
+            vary.append(made)
+    return vary, fixed
+
+
+def value_at(point: Mapping[str, Any], names: Names) -> Any:
+    """Raises KeyError for a point of another space."""
+    value: Any = point
+    for name in names:
+        if not isinstance(value, Mapping):
+            raise KeyError(name)
+        value = value[name]
+    return value
+
+
+def point_of(
+    vary: Sequence[Axis], fixed: Sequence[tuple[Names, Any]], cube: Sequence[float]
+) -> Point:
+    values = [(axis.names, axis.at(float(place))) for axis, place in zip(vary, cube, strict=True)]
+    return nested(iter(sorted([*values, *fixed], key=lambda it: it[0])))
+
+
+def _leaves(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> int:
+    """How many values a point has, where groups of parameters are groups of it."""
+    return sum(
+        _leaves(parameters[name]["parameters"], value)
+        if "parameters" in parameters.get(name, {})
+        else 1
+        for name, value in point.items()
+    )
+
+
+def every_point(vary: Sequence[Axis], fixed: Sequence[tuple[Names, Any]]) -> Iterator[Point]:
+    """All of a space whose values can be counted; nothing of another one."""
+    counts = [axis.count for axis in vary]
+    if None in counts:
+        return
+    for places in product(*(range(count or 0) for count in counts)):
+        cube = [(at + 0.5) / (axis.count or 1) for at, axis in zip(places, vary, strict=True)]
+        yield point_of(vary, fixed, cube)
+
+
+def _axis(names: Names, parameter: Mapping[str, Any]) -> Axis:
+    distribution = distribution_of(parameter)
+    assert distribution is not None, "the loader refuses a parameter without a distribution"
+    keys = {**distribution.defaults, **parameter}
+    match distribution.name:
+        case "constant":
+            return Axis(names, lambda _: keys["value"], lambda _: (), 0, 1)
+        case "categorical":
+            return _category(names, keys["values"], [1.0] * len(keys["values"]))
+        case "categorical_w_probabilities":
+            return _category(names, keys["values"], keys["probabilities"])
+        case "int_uniform":
+            low, count = keys["min"], keys["max"] - keys["min"] + 1
+            return Axis(
+                names,
+                lambda u: low + min(int(u * count), count - 1),
+                lambda value: ((value - low + 0.5) / count,),
+                1,
+                count,
+                low,
+                keys["max"],
+            )
+    into, back = _scale(distribution.name.removeprefix("q_"), keys)
+    q = keys["q"] if "q" in distribution.defaults else None
+    at = back if q is None else (lambda u: quantised(back(u), q))
+    low, high = keys.get("min", -math.inf), keys.get("max", math.inf)
+    slack = q or 0.0  # a multiple of q may lie just outside
+    return Axis(
+        names,
+        at,
+        lambda value: (min(max(into(value), 0.0), 1.0),),
+        1,
+        None,
+        low - slack,
+        high + slack,
+    )
+
+
+def _category(names: Names, values: Sequence[Any], weights: Sequence[float]) -> Axis:
+    """Told apart as JSON is, so that 0, false and "" are categories as any other."""
+    kept: dict[str, tuple[Any, float]] = {}
+    for value, weight in zip(values, weights, strict=True):
+        text = json.dumps(value, sort_keys=True)
+        kept[text] = (value, weight + kept.get(text, (value, 0.0))[1])
+    order = {text: at for at, text in enumerate(kept)}
+    found = [value for value, _ in kept.values()]
+    ends = list(accumulate(weight for _, weight in kept.values()))
+
+    def features(value: Any) -> list[float]:
+        place = order[json.dumps(value, sort_keys=True)]
+        return [1.0 if at == place else 0.0 for at in range(len(found))]
+
+    def at(u: float) -> Any:
+        return found[min(bisect_right(ends, u * ends[-1]), len(found) - 1)]
+
+    return Axis(names, at, features, len(found), len(found))
+
+
+Map = Callable[[float], float]
+
+
+def _scale(name: str, keys: Mapping[str, Any]) -> tuple[Map, Map]:
+    """(cumulative distribution, its inverse) of a distribution of numbers."""
+    match name:
+        case "uniform":
+            return _between(float(keys["min"]), float(keys["max"]))
+        case "log_uniform_values" | "inv_log_uniform_values":
+            low, high = float(keys["min"]), float(keys["max"])
+            into, back = _between(math.log(low), math.log(high))
+            return (
+                lambda value: into(math.log(max(value, low))),
+                lambda u: min(max(math.exp(back(u)), low), high),
+            )
+        case "normal":
+            bell = NormalDist(keys["mu"], keys["sigma"])
+            return bell.cdf, lambda u: bell.inv_cdf(_inside(u))
+        case "log_normal":
+            bell = NormalDist(keys["mu"], keys["sigma"])
+            return (
+                lambda value: bell.cdf(math.log(value)) if value > 0 else 0.0,
+                lambda u: math.exp(min(bell.inv_cdf(_inside(u)), 709.0)),
+            )
+        case "beta":
+            return _beta(float(keys["a"]), float(keys["b"]))
+    raise AssertionError(f"`{name}` is no distribution of numbers; the loader refuses it")
+
+
+def _between(low: float, high: float) -> tuple[Map, Map]:
+    return (
+        lambda value: (value - low) / (high - low),
+        lambda u: min(max(low * (1 - u) + high * u, low), high),
+    )
+
+
+def _inside(u: float) -> float:
+    return min(max(u, INSIDE), 1.0 - INSIDE)
+
+
+def _beta(a: float, b: float) -> tuple[Map, Map]:
+    """By a table: the inverse has no closed form."""
+    places = [(step + 0.5) / BETA_STEPS for step in range(BETA_STEPS)]
+    logs = [(a - 1) * math.log(x) + (b - 1) * math.log1p(-x) for x in places]
+    top = max(logs)
+    sums = list(accumulate(math.exp(it - top) for it in logs))
+
+    def back(u: float) -> float:
+        return places[min(bisect_right(sums, u * sums[-1]), BETA_STEPS - 1)]
+
+    def into(value: float) -> float:
+        return sums[min(bisect_right(places, value), BETA_STEPS - 1)] / sums[-1]
+
+    return into, back

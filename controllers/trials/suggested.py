@@ -1,0 +1,115 @@
+"""The points of a bayes search: the first ones drawn as a random search draws them, each later one
+suggested from what the trials before it came to, and from then on what its attempts were given.
+
+Called by sweep.py; pure. The suggestion itself is bayes.py's, which takes too long for a pass.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import Params
+from fleetctl.controllers.model import Run
+from fleetctl.controllers.trials.axes import Trial, fits
+from fleetctl.controllers.trials.points import random_point
+
+if TYPE_CHECKING:
+    from fleetctl.specs.search.config import Search
+
+DRAWN_MIN, DRAWN_MAX = 4, 8  # points to begin with: two a parameter, within these
+DRAWS_EACH = 20  # of a small space the same point is drawn again and again
+
+
+class Suggested:
+    """points: by index, of the trials that are known to be wanted."""
+
+    def __init__(self, search: Search, seed: int) -> None:
+        self._search, self._seed = search, seed
+        self.points: dict[int, Params] = dict(enumerate(self._drawn()))
+        self._first = len(self.points)
+        self.exhausted = False  # every point of the space is a trial
+
+    def recall(self, run: Run) -> None:
+        """A point that was suggested before this controller began. Where the search has changed and
+        does not have it any more, another one takes its place.
+        """
+        if run.index < self._first:
+            return
+        point = json.loads(run.params)
+        if not fits(self._search.parameters or {}, point):
+            point = random_point(self._search, self._seed, run.index)
+        self.points[run.index] = point
+
+    def answer(self, index: int, params: Params | None) -> None:
+        if params is None:
+            self.exhausted = True
+        else:
+            self.points[index] = params
+
+    def _drawn(self) -> list[dict[str, object]]:
+        """Each once."""
+        count = max(DRAWN_MIN, min(DRAWN_MAX, 2 * len(self._search.parameters or {})))
+        found: dict[str, dict[str, object]] = {}
+        for draw in range(DRAWS_EACH * count):
+            point = random_point(self._search, self._seed, draw)
+            found.setdefault(json.dumps(point, sort_keys=True), point)
+            if len(found) == count:
+                break
+        return list(found.values())
+
+    def work(self, history: History, index: int) -> Callable[[], Params | None]:
+        parameters, seed, trials = self._search.parameters or {}, self._seed, [*self._told(history)]
+
+        def work() -> Params | None:
+            from fleetctl.controllers.trials.bayes import suggest  # numpy comes with it
+
+            return suggest(parameters, seed, index, trials)
+
+        return work
+
+    def _told(self, history: History) -> Iterator[Trial]:
+        """By index: what a trial came to counts, not when. A lower value is better."""
+        metric = self._search.metric
+        assert metric is not None, "the loader refuses a bayes search without a metric"
+        sign = -1.0 if metric.goal == "maximize" else 1.0
+        values = {index: value for index in self.points if (value := _ended(history, index, sign))}
+        ends = [value[0] for value in values.values()]
+        for index, point in sorted(self.points.items()):
+            if index not in history.taken:
+                continue
+            if index in values:
+                yield Trial(point, values[index][0])
+            elif index in history.live_by_index:
+                yield Trial(point, _imputed(history, index, str(metric.impute_while_running)))
+            elif index in history.failed and ends:
+                own = _imputed(history, index, metric.impute)
+                bad = max(ends)
+                yield Trial(point, bad if own is None or metric.impute == "worst" else own)
+
+
+def _ended(history: History, index: int, sign: float) -> tuple[float] | None:
+    """The best that a trial which is over has reported, its result too; also of one that was ended
+    early. None while it is not over, and where it reported nothing.
+    """
+    score = history.scores.get(index)
+    if index not in history.succeeded and index not in history.pruned:
+        return None
+    curve = history.curves.newest(index) if history.curves is not None else None
+    known = [it for it in (None if score is None else sign * score,) if it is not None]
+    known += [curve.best] if curve is not None and curve.count else []
+    return (min(known),) if known else None
+
+
+def _imputed(history: History, index: int, how: str) -> float | None:
+    """What a trial that is not over, or failed, counts for by its own reports; None: they do not
+    say.
+    """
+    curve = history.curves.newest(index) if history.curves is not None else None
+    if curve is None or not curve.count:
+        return None
+    found = {"latest": curve.last, "best": curve.best, "worst": curve.worst}.get(how)
+    return None if found is None or math.isinf(found) else found

@@ -1,0 +1,67 @@
+"""What takes too long for a pass: the next point of a bayes search, worked out outside the loop.
+
+Asked by passes. Nothing of it is durable: a point counts once a run is stored with it, and what was
+asked for when the controller ended is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.kind import KindController, Params
+from fleetctl.engine.boundary import NoAnswer, guarded
+
+if TYPE_CHECKING:
+    from fleetctl.engine.state import State
+
+Work = Callable[[], Params | None]
+Aside = Callable[[Work], Awaitable[Params | None]]
+FAILED = "SuggestionFailed"
+
+
+class Suggestions:
+    """aside: does work elsewhere, such as in a thread."""
+
+    def __init__(self, state: State, *, aside: Aside) -> None:
+        self._state, self._aside = state, aside
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._tries: dict[str, int] = {}
+        self._not_before_s: dict[str, float] = {}
+
+    def ask(self, uid: str, controller: KindController, index: int, work: Work) -> None:
+        """One at a time for each object: the next one is to know of it."""
+        not_before_s = self._not_before_s.get(uid, 0.0)
+        if not_before_s > self._state.clock.now_s():
+            self._state.queue.add(uid, not_before_s)
+        elif uid not in self._under_way:
+            answer = self._answer(uid, controller, index, work)
+            self._under_way[uid] = asyncio.ensure_future(answer)
+
+    async def close(self) -> None:
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _answer(self, uid: str, controller: KindController, index: int, work: Work) -> None:
+        state = self._state
+        try:
+            found = await guarded(self._aside(work), what=f"search for trial {index}", key=uid)
+        finally:
+            del self._under_way[uid]
+        if isinstance(found, NoAnswer):
+            tries = self._tries[uid] = self._tries.get(uid, 0) + 1
+            again_at_s = state.clock.now_s() + state.backoff_s(tries)
+            self._not_before_s[uid] = again_at_s
+            state.say(uid, FAILED, found.why, kind="Warning")
+            state.queue.add(uid, again_at_s)
+        else:
+            self._tries.pop(uid, None)
+            self._not_before_s.pop(uid, None)
+            track = state.tracks.get(uid)
+            if track is not None and track.controller is controller:
+                controller.answer(index, found)
+            state.queue.add(uid)
+        state.inbox.wake()
