@@ -18,6 +18,7 @@ from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.placement import HOUR_S, Candidate, Placement, Spill
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.trials.wandb import WandbTrial
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
@@ -147,6 +148,10 @@ class KindController(ABC):
 
     def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:  # noqa: ARG002
         """The unit's value from its result (JSON object) or the last values it reported."""
+        return None
+
+    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
+        """What programs that ask `wandb.init` are told; None: nothing. name: of the object."""
         return None
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:  # noqa: ARG002

@@ -31,6 +31,7 @@ OF_OBJECTS = {
     "NoTimeLimit": "Under a budget nothing starts that has no limit of time: it has no bound.",
     "PriceUnknown": "Under a budget nothing starts whose price nobody knows.",
     "NoProvider": "This version has no provider of that name or type.",
+    "ParametersUnread": "A trial read its parameters nowhere, so the search says nothing.",
     "Quarantined": "A pass over this object raised an error; it is tried again ever more rarely.",
     "Ready": "It stands as declared.",
     "Refused": "A provider refused the work, twice, and no other candidate is left.",

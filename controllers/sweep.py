@@ -23,6 +23,13 @@ from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.wandb import (
+    PARAMETERS_UNREAD,
+    WandbTrial,
+    stopped_by_unread,
+    unread,
+    wandb_trial,
+)
 from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.hashing import params_hash
@@ -58,7 +65,7 @@ class Sweep(KindController):
     def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
         self.spec = spec
         self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
-        self.limits = limits_of(spec)
+        self.limits = stopped_by_unread(limits_of(spec))
         self._template = spec.template or Template()
         command = spec.search.command or DEFAULT_COMMAND
         self._command = command if self._template.work is None else None
@@ -106,6 +113,11 @@ class Sweep(KindController):
     def content(self, index: int) -> Template:  # noqa: ARG002 - one command for all trials
         return self._shared
 
+    def wandb(self, name: str) -> WandbTrial | None:
+        if self._command is None:
+            return None  # the template's own work, which knows us
+        return wandb_trial(name, self.spec.search, self._command)
+
     @property
     def repeats(self) -> bool:
         return not self._grid  # what is drawn may be drawn again
@@ -128,6 +140,9 @@ class Sweep(KindController):
         if self._reached(history):
             target = self.spec.search.metric.target if self.spec.search.metric else None
             return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
+        failed_for_all = history.failed_job
+        if failed_for_all is not None and failed_for_all.reason == PARAMETERS_UNREAD:
+            return Verdict(False, PARAMETERS_UNREAD, unread(failed_for_all))
         early = early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
@@ -158,7 +173,8 @@ class Sweep(KindController):
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
         if metric is not None and history.succeeded and not history.scores:
-            out["warning"] = _unreported(metric.name, len(history.succeeded))
+            way = _REPORTS if self._command is None else _LOGS
+            out["warning"] = _unreported(metric.name, len(history.succeeded), way)
         if self._lost(history):
             out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
         if best is not None and metric is not None:
@@ -217,11 +233,16 @@ class Sweep(KindController):
         return value >= metric.target if metric.goal == "maximize" else value <= metric.target
 
 
-def _unreported(name: str, done: int) -> str:
+# How a program tells a value: one that knows us, and one that was written for W&B.
+_REPORTS = "report(step=..., {0}=...) or SUBMIT({0}=...)"
+_LOGS = 'wandb.log({{"{0}": ...}}) or wandb.run.summary["{0}"] = ...'
+
+
+def _unreported(name: str, done: int, way: str) -> str:
     trials = "the first trial has" if done == 1 else f"{done} trials have"
     return with_hint(
         f"{METRIC_MISSING}: {trials} succeeded and none reported the metric `{name}`",
-        f"report(step=..., {name}=...) or SUBMIT({name}=...), or mend `search.metric.name`",
+        f"{way.format(name)}, or mend `search.metric.name`",
     )
 
 
