@@ -117,6 +117,7 @@ OF_EVENTS = {
     "EndHeld": "A run has ended and its sandbox is not confirmed gone yet.",
     "GpuNotTold": "A run does not say which GPU of a list it got; it is charged as the dearest.",
     "NeedsAttention": "Many stops of a run are not confirmed; trying goes on.",
+    "Remark": "What the first success left to be said of it; others have it as their message.",
     "SpillOver": "Work runs over to another provider.",
     "StopFailed": "A stop failed; it is tried again.",
 }
