@@ -114,10 +114,7 @@ class Trial:
         if not ended["ok"]:
             return line
         ended["message"] = "; ".join(filter(None, (ended["message"], self.remark)))
-        found = None if line else self.result()
-        if found:
-            text, problem, _ = judge(found)
-            line = "" if problem else result_line(text)
+        line = line or _line(self.result() or {})
         if not (line or journal.reported) and self.unread:
             ended.update(ok=False, reason=UNREAD, message=UNREAD_TEXT)
         return line
@@ -155,16 +152,26 @@ class Trial:
             for top, before in self._tops.items()
             for name in _names(top) - before
         ]
-        for age, path in sorted(found)[:FILES_MAX]:
+        for _, path in sorted(found)[:FILES_MAX]:
             directory = _opened(path)
             if directory is None:
                 continue
-            name = f"run-{age.partition('-')[2]}.wandb"
             try:
-                if path in self._found or name in os.listdir(directory):
+                names = [it for it in os.listdir(directory) if it.endswith(".wandb")]
+                for name in names[:1]:
                     yield directory, name, self._found.setdefault(path, WandbFile())
             finally:
                 os.close(directory)
+
+
+def _line(result: dict[str, Any]) -> str:
+    """The journal's line, without texts where they are too long, or ""."""
+    numbers = {name: it for name, it in result.items() if not isinstance(it, str)}
+    for kept in filter(None, (result, numbers)):
+        text, problem, _ = judge(kept)
+        if not problem:
+            return result_line(text)
+    return ""
 
 
 def _names(top: str) -> frozenset[str]:
