@@ -110,6 +110,19 @@ class ProviderWandb:
             assert found == sorted([own, "WANDB_SWEEP_PARAM_PATH"])
 
     @story
+    async def test_trials_of_one_sandbox_are_kept_apart(self, world: World) -> None:
+        logs = logged("header('0.31.0')", "history({'x': 1})")
+        template = program(f"if os.environ['TASK_LOGS'] == 'yes': {logs}")
+        first = await world.start(template, wandb=ALONE, params={"logs": "yes"}, reusable=True)
+        seen = await world.ended(first)
+        assert [(one.name, one.value) for one in seen.metrics] == [("x", 1.0)]
+        second = await world.start(
+            template, run="run-1", sandbox="run-0", wandb=ALONE, params={"logs": "no"}
+        )
+        seen = await world.ended(second)
+        assert (seen.metrics, seen.reason) == ((), "ParametersUnread")
+
+    @story
     async def test_a_trial_that_nothing_told_its_parameters_has_failed(self, world: World) -> None:
         seen = await world.run(command("true"), wandb=ALONE, params={"lr": 0.5})
         assert (seen.ok, seen.infrastructure, seen.reason) == (False, False, "ParametersUnread")
