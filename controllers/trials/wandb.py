@@ -24,12 +24,15 @@ _HANDS_OVER = re.compile(r"\$\{args(_\w+)?\}|TASK_|FLEETCTL_PARAMS")
 
 @dataclass(frozen=True, slots=True)
 class WandbTrial:
-    """only: nothing in the command hands over its parameters, so `wandb.init` has to."""
+    """only: nothing in the command hands over its parameters, so `wandb.init` has to; metric: that
+    the search compares, of which every value is recorded, or "".
+    """
 
     sweep_id: str
     project: str
     entity: str
     only: bool
+    metric: str = ""
 
     def order(self) -> dict[str, object]:
         """As the guest reads it; in capitals the variables that it sets, WANDB_ before them."""
@@ -38,13 +41,20 @@ class WandbTrial:
             "PROJECT": self.project,
             "ENTITY": self.entity,
             "only": self.only,
+            "metric": self.metric,
         }
 
 
 def wandb_trial(name: str, search: Search, command: Sequence[str]) -> WandbTrial:
     """name: of the sweep's object."""
     handed_over = any(map(_HANDS_OVER.search, command)) or not search.parameters
-    return WandbTrial(name, search.project or "", search.entity or "", only=not handed_over)
+    return WandbTrial(
+        name,
+        search.project or "",
+        search.entity or "",
+        only=not handed_over,
+        metric=search.metric.name if search.metric is not None else "",
+    )
 
 
 def stopped_by_unread(limits: Limits) -> Limits:

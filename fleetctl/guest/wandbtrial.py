@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from fleetctl.guest.results import judge, read_file, result_line
+from fleetctl.guest.thinning import Sample
 from fleetctl.guest.wandbfile import WandbFile
 from fleetctl.guest.wandbparams import parameter_file
 
@@ -62,12 +63,13 @@ class Trial:
             ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
             ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
         self.variables = {name: text for name, text in ours.items() if name not in known}
-        theirs = os.path.join(known.get("WANDB_DIR", start), "wandb")
+        theirs = os.path.join(start, known.get("WANDB_DIR", ""), "wandb")
         # Where wandb may write, and what is there of others.
         self._tops: dict[str, frozenset[str]] = {theirs: frozenset()}
         self._tops[os.path.join(home, "wandb")] = frozenset()
         self._found: dict[str, WandbFile] = {}
         self._last: dict[str, float] = {}
+        self._sample = Sample(asked["metric"])
 
     def prepare(self) -> None:
         """Make the trial's directory, and the file with its parameters. Raises OSError."""
@@ -89,10 +91,13 @@ class Trial:
             while data := read_file(directory, name, file.offset, READ_BYTES_MAX):
                 before = file.offset
                 for step, at_s, values in file.take(data):
-                    news = journal.metric(step or 0, values, at_s) or news
                     self._last.update(values)
+                    picked = self._sample.pick(step, at_s, values)
+                    news = journal.metric(step or 0, picked, at_s) or news
                 if not whole or file.offset == before:
                     break
+        for step, at_s, values in self._sample.rest() if whole else ():
+            news = journal.metric(step or 0, values, at_s) or news
         return news
 
     def result(self) -> Optional[dict[str, Any]]:

@@ -17,7 +17,7 @@ from tests.unit.guest import wandb_writer
 
 WRITER = Path(wandb_writer.__file__).read_text(encoding="utf-8")
 LOGGED = "write_run(os.environ['WANDB_DIR'], os.environ['WANDB_RUN_ID'], blocks([{records}]){more})"
-ALONE = WandbTrial("lr", "digits", "team", only=True)
+ALONE = WandbTrial("lr", "digits", "team", only=True, metric="loss")
 
 
 def program(text: str, **fields: Any) -> Template:

@@ -43,13 +43,14 @@ def told(**fields: Any) -> dict[str, object] | None:
 )
 def test_whether_the_command_hands_parameters_over(command: list[str] | None, only: bool) -> None:
     order = told(**({} if command is None else {"command": command}))
-    assert order == {"SWEEP_ID": "lr", "PROJECT": "", "ENTITY": "", "only": only}
+    assert order == {"SWEEP_ID": "lr", "PROJECT": "", "ENTITY": "", "only": only, "metric": ""}
 
 
-def test_project_and_entity_are_those_of_the_search() -> None:
-    order = told(project="digits", entity="team")
+def test_project_entity_and_metric_are_those_of_the_search() -> None:
+    order = told(project="digits", entity="team", metric={"name": "val/loss"})
     assert order is not None
-    assert (order["PROJECT"], order["ENTITY"]) == ("digits", "team")
+    names = ("PROJECT", "ENTITY", "metric")
+    assert [order[it] for it in names] == ["digits", "team", "val/loss"]
 
 
 def test_work_of_the_template_knows_us_and_is_told_nothing_of_wandb() -> None:

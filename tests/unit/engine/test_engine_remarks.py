@@ -57,4 +57,10 @@ async def test_a_trial_gets_what_wandb_is_told_with_its_order() -> None:
         await fleet.apply("Sweep", "lr", SWEEP)
         (order,) = fleet.local.orders.values()
         assert order.wandb is not None
-        assert order.wandb.order() == {"SWEEP_ID": "lr", "PROJECT": "", "ENTITY": "", "only": True}
+        assert order.wandb.order() == {
+            "SWEEP_ID": "lr",
+            "PROJECT": "",
+            "ENTITY": "",
+            "only": True,
+            "metric": "val/loss",
+        }

@@ -14,7 +14,7 @@ from fleetctl.guest.wandbtrial import RESULT_ITEMS_MAX, TEXT_CHARACTERS_MAX, Tri
 from fleetctl.providers.rundir.journal import parse
 from tests.unit.guest.wandb_writer import blocks, header, history, summary, write_run
 
-ASKED = {"SWEEP_ID": "lr", "PROJECT": "", "ENTITY": "", "only": True}
+ASKED = {"SWEEP_ID": "lr", "PROJECT": "", "ENTITY": "", "only": True, "metric": "loss"}
 NEW = header("0.31.0")
 
 
@@ -97,6 +97,27 @@ def test_runs_with_an_account_are_followed_where_they_begin(place: Place) -> Non
     path.parent.rename(path.parent.with_name("run-20260101_000000-abc"))
     trial.take(place.journal, whole=True)
     assert [value for _, _, value in place.told()] == [2.0]
+
+
+def test_a_directory_of_theirs_may_be_named_from_where_it_begins(place: Place) -> None:
+    trial = place.trial(WANDB_DIR="logs")
+    write_run(str(place.start / "logs"), "r-1", blocks([NEW, history({"x": 2})]))
+    trial.take(place.journal, whole=True)
+    assert [value for _, _, value in place.told()] == [2.0]
+
+
+def test_of_many_values_those_of_the_metric_are_whole_and_others_a_sample(place: Place) -> None:
+    trial = place.trial()
+    rows = [history({"loss": it, "other": -it}, step=it) for it in range(10_000)]
+    write_run(home(trial), "r-1", blocks([NEW, *rows]))
+    trial.take(place.journal, whole=True)
+    told = place.told()
+    assert [step for step, name, _ in told if name == "loss"] == list(range(10_000))
+    others = [step for step, name, _ in told if name == "other"]
+    assert others[:1000] == list(range(1000))
+    assert others == sorted(set(others))
+    assert others[-1] == 9_999
+    assert 3_000 < len(others) < 4_500
 
 
 def test_links_are_not_followed(place: Place, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ def trial_of(config: dict[str, Any], sandbox: Sandbox, order: dict[str, Any]) ->
     """To be called before the run's process is forked."""
     known = {**os.environ, **order["secrets"]}
     files = os.path.join(sandbox.work, PRIVATE)
-    trial = Trial(order, files, known, start_of(config, sandbox.work))
+    workdir = config["workdir"] or ""
+    start = workdir if os.path.isabs(workdir) else start_of(config, sandbox.work)
+    trial = Trial(order, files, known, start)
     trial.begin()
     return trial
