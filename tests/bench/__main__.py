@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import changes, daytona, finished, modal, screens, smalljobs, tasks
+from tests.bench import changes, daytona, finished, modal, screens, smalljobs, tasks, wandbfiles
 from tests.bench.harness import Figure
 
 BENCHES: dict[str, Callable[[], list[Figure]]] = {
@@ -23,6 +23,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "asked": finished.while_many_run,
     "plans": changes.plans,
     "watches": changes.watches,
+    "wandb": wandbfiles.reading,
     "modal": modal.figures,
     "daytona": daytona.figures,
 }
