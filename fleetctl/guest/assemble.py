@@ -28,7 +28,7 @@ DRIVER_PARTS = (
 REMOTE_PARTS = (
     *("digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
     *("metriclines.py", "program.py", "thinning.py"),
-    *("wandbfile.py", "wandbparams.py", "wandbtrial.py"),
+    *("wandbvalues.py", "wandbfile.py", "wandbparams.py", "wandbtrial.py"),
     *(f"remote/{name}.py" for name in ("place", "main", "attach", "story", "follow", "verbs")),
     *(f"remote/{name}.py" for name in ("loop", "telling", "supervise", "visitors", "attempt")),
     *(f"remote/{name}.py" for name in ("leader", "child", "setup", "files", "sync", "tree")),

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 # Of each metric, before every second value is left out, then three of four, and so on: more points
 # than a plot has columns.
 KEPT_BEFORE_MAX = 1000
+NAMES_MAX = 1000  # of an attempt; a row of all of them is still one line of a journal
+NAME_CHARACTERS_MAX = 256
 
 
 class Sample:
     """whole: the metric of which every value counts, or ""."""
 
     def __init__(self, whole: str) -> None:
+        self.crowded = False  # some names are not recorded
         self._whole = whole
         self._names: dict[str, list[int]] = {}  # [values seen, of how many one is kept, kept so]
         self._left: dict[str, tuple[Optional[int], Optional[float], float]] = {}
@@ -29,7 +32,9 @@ class Sample:
         """Those of a row that are recorded."""
         picked: Values = {}
         for name, value in values.items():
-            if name == self._whole or self._takes(name):
+            if name != self._whole and not self._knows(name):
+                self.crowded = True
+            elif name == self._whole or self._takes(name):
                 picked[name] = value
                 self._left.pop(name, None)
             else:
@@ -42,8 +47,16 @@ class Sample:
         self._left.clear()
         return rows
 
+    def _knows(self, name: str) -> bool:
+        if name in self._names:
+            return True
+        if len(self._names) >= NAMES_MAX or len(name) > NAME_CHARACTERS_MAX:
+            return False
+        self._names[name] = [0, 1, 0]
+        return True
+
     def _takes(self, name: str) -> bool:
-        state = self._names.setdefault(name, [0, 1, 0])
+        state = self._names[name]
         state[0] += 1
         if (state[0] - 1) % state[1]:
             return False

@@ -7,9 +7,10 @@ records, those of history, summary and header are read.
 
 from __future__ import annotations
 
-import json
 from struct import Struct
 from zlib import crc32
+
+from fleetctl.guest.wandbvalues import finite, flatten, numbers, parsed, without_media
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ CHUNK_HEADER = Struct("<IHB")  # sum, length, type
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # of one in many pieces; a larger one is passed over
 NAMES_KEPT_MAX = 10_000  # of metrics, so that each is decoded once
-NESTED_MAX = 8  # levels of a value whose numbers are taken
+VARINT_BITS_MAX = 63
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 HISTORY, SUMMARY, HEADER = 2, 3, 21
 KEY, NESTED_KEY, VALUE = 1, 2, 16
@@ -64,8 +65,8 @@ class WandbFile:
         found: dict[str, Any] = {}
         typed: list[str] = []
         for name, value in self._summary.values():
-            _flatten(name, _parsed(value), found, typed)
-        return _without_media(found, typed)
+            flatten(name, parsed(value), found, typed)
+        return without_media(found, typed)
 
     # -- blocks ------------------------------------------------------------------------------------
 
@@ -145,6 +146,8 @@ class WandbFile:
         for field, start, stop in _fields(data, at, end):
             if field == 2:  # HistoryStep {num}
                 step = next((num for one, num, _ in _fields(data, start, stop) if one == 1), step)
+                if step is not None and step >= 1 << 63:
+                    step -= 1 << 64  # a negative one
             if field != 1:
                 continue
             key, value_at, value_end = _item(data, start, stop)
@@ -154,9 +157,10 @@ class WandbFile:
             value = data[value_at:value_end]
             if name[:1] == "_":
                 if name == "_timestamp":
-                    time_s = number(value)
+                    time_s = finite(value)
                 elif name == "_step" and step is None:
-                    step = int(value)
+                    own = finite(value)
+                    step = int(own) if own is not None and abs(own) < 1 << 63 else None
                 continue
             first = value[:1]
             if first in b"-0123456789NI" and first:
@@ -166,11 +170,11 @@ class WandbFile:
                 elif not (odd or self.not_finite):
                     odd = name
             elif first == b"{" or name.endswith("._type"):
-                _flatten(name, _parsed(value), values, typed)
+                flatten(name, parsed(value), values, typed)
                 deep = True
         if odd:
             self.not_finite = f"`{odd}` at step {step}"
-        return step, time_s, _numbers(values, typed) if deep else values
+        return step, time_s, numbers(values, typed) if deep else values
 
     def _take_summary(self, data: bytes, at: int, end: int) -> None:
         for field, start, stop in _fields(data, at, end):
@@ -253,48 +257,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
-        if byte < 128:
+        if byte < 128 and value < 1 << 64:
             return value, at
         shift += 7
-
-
-def _parsed(text: bytes) -> Any:
-    """As Python does it: with NaN and Infinity, which wandb writes. None for what is no JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _flatten(
-    name: str, value: Any, found: dict[str, Any], typed: list[str], level: int = 0
-) -> None:
-    """Adds what a value holds, by dotted name. typed: gains the names of pictures, tables and the
-    like, whose numbers are no metrics.
-    """
-    if name.endswith("._type"):
-        typed.append(name[: -len("_type")])
-    elif isinstance(value, dict):
-        if "_type" not in value and level < NESTED_MAX:
-            for key, inner in value.items():
-                _flatten(f"{name}.{key}", inner, found, typed, level + 1)
-    elif isinstance(value, (bool, str)):
-        found[name] = value
-    elif isinstance(value, (int, float)):
-        try:
-            number = float(value)
-        except OverflowError:
-            return
-        if number - number == 0:
-            found[name] = value
-
-
-def _numbers(found: dict[str, Any], typed: list[str]) -> dict[str, float]:
-    kept = _without_media(found, typed)
-    return {name: float(it) for name, it in kept.items() if not isinstance(it, (bool, str))}
-
-
-def _without_media(found: dict[str, Any], typed: list[str]) -> dict[str, Any]:
-    if not typed:
-        return found
-    return {name: it for name, it in found.items() if not name.startswith(tuple(typed))}
+        if shift > VARINT_BITS_MAX:
+            raise ValueError("a whole number has more than 64 bits")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from fleetctl.guest.results import judge, read_file, result_line
-from fleetctl.guest.thinning import Sample
+from fleetctl.guest.thinning import NAMES_MAX, Sample
 from fleetctl.guest.wandbfile import WandbFile
 from fleetctl.guest.wandbparams import parameter_file
 
@@ -134,6 +134,8 @@ class Trial:
         if late:
             version = f"wandb {late[0].version}".rstrip()
             lines.append(f"{version} tells values a block at a time, so late; 0.31 each second")
+        if self._sample.crowded:
+            lines.append(f"it logged more than {NAMES_MAX} names, or longer than can be recorded")
         if any(it.damaged for it in files):
             lines.append("parts of what wandb wrote are damaged and are not recorded")
         return "; ".join(filter(None, lines))
@@ -146,9 +148,7 @@ class Trial:
         if "WANDB_DIR" in self.variables:
             return True
         # wandb writes where its user says, so only the times of its files can tell of it.
-        with open(self._parameters, "rb") as file:
-            file.read()
-        return _was_read(self._parameters)
+        return _keeps_times(self._parameters)
 
     def _files(self) -> Iterator[tuple[int, str, WandbFile]]:
         """(its directory, its name, what was read of it) of each file of wandb, by age."""
@@ -209,6 +209,18 @@ def _was_read(path: str) -> bool:
         return os.stat(path).st_atime_ns > 0
     except OSError:
         return False
+
+
+def _keeps_times(path: str) -> bool:
+    """Whether reading a file that was not read is seen; leaves it as if it had not been."""
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+        seen = _was_read(path)
+        os.utime(path, ns=(0, os.stat(path).st_mtime_ns))
+    except OSError:
+        return False
+    return seen
 
 
 def _write(path: str, text: str) -> None:

@@ -32,6 +32,23 @@ def test_a_step_may_stand_beside_the_items() -> None:
     assert WandbFile().take(blocks([history({"x": 1}, step=300)])) == [(300, None, {"x": 1.0})]
 
 
+@pytest.mark.parametrize(
+    ("number", "step"), [(1 << 62, 1 << 62), ((1 << 64) - 3, -3), (1 << 90, None)]
+)
+def test_a_step_is_a_whole_number_of_64_bits(number: int, step: int | None) -> None:
+    record = history({"x": 1}, step=number)
+    rows = WandbFile().take(blocks([record]))
+    assert rows == ([] if step is None else [(step, None, {"x": 1.0})])
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), "text", None, 10**400, -1e300])
+def test_odd_times_and_steps_of_wandbs_own_are_passed_over(odd: object) -> None:
+    record = history({"_timestamp": odd, "_step": odd, "_runtime": odd, "x": 1})
+    [(step, at_s, values)] = WandbFile().take(blocks([record]))
+    assert (step, values) == (None, {"x": 1.0})
+    assert at_s in (None, -1e300)
+
+
 def test_nested_names_are_joined_by_points_in_either_form() -> None:
     as_parts = history({("a", "b", "c"): 1.5, ("val/loss",): 2})
     as_value = history({"a": {"b": {"c": 1.5}}, "val/loss": 2})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.record import Journal
+from fleetctl.guest.thinning import NAMES_MAX
 from fleetctl.guest.wandbtrial import RESULT_ITEMS_MAX, TEXT_CHARACTERS_MAX, Trial
 from fleetctl.providers.rundir.journal import parse
 from tests.unit.guest.wandb_writer import blocks, header, history, summary, write_run
@@ -120,6 +121,24 @@ def test_of_many_values_those_of_the_metric_are_whole_and_others_a_sample(place:
     assert 3_000 < len(others) < 4_500
 
 
+def test_names_have_a_limit_that_is_said(place: Place) -> None:
+    trial = place.trial()
+    rows = [history({f"{letter}{it}": it for it in range(700)}) for letter in "ab"]
+    rows.append(history({"loss": 1, "n" * 300: 2}))
+    write_run(home(trial), "r-1", blocks([NEW, *rows]))
+    trial.take(place.journal, whole=True)
+    names = {name for _, name, _ in place.told()}
+    assert len(names) == NAMES_MAX + 1 and "loss" in names
+    assert f"more than {NAMES_MAX} names" in trial.remark
+
+
+def test_parameters_that_the_program_removed_may_have_been_read(place: Place) -> None:
+    trial = place.trial(WANDB_MODE="online")
+    for path in (Path(trial.variables["WANDB_SWEEP_PARAM_PATH"]), place.files / "params.json"):
+        path.unlink()
+    assert not trial.unread
+
+
 def test_links_are_not_followed(place: Place, tmp_path: Path) -> None:
     path = write_run(str(tmp_path / "elsewhere"), "r-1", blocks([NEW, history({"x": 1})]))
     trial = place.trial()
@@ -194,4 +213,5 @@ def test_with_an_account_only_the_times_of_files_tell_that_nothing_was_read(plac
     trial = place.trial(WANDB_MODE="disabled")
     Path(trial.variables["WANDB_SWEEP_PARAM_PATH"]).read_text()
     assert not trial.unread
-    assert place.trial(WANDB_MODE="online").unread
+    other = place.trial(WANDB_MODE="online")
+    assert [other.unread, other.unread] == [True, True]
