@@ -132,7 +132,7 @@ class Trial:
         lines = [f"{odd} is not a finite number and is not recorded" if odd else ""]
         late = [it for it in files if it.rows and not _is_live(it.version)]
         if late:
-            version = f"wandb {late[0].version}".rstrip()
+            version = f"wandb {late[0].version or 'before 0.22'}"
             lines.append(f"{version} tells values a block at a time, so late; 0.31 each second")
         if self._sample.crowded:
             lines.append(f"it logged more than {NAMES_MAX} names, or longer than can be recorded")

@@ -6,13 +6,18 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleetctl.controllers.model import Alive
 from fleetctl.controllers.trials.wandb import WandbTrial
+from fleetctl.providers.base import Backend
+from fleetctl.providers.local.provider import LocalProvider
+from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.local_worlds import LocalWorld, stop_keepers
-from tests.contracts.provider_worlds import World, command, story
+from tests.contracts.provider_worlds import World, command, eventually, story
+from tests.servers import fleets
 
 ALONE = WandbTrial("lr", "digits", "", only=True)
 PARAMS = {"lr": 3e-05, "momentum": 1.0, "tag": "on", "optimizer": {"eps": 1e-8, "name": "1e5"}}
@@ -86,3 +91,65 @@ class TestLocal:
     async def test_a_program_that_asks_nobody_has_failed(self, world: World) -> None:
         seen = await world.run(command(*program(ASKS_NOTHING)), wandb=ALONE, params=PARAMS)
         assert (seen.ok, seen.reason) == (False, "ParametersUnread")
+
+
+class LocalFleet(fleets.Fleet):
+    """A controller of this machine's provider."""
+
+    name = "local"
+
+    def build(self, home: Path, pace: Pace) -> Backend:
+        return LocalProvider(home, store_id=self.store.store_id, notify=self.told)
+
+    def sweep(self) -> dict[str, Any]:
+        row = self.store.resources.get("Sweep", "lr")
+        return dict(json.loads(row.status)) if row is not None and row.status else {}
+
+    async def search(self, text: str) -> dict[str, Any]:
+        """The status of a grid over three points at its end. Its command hands nothing over."""
+        search = {
+            "method": "grid",
+            "program": text,
+            "command": [sys.executable, "-c", "${program}"],
+            "metric": {"name": "val/loss", "goal": "minimize"},
+            "parameters": {"lr": {"values": [0.5, 3e-05, 0.25]}},
+        }
+        self.apply_kind("Sweep", "lr", {"search": search, "parallelism": 1})
+
+        async def is_over() -> bool:
+            return self.sweep().get("phase") in ("Succeeded", "Failed")
+
+        await eventually(is_over, "the sweep was over")
+        return self.sweep()
+
+
+def searched(tmp_path: Path, text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    async def tale(fleet: LocalFleet) -> None:
+        found.update(await fleet.search(text))
+
+    fleets.telling(lambda: LocalFleet(tmp_path / "home"))(tale)
+    stop_keepers(tmp_path / "home")
+    return found
+
+
+def test_a_sweep_whose_program_knows_wandb_alone_finds_its_best_point(tmp_path: Path) -> None:
+    """A value that was logged and one that the summary alone has count alike."""
+    logs = (
+        "import wandb; run = wandb.init(); lr = run.config.lr\n"
+        "if lr > 0.3: run.log({'val/loss': lr})\n"
+        "else: run.summary['val/loss'] = lr\n"
+    )
+    status = searched(tmp_path, logs)
+    assert (status["phase"], status["succeeded"]) == ("Succeeded", 3)
+    assert status["best"]["params"] == {"lr": 3e-05}
+    assert status["best"]["metric"] == {"name": "val/loss", "value": 3e-05}
+    assert "warning" not in status
+
+
+def test_a_sweep_whose_parameters_reach_nobody_stops_after_its_first_trial(tmp_path: Path) -> None:
+    status = searched(tmp_path, ASKS_NOTHING)
+    assert (status["phase"], status["reason"]) == ("Failed", "ParametersUnread")
+    assert (status["succeeded"], status["failed"], status["total"]) == (0, 1, 3)
+    assert "wandb.config" in status["hint"]
