@@ -69,7 +69,8 @@ class Trial:
         self._tops[os.path.join(home, "wandb")] = frozenset()
         self._found: dict[str, WandbFile] = {}
         self._last: dict[str, float] = {}
-        self._sample = Sample(asked["metric"])
+        self._metric: str = asked["metric"]
+        self._sample = Sample(self._metric)
 
     def prepare(self) -> None:
         """Make the trial's directory, and the file with its parameters. Raises OSError."""
@@ -119,7 +120,10 @@ class Trial:
         if not ended["ok"]:
             return line
         ended["message"] = "; ".join(filter(None, (ended["message"], self.remark)))
-        line = line or _line(self.result() or {})
+        found = self.result() or {}
+        if line and self._metric in found and self._metric not in self._last:
+            journal.metric(0, {self._metric: found[self._metric]}, None)
+        line = line or _line(found)
         if not (line or journal.reported) and self.unread:
             ended.update(ok=False, reason=UNREAD, message=UNREAD_TEXT)
         return line

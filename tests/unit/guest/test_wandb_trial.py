@@ -196,6 +196,24 @@ def test_what_the_program_handed_in_stays_the_result(place: Place) -> None:
     assert trial.conclude("its own\n", ended, place.journal) == "its own\n"
 
 
+def test_beside_a_result_of_its_own_the_summary_still_tells_the_metric(place: Place) -> None:
+    trial = place.trial()
+    write_run(home(trial), "r-1", blocks([NEW, summary({"loss": 0.5, "best": 1})]))
+    trial.take(place.journal, whole=True)
+    ended: dict[str, Any] = {"ok": True, "message": "", "reason": "Completed"}
+    trial.conclude("its own\n", ended, place.journal)
+    assert place.told() == [(0, "loss", 0.5)]
+
+
+def test_a_metric_that_was_logged_is_not_told_again_by_the_summary(place: Place) -> None:
+    trial = place.trial()
+    write_run(home(trial), "r-1", blocks([NEW, history({"loss": 1}), summary({"loss": 0.5})]))
+    trial.take(place.journal, whole=True)
+    ended: dict[str, Any] = {"ok": True, "message": "", "reason": "Completed"}
+    trial.conclude("its own\n", ended, place.journal)
+    assert place.told() == [(0, "loss", 1.0)]
+
+
 def test_a_failure_stays_the_failure_that_it_is(place: Place) -> None:
     ended: dict[str, Any] = {"ok": False, "message": "boom", "reason": "ExitCode:1"}
     assert place.trial().conclude("", ended, place.journal) == ""
