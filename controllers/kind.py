@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
-from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.model import Run, RunState, WandbTrial
 from fleetctl.controllers.placement import HOUR_S, Candidate, Placement, Spill
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.status_keys import Status
-from fleetctl.controllers.trials.wandb import WandbTrial
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class StopNow:
-    """End the run; `reason` is one CamelCase word."""
+    """End the run; `reason` is one CamelCase word, `message` what it is about this run."""
 
     reason: str
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,10 @@ class KindController(ABC):
 
     def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
         """What programs that ask `wandb.init` are told; None: nothing. name: of the object."""
+        return None
+
+    def curves(self) -> Curves | None:
+        """An empty record of what units report, where decisions need it; `History.curves` is it."""
         return None
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:  # noqa: ARG002

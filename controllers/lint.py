@@ -44,6 +44,8 @@ def _units(plan: Plan, history: History) -> Iterator[str]:
     for it in begun:
         if it.index in history.live_by_index:
             yield f"index {it.index} is live and would start again"
+        if it.index in history.pruned:
+            yield f"index {it.index} was ended for good and would start again"
         if it.index in history.succeeded:
             yield f"index {it.index} succeeded and would start again"
         if it.attempt != history.next_attempt(it.index):

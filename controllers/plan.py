@@ -67,11 +67,12 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End a live run. `reason` becomes the run's reason once it is confirmed gone."""
+    """End a live run. `reason` and `message` become the run's once it is confirmed gone."""
 
     run: str
     reason: str
     grace_s: float
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

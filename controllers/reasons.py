@@ -78,6 +78,7 @@ OF_ATTEMPTS = {
     "BegunAsAnother": "Under its name other work has begun; the unit has another attempt.",
     "Cached": "No attempt was made: an equal unit had succeeded before.",
     "DiskRefuses": "The disk took no record of it.",
+    "EarlyTerminated": "`early_terminate` ended the trial: it did worse than others at its band.",
     "Error": "The Python program raised an exception.",
     "ExitCode": "The command ended with this exit code.",
     "Idle": "The sandbox had no work for so long that it was ended.",

@@ -92,9 +92,9 @@ def status_of(
             if unit.last is not None and unit.last.state is RunState.REFUSED
         )
     if history.pruned:
-        status["pruned"] = len(history.pruned)
-    if wish.purse.own is not None:
-        status["budget"] = _budget(wish.purse.own, before)
+        status["stopped"] = len(history.pruned)
+    if wish.allowance.own is not None:
+        status["budget"] = _budget(wish.allowance.own, before)
     if history.last_failure is not None:
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
@@ -185,7 +185,7 @@ def _conditions(
         if holds or name in old:
             said = (plan.reason, message_of(plan.message)) if holds else ("", "")
             out.append(_condition(name, holds, said, old, now_s))
-    if wish.purse.accounts:
+    if wish.allowance.accounts:
         over = _over(plan, wish)
         out.append(_condition("BudgetOK", not any(over), over, old, now_s))
     warning = message_of(str(plan.extra.get("warning") or ""))
@@ -221,7 +221,9 @@ def _over(plan: Plan, wish: Wish) -> tuple[str, str]:
         return denied.reason, message_of(denied.message)
     if wish.prior.over_budget and wish.prior.generation == wish.generation:
         return "BudgetExceeded", wish.prior.over_budget
-    return next((account.over for account in wish.purse.accounts if any(account.over)), ("", ""))
+    return next(
+        (account.over for account in wish.allowance.accounts if any(account.over)), ("", "")
+    )
 
 
 def _condition(

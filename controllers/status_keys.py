@@ -12,6 +12,8 @@ from typing import Annotated, Literal, TypedDict, get_args, get_origin, get_type
 
 # A condition, and the reason of a run that waited at a full provider: its unit goes elsewhere.
 SPILLED_OVER = "SpilledOver"
+# The reason of a trial that its search ended for good.
+EARLY_TERMINATED = "EarlyTerminated"
 
 Block = Mapping[str, object]
 Number = int | float
@@ -36,7 +38,7 @@ class Status(TypedDict, total=False):
     succeeded: Annotated[int, "units that succeeded with the content that the spec has now"]
     failed: Annotated[int, "units given up"]
     refused: Annotated[int, "units that the provider refused"]
-    pruned: Annotated[int, "units that their kind ended early, for good"]
+    stopped: Annotated[int, "units that were ended early, for good: trials that did badly"]
     cached: Annotated[int, "of `succeeded`: with the result of equal work"]
     outdated: Annotated[int, "finished units of another program, image or source"]
     contents: Annotated[Sequence[str], "hashes of what the units stand for"]
@@ -70,6 +72,9 @@ class Status(TypedDict, total=False):
     method: Annotated[str, "of a Sweep: grid, random, bayes"]
     metric: Annotated[Block, "of a Sweep: name, goal"]
     best: Annotated[Block, "of a Sweep: index, params, metric"]
+    rungs: Annotated[
+        Sequence[Block], "of a Sweep with early_terminate: iteration, trials, threshold"
+    ]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
@@ -93,7 +98,7 @@ Text = Literal[
 ]  # fmt: skip
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
-    "refused", "pruned", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
+    "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "slots", "spend", "warm",

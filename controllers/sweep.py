@@ -7,25 +7,31 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import (
     UNITS_KEPT_MAX,
+    Keep,
     KindController,
+    StopNow,
     Unit,
     Verdict,
+    as_wished,
     limits_of,
     policy_of,
 )
+from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
+from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point
 from fleetctl.controllers.trials.wandb import (
     PARAMETERS_UNREAD,
-    WandbTrial,
     stopped_by_unread,
     unread,
     wandb_trial,
@@ -65,7 +71,8 @@ class Sweep(KindController):
     def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
         self.spec = spec
         self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
-        self.limits = stopped_by_unread(limits_of(spec))
+        limits = stopped_by_unread(limits_of(spec))
+        self.limits = replace(limits, final=frozenset({EARLY_TERMINATED}))
         self._template = spec.template or Template()
         command = spec.search.command or DEFAULT_COMMAND
         self._command = command if self._template.work is None else None
@@ -135,6 +142,23 @@ class Sweep(KindController):
             assert unit is not None
             yield unit
 
+    def curves(self) -> Curves | None:
+        metric, early = self.spec.search.metric, self.spec.search.early_terminate
+        if metric is None or (early is None and metric.target is None):
+            return None
+        return Curves(
+            metric.name,
+            maximize=metric.goal == "maximize",
+            bands=early.bands if early is not None else (),
+            target=metric.target,
+        )
+
+    def keep(self, history: History, run: Run) -> Keep | StopNow:
+        wished, early = as_wished(self, run), self.spec.search.early_terminate
+        if isinstance(wished, StopNow) or early is None or history.curves is None:
+            return wished
+        return early_end(history.curves, run.name, early) or wished
+
     def verdict(self, history: History) -> Verdict | None:
         done, failed = len(history.succeeded), len(history.failed)
         if self._reached(history):
@@ -150,7 +174,7 @@ class Sweep(KindController):
             return None
         if failed and self.spec.max_failed_indexes is None:
             return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
-        if not done and self.total:
+        if not done and not history.pruned and self.total:
             return Verdict(False, "FailedTrials", f"all {failed} trials failed")
         return self._finished(history)
 
@@ -170,6 +194,9 @@ class Sweep(KindController):
         metric = self.spec.search.metric
         best = self._best(history)
         out: Status = {"method": self.spec.search.method}
+        early = self.spec.search.early_terminate
+        if early is not None and history.curves is not None:
+            out["rungs"] = rungs(history.curves, early)
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
         if metric is not None and history.succeeded and not history.scores:
@@ -214,7 +241,9 @@ class Sweep(KindController):
                 "its result or report() must have one"
             )
             return Verdict(False, METRIC_MISSING, text)
-        text = f"{done} of {self.total} trials succeeded" + (f", {failed} failed" if failed else "")
+        text = f"{done} of {self.total} trials succeeded"
+        text += f", {len(history.pruned)} were stopped early" if history.pruned else ""
+        text += f", {failed} failed" if failed else ""
         return Verdict(True, "Completed", text)
 
     def _best(self, history: History) -> int | None:
@@ -225,9 +254,14 @@ class Sweep(KindController):
         return best[1] if best else None
 
     def _reached(self, history: History) -> bool:
+        """By a value that a trial reported at any time, or by its result."""
         metric = self.spec.search.metric
-        best = self._best(history) if metric is not None and metric.target is not None else None
-        if best is None or metric is None or metric.target is None:
+        if metric is None or metric.target is None:
+            return False
+        if history.curves is not None and history.curves.reached:
+            return True
+        best = self._best(history)
+        if best is None:
             return False
         value = history.scores[best]
         return value >= metric.target if metric.goal == "maximize" else value <= metric.target

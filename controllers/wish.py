@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.controllers.kind import KindController, Policy
-from fleetctl.controllers.money.budget import Purse
+from fleetctl.controllers.money.budget import Allowance, Terms
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.controllers.placement import Offer, Vacancy
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Shortage
@@ -79,12 +79,14 @@ class Wish:
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
     # template hash -> provider -> what it is to that template; not in it = nothing is known.
     offers: Mapping[str, Mapping[str, Offer]] = field(default_factory=dict)
+    terms: Mapping[str, Terms] = field(default_factory=dict)  # by provider
     shortages: Mapping[str, Shortage] = field(default_factory=dict)  # provider -> what was learned
     room: Room = Room()
     cached: Mapping[int, tuple[str, str]] = field(default_factory=dict)  # unit -> known result
     uncached: str = ""  # why no result is used again, or empty
     swept: bool = False  # all that its runs left at providers, logs too, is freed
-    purse: Purse = field(default_factory=Purse)  # what the pass may spend; taken from as it decides
+    # What the pass may spend; taken from as it decides.
+    allowance: Allowance = field(default_factory=Allowance)
     estimate: Estimate | None = None  # of the whole, when its spec was applied
 
 

@@ -23,6 +23,14 @@ class Kind(NamedTuple):
     model: str  # module:class
     unit: str = ""  # what people call one piece of its work; empty: objects of it run nothing
     namespaced: bool = True  # False: one of a name in the whole store
+    files: tuple[str, ...] = ()  # fields that name a file, which is read before the spec is checked
+    # Of kinds that run.
+    counted: str = ""  # heads the count of its units that are done; empty: their plural
+    shows: tuple[tuple[str, str], ...] = ()  # columns of its own: title, key of its status
+    named: bool = False  # each unit has a name: its parameter that is called like the unit
+    lasting: bool = False  # a unit without a limit of time is taken for long
+    # Units are points of a search: told apart by their parameters and compared by a metric.
+    searches: bool = False
 
     @property
     def runs(self) -> bool:
@@ -44,19 +52,34 @@ KINDS: dict[str, Kind] = {
         ("job", "jobs", "bj"),
         "fleetctl.specs.batchjob:BatchJobSpec",
         "task",
+        files=("tasks.fromFile",),
+        counted="DONE",
     ),
-    "Sweep": Kind("Sweep", "sweeps", ("sw",), "fleetctl.specs.sweep:SweepSpec", "trial"),
+    "Sweep": Kind(
+        "Sweep",
+        "sweeps",
+        ("sw",),
+        "fleetctl.specs.sweep:SweepSpec",
+        "trial",
+        files=("searchFrom",),
+        searches=True,
+    ),
     "TrainingRun": Kind(
         "TrainingRun",
         "trainingruns",
         ("tr",),
         "fleetctl.specs.trainingrun:TrainingRunSpec",
         "stage",
+        shows=(("STAGE", "stage"),),
+        named=True,
+        lasting=True,
     ),
     "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.volume:VolumeSpec"),
     "Function": Kind("Function", "functions", ("fn",), "fleetctl.specs.function:FunctionSpec"),
     "Budget": Kind("Budget", "budgets", ("bud",), "fleetctl.specs.budget:BudgetSpec"),
-    "Secret": Kind("Secret", "secrets", (), "fleetctl.specs.secret:SecretSpec"),
+    "Secret": Kind(
+        "Secret", "secrets", (), "fleetctl.specs.secret:SecretSpec", files=("fromFile",)
+    ),
     "Provider": Kind(
         "Provider", "providers", ("prov",), "fleetctl.specs.provider:ProviderSpec", namespaced=False
     ),
@@ -70,6 +93,11 @@ def find_kind(word: str) -> Kind | None:
         if lower in (kind.name.lower(), kind.plural, *kind.short):
             return kind
     return None
+
+
+def kind_called(name: object) -> Kind | None:
+    """The kind of this very name; None for whatever else stands in its place."""
+    return KINDS.get(name) if isinstance(name, str) else None
 
 
 def dump_spec(spec: Spec) -> str:

@@ -26,7 +26,14 @@ def take(history: Facts, unit: Unfinished, run: Run, score: float | None) -> boo
         return False
     if run.state in (RunState.FAILED, RunState.LOST):
         _count_failure(history, unit, run)
+    if is_final(history, run) and score is not None:
+        _scored(history, run.index, score)
     return True
+
+
+def is_final(history: Facts, run: Run) -> bool:
+    """Its kind ended it for good: over, and neither succeeded nor failed."""
+    return run.state is RunState.STOPPED and run.reason in history.limits.final
 
 
 def succeed(history: Facts, run: Run, score: float | None) -> None:
@@ -36,9 +43,7 @@ def succeed(history: Facts, run: Run, score: float | None) -> None:
     history.cached += run.reason == CACHED
     history.outdated.pop(run.index, None)
     if score is not None:
-        history.scores[run.index] = score
-        history.lowest = min(history.lowest or (score, run.index), (score, run.index))
-        history.highest = min(history.highest or (-score, run.index), (-score, run.index))
+        _scored(history, run.index, score)
     at_s = run.ended_at_s or run.created_at_s
     if history.first_result_at_s is None or at_s < history.first_result_at_s:
         history.first_result_at_s = at_s
@@ -49,7 +54,7 @@ def settle(history: Facts, unit: Unfinished, run: Run) -> None:
     """After its last ended attempt, a unit without success is given up or due again."""
     if run.state is RunState.REFUSED:
         history.refused = _later(history.refused, run)
-    if run.state is RunState.STOPPED and run.reason in history.limits.final:
+    if is_final(history, run):
         history.pruned.add(run.index)
         history.outdated.pop(run.index, None)
         del history.unfinished[run.index]
@@ -102,6 +107,12 @@ def outdate(history: Facts, run: Run) -> None:
 def begun(run: Run) -> bool:
     """False for an attempt that was taken back or refused before it began."""
     return run.started_at_s is not None or run.state not in (RunState.STOPPED, RunState.REFUSED)
+
+
+def _scored(history: Facts, index: int, score: float) -> None:
+    history.scores[index] = score
+    history.lowest = min(history.lowest or (score, index), (score, index))
+    history.highest = min(history.highest or (-score, index), (-score, index))
 
 
 def _count_failure(history: Facts, unit: Unfinished, run: Run) -> None:

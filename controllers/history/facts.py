@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fleetctl.controllers.history.backoff_queue import Waiting
+from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.intervals import IntervalSet
 from fleetctl.controllers.history.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
@@ -41,6 +42,7 @@ class Facts:
     __slots__ = (
         "cached",
         "charged_usd",
+        "curves",
         "failed",
         "failed_job",
         "failures",
@@ -73,8 +75,9 @@ class Facts:
         "working",
     )
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, curves: Curves | None = None) -> None:
         self.limits = limits
+        self.curves = curves  # kinds that decide by what live units report
         self.succeeded = IntervalSet()
         self.failed = IntervalSet()
         self.pruned = IntervalSet()  # ended by their kind for good, neither succeeded nor failed

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation, Run, RunState
 
-# A run that was stopped for one of these speaks of a wish that is no longer there; its result is
-# fenced off (I8).
-FENCED = frozenset({"Superseded", "NoLongerWanted", "Deleted"})
+# A run that was stopped for one of these speaks of a wish that is no longer there, or is not the
+# whole of its work; its result is fenced off (I8).
+FENCED = frozenset({"Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated"})
 MESSAGE_BYTES_MAX = 2048
 
 

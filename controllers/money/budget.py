@@ -8,7 +8,7 @@ them one after the other. Pure but for that taking: holds no clock and does no I
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -118,29 +118,28 @@ class Tariff:
         return worst_case_usd(self.usd_per_s, self.lasts_s)
 
 
-Tariffs = Callable[[str, int], Tariff]  # (provider, index) -> tariff
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the sandboxes of a provider cost beside their price. lifetime_s: None = no limit."""
 
-
-def _free(provider: str, index: int) -> Tariff:  # noqa: ARG001
-    return Tariff(0.0, 0.0)
+    lifetime_s: float | None = None
+    quantum_s: float = 0.0  # that an end may be billed late
 
 
 @dataclass(slots=True)
-class Purse:
+class Allowance:
     """What one pass may spend. own: the account of the object's own `budget`. left: how many units
     have not ended, this one among them; what a person would have to raise a cap by.
     """
 
-    tariffs: Tariffs = _free
     accounts: Sequence[Account] = ()
     own: Account | None = None
     unit: str = "task"
     left: int = 1
 
-    def take(self, index: int, provider: str) -> Held | Denied:
+    def take(self, tariff: Tariff, provider: str) -> Held | Denied:
         """Set aside the worst case of one new run in every account, or in none."""
-        tariff = self.tariffs(provider, index)
-        denied = self._denial(tariff, provider)
+        denied = self.denial(tariff, provider)
         if denied is not None:
             return denied
         worst_usd = tariff.worst_usd
@@ -150,11 +149,8 @@ class Purse:
             account.unpriced_live += worst_usd is None
         return Held(known)
 
-    def denial(self, index: int, provider: str) -> Denied | None:
+    def denial(self, tariff: Tariff, provider: str) -> Denied | None:
         """Why it would not be paid for; nothing is set aside."""
-        return self._denial(self.tariffs(provider, index), provider)
-
-    def _denial(self, tariff: Tariff, provider: str) -> Denied | None:
         for account in self.accounts:
             if account.cap.on_exceeded is OnExceeded.WARN:
                 continue

@@ -87,8 +87,8 @@ def unwanted(controller: KindController, history: History, parallelism: int) -> 
             continue
         answer = controller.keep(history, run)
         match answer:
-            case StopNow(reason=reason):
-                yield Stop(run.name, reason, grace_s)
+            case StopNow(reason=reason, message=message):
+                yield Stop(run.name, reason, grace_s, message)
             case Keep():
                 going_on.append(run)
     above = len(going_on) - parallelism

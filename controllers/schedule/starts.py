@@ -64,9 +64,9 @@ def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Start
             crowded = unit
             break
         paid = (
-            paid_place(seats, wish.purse, unit)
+            paid_place(seats, wish, unit, now_s)
             if box is None
-            else paid_again(box.provider, wish.purse, unit)
+            else paid_again(box.provider, wish, unit, now_s)
         )
         if isinstance(paid, Unpaid):
             unpaid = paid

@@ -7,42 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
+from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
-    from fleetctl.controllers.model import Run
     from fleetctl.specs.search.config import Search
 
 PARAMETERS_UNREAD = "ParametersUnread"
 # What hands parameters over in a command: all of them, or the variables and the file of a trial.
 _HANDS_OVER = re.compile(r"\$\{args(_\w+)?\}|TASK_|FLEETCTL_PARAMS")
-
-
-@dataclass(frozen=True, slots=True)
-class WandbTrial:
-    """only: nothing in the command hands over its parameters, so `wandb.init` has to; metric: that
-    the search compares, of which every value is recorded, or "".
-    """
-
-    sweep_id: str
-    project: str
-    entity: str
-    only: bool
-    metric: str = ""
-
-    def order(self) -> dict[str, object]:
-        """As the guest reads it; in capitals the variables that it sets, WANDB_ before them."""
-        return {
-            "SWEEP_ID": self.sweep_id,
-            "PROJECT": self.project,
-            "ENTITY": self.entity,
-            "only": self.only,
-            "metric": self.metric,
-        }
 
 
 def wandb_trial(name: str, search: Search, command: Sequence[str]) -> WandbTrial:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, Change
-from fleetctl.apply.options import Order
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.prices import charged
@@ -28,16 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """estimate: of the object as a whole. lines: for a person, where it will run and for how much;
-    none for what changes nothing.
-    """
+    """estimate: of the object as a whole. planned: it as `plan -o json` has it."""
 
     estimate: Estimate
-    lines: tuple[str, ...] = ()
+    planned: Mapping[str, object]
 
 
 # By the key of the object. Reads the store itself, so it may be asked in a thread.
-Forecaster = Callable[[Sequence["Manifest"], Order], Mapping[str, Forecast]]
+Forecaster = Callable[[Sequence[Change]], Mapping[str, Forecast]]
 
 
 def may_cost(

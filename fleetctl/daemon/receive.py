@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
-from fleetctl.apply.change import outcomes_of
+from fleetctl.apply.change import PRUNED, Change, outcomes_of
 from fleetctl.apply.edit import edits_in, keeps_source, manifest_with
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
 from fleetctl.apply.options import (
@@ -74,20 +74,20 @@ class Receiver:
             return {"ok": False, "needEnv": list(dict.fromkeys(wanted))}
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
-        order, forecasts = await self._prepared(request, manifests)
-        doubts = await self._predicted(request, manifests, order, values)
-        results = self._carry_out(request, manifests, values, order, forecasts)
-        said = {key: list(found.lines) for key, found in forecasts.items() if found.lines}
+        order = await self._prepared(request, manifests)
+        forecasts, doubts = await self._foreseen(request, manifests, order, values)
+        changes = self._carry_out(request, manifests, values, order, forecasts)
+        planned = {key: found.planned for key, found in forecasts.items()}
         warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
         warnings += [it.warning for it in order.looked.values() if it.warning]
-        reply: Reply = {"ok": True, "results": results, "warnings": warnings}
+        reply: Reply = {"ok": True, "results": outcomes_of(changes), "warnings": warnings}
         if request.get("tellRead"):
             reply["read"] = sorted(
                 {path for it in manifests for path in (*it.read, it.origin)} - {""}
             )
         if request.get("dryRun"):
-            reply |= self._would_lose(manifests, order)
-        return {**reply, "forecasts": said} if said else reply
+            reply |= self._would_lose(changes)
+        return {**reply, "planned": planned} if planned else reply
 
     async def set(self, request: Request) -> Reply:
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
@@ -95,21 +95,21 @@ class Receiver:
         edits = edits_in(request)
         draft = manifest_with(store, kind, name, edits, namespace=namespace)
         sourced = [] if keeps_source(store, draft) else [draft]
-        order, forecasts = await self._prepared(request, [draft], sourced)
-        await self._predicted(request, [draft], order, {})
+        order = await self._prepared(request, [draft], sourced)
+        forecasts, _ = await self._foreseen(request, [draft], order, {})
         # Read again: somebody else may have changed the object meanwhile.
         manifest = manifest_with(store, kind, name, edits, namespace=namespace)
-        results = self._carry_out(request, [manifest], {}, order, forecasts)
-        return {"ok": True, "results": results}
+        changes = self._carry_out(request, [manifest], {}, order, forecasts)
+        return {"ok": True, "results": outcomes_of(changes)}
 
     async def _prepared(
         self,
         request: Request,
         manifests: list[Manifest],
         sourced: list[Manifest] | None = None,
-    ) -> tuple[Order, Mapping[str, Forecast]]:
-        """How to apply them and what that will cost: all that takes its time, found out before the
-        change itself, which waits for nothing. sourced: those whose sources are read; default all.
+    ) -> Order:
+        """How to apply them: their sources are read before the change itself, which waits for
+        nothing. sourced: those whose sources are read; default all.
         """
         sourced = manifests if sourced is None else sourced
         state, sources = self._state, self._state.sources
@@ -119,16 +119,39 @@ class Receiver:
             if not request.get("dryRun"):
                 looked = await asyncio.to_thread(sources.keep, sourced, looked)
         providers = with_declared(state.providers, declared_in(manifests))
-        order = replace(
+        return replace(
             order_of(request),
             parallelism=parallelism_of(providers),
             looked=looked,
             sources=sources,
         )
+
+    def _changes(self, manifests: Sequence[Manifest], order: Order) -> list[Change]:
+        state = self._state
+        return propose.propose(state.store, manifests, order, state.clock.now_s())
+
+    async def _foreseen(
+        self,
+        request: Request,
+        manifests: Sequence[Manifest],
+        order: Order,
+        values: Mapping[str, str],
+    ) -> tuple[Mapping[str, Forecast], list[str]]:
+        """What they will cost, and warnings; of plain work of this machine neither is asked.
+
+        Raises ManifestErrors where something is known to be refused, or to wait for what nobody has
+        said may be missing.
+        """
+        providers = with_declared(self._state.providers, declared_in(manifests))
         forecaster = self._forecaster
-        if forecaster is None or not may_cost(manifests, providers, self._market.said):
-            return order, {}
-        return order, await asyncio.to_thread(forecaster, manifests, order)
+        if not may_cost(manifests, providers, self._market.said):
+            forecaster = None
+        looked_at = [it for it in manifests if worth_a_look(it.spec)]
+        if forecaster is None and not looked_at:
+            return {}, []
+        changes = self._changes(manifests, order)
+        forecasts = {} if forecaster is None else await asyncio.to_thread(forecaster, changes)
+        return forecasts, await self._predicted(request, looked_at, changes, values)
 
     def _carry_out(
         self,
@@ -137,16 +160,17 @@ class Receiver:
         values: Mapping[str, str],
         order: Order,
         forecasts: Mapping[str, Forecast],
-    ) -> list[Mapping[str, str]]:
+    ) -> list[Change]:
         """Store what the request wishes for, unless it is a dry run; only then the values of
-        secrets are taken over. Raises NeedsConsent.
+        secrets are taken over. Proposed again: the store may have changed while the forecast and
+        the predictions were waited for. Raises NeedsConsent.
         """
         state = self._state
         now_s = state.clock.now_s()
-        changes = noted(propose.propose(state.store, manifests, order, now_s), forecasts)
+        changes = noted(self._changes(manifests, order), forecasts)
         expect(request, state.store, changes)
         if request.get("dryRun"):
-            return outcomes_of(changes)
+            return changes
         if not request.get("yes"):
             consent.check(changes, approved_in(request), now_s)
         self._secrets.learn(values)
@@ -157,14 +181,12 @@ class Receiver:
         for kind, reason in _AWAITED.items():
             if any(manifest.kind == kind for manifest in manifests):
                 hurry(state, reason)
-        return outcomes_of(changes)
+        return changes
 
-    def _would_lose(self, manifests: list[Manifest], order: Order) -> Reply:
+    def _would_lose(self, changes: Sequence[Change]) -> Reply:
         """What the apply itself would ask about first."""
-        state = self._state
-        now_s = state.clock.now_s()
         try:
-            consent.check(propose.propose(state.store, manifests, order, now_s), (), now_s)
+            consent.check(changes, (), self._state.clock.now_s())
         except consent.NeedsConsent as error:
             return {"losses": list(error.losses), "hint": error.hint}
         return {}
@@ -172,20 +194,14 @@ class Receiver:
     async def _predicted(
         self,
         request: Request,
-        manifests: Sequence[Manifest],
-        order: Order,
+        looked_at: Sequence[Manifest],
+        changes: Sequence[Change],
         values: Mapping[str, str],
     ) -> list[str]:
-        """Warnings. Raises ManifestErrors where something is known to be refused, or to wait for
-        what nobody has said may be missing.
-        """
-        state = self._state
-        looked_at = [it for it in manifests if worth_a_look(it.spec)]
         if not looked_at:
             return []
-        # What goes has no say in it.
-        plain = replace(order, pruning=None)
-        changes = propose.propose(state.store, looked_at, plain, state.clock.now_s())
+        state = self._state
+        changes = [it for it in changes if it.outcome != PRUNED]  # what goes has no say in it
         world = world_of(
             state.store,
             changes,

@@ -24,12 +24,11 @@ from fleetctl.common.errors import Refused
 from fleetctl.common.home import CONTROLLER, RESTORED, SOCKET, SOCKET_PATH_BYTES_MAX
 
 if TYPE_CHECKING:
+    from fleetctl.apply.change import Change
     from fleetctl.apply.forecast import Forecast
-    from fleetctl.apply.options import Order
     from fleetctl.daemon.api import Api
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.settings import Settings
-    from fleetctl.manifest import Manifest
     from fleetctl.providers.base import Backend
     from fleetctl.stores.base import Store
 
@@ -129,12 +128,12 @@ async def _serve(
 
 
 def _forecast(
-    home: Path, providers: Mapping[str, Backend], manifests: Sequence[Manifest], order: Order
+    home: Path, providers: Mapping[str, Backend], changes: Sequence[Change]
 ) -> Mapping[str, Forecast]:
     """Loads the planner with the first work that costs money: most controllers never need it."""
     from fleetctl.apply.cost.forecast import forecast
 
-    return forecast(home, providers, manifests, order)
+    return forecast(home, providers, changes)
 
 
 def _calm_collector() -> None:

@@ -51,8 +51,8 @@ def schema_of(kind: str) -> dict[str, Any]:
     definitions = schema["$defs"]
     for name, definition in definitions.items():
         definitions[name] = _with_short_forms(name, _without_titles(definition))
-    if kind == "Sweep":
-        _add_search_from(definitions["SweepSpec"])
+    if "searchFrom" in KINDS[kind].files:
+        _add_search_from(definitions[KINDS[kind].spec.__name__])
     else:
         del definitions["SearchFile"]
     return {

@@ -17,6 +17,7 @@ from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import kind_called
 from fleetctl.specs.provider import ProviderSpec
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.trainingrun import TrainingRunSpec
@@ -54,13 +55,12 @@ def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
     """The same of a sweep that is wrong otherwise too, so that nobody mends it in two rounds."""
     spec = data.get("spec")
     search = spec.get("search") if isinstance(spec, dict) else None
-    if data.get("kind") != "Sweep" or not isinstance(search, dict):
+    kind = kind_called(data.get("kind"))
+    if kind is None or not kind.searches or not isinstance(search, dict):
         return
     at = ("spec", "search")
     if search.get("method") in ("bayes", "custom"):
         yield _method(str(search["method"]))
-    if "early_terminate" in search:
-        yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
     for name in _ELSEWHERE:
         if name in search:
             yield _finding((*at, name), "leave it out")
@@ -79,8 +79,6 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
     search, at = spec.search, ("spec", "search")
     if search.method in ("bayes", "custom"):
         yield _method(search.method)
-    if search.early_terminate is not None:
-        yield _finding((*at, "early_terminate"), "leave it out: every trial runs to its end")
     if spec.backend == "wandb":
         yield _finding(("spec", "backend"), "use `builtin`; it reads the same search", "`wandb`")
     macros = unknown_macros(search.command or ())

@@ -21,8 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from fleetctl.controllers.model import Observation
-from fleetctl.controllers.trials.wandb import WandbTrial
+from fleetctl.controllers.model import Observation, WandbTrial
 from fleetctl.providers.account import Account
 from fleetctl.specs.template import Template
 

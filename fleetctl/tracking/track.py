@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fleetctl.controllers.cache import Content, Key
+from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
 from fleetctl.controllers.kind import KindController, outdated, superseded
@@ -204,8 +205,10 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> None:
         track.controller = make(track.spec, allocated, pins_of(resource.annotations))
     if track.controller is None:
         return
-    track.history = History(track.controller.limits)
-    found = _replayed(track.controller, rows, runs)
+    track.history = History(track.controller.limits, track.controller.curves())
+    found: Iterable[Replayed] = _replayed(track.controller, rows, runs)
+    if track.history.curves is not None:
+        found = _told(found, track.history.curves, runs)
     replay(track.history, map(_discounted, found) if rerun else found)
     for run in track.history.live.values():
         track.latest[run.name] = last_values(runs.metrics_of(run.name))
@@ -222,11 +225,13 @@ def score_of(
     result: str | None,
     latest: Callable[[], Mapping[str, float]],
 ) -> float | None:
-    """The unit's value, where its kind compares units. `latest` is asked only when the result has
-    none.
+    """The unit's value, where its kind compares units; of one that its kind ended, what it reported
+    last. `latest` is asked only when the result has none.
     """
-    if run.state is not RunState.SUCCEEDED or not controller.compares:
+    ended = run.state is RunState.STOPPED and run.reason in controller.limits.final
+    if not controller.compares or not (ended or run.state is RunState.SUCCEEDED):
         return None
+    result = None if ended else result  # half a result says nothing
     value = controller.score(result, {})
     return value if value is not None else controller.score(result, latest())
 
@@ -241,6 +246,16 @@ def _replayed(
             score = score_of(controller, run, result, partial(_stored_values, runs, run.name))
         old = outdated(controller, run)
         yield Replayed(run, score, superseded(controller, run), old, wanted)
+
+
+def _told(rows: Iterable[Replayed], curves: Curves, runs: RunStore) -> Iterator[Replayed]:
+    """The rows; what each attempt under the present wish reported is read on the way, before any
+    decision: by half of it a trial would be judged wrongly.
+    """
+    for row in rows:
+        if row.wanted and not row.superseded:
+            curves.take(row.run.index, row.run.name, runs.metrics_of(row.run.name))
+        yield row
 
 
 def _discounted(row: Replayed) -> Replayed:

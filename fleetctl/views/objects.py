@@ -68,9 +68,17 @@ class View(NamedTuple):
 
     @property
     def done(self) -> str:
-        """`431/500`, or `-` while nobody knows how many there will be."""
+        """`431/500`, or `431/?` while nobody knows how many there will be. A trial that was ended
+        early is done.
+        """
         total = self.status.get("total")
-        return f"{self.count('succeeded')}/{total if isinstance(total, int) else '?'}"
+        done = self.count("succeeded") + self.count("stopped")
+        return f"{done}/{total if isinstance(total, int) else '?'}"
+
+    @property
+    def settled(self) -> int:
+        """Units that are over, whatever came of them."""
+        return self.count("succeeded") + self.count("failed") + self.count("stopped")
 
     def time_s(self, key: Time) -> float | None:
         """Of a status, where it is one that a clock can show."""

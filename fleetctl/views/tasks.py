@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.controllers.status_keys import EARLY_TERMINATED
 from fleetctl.specs.values.quantities import INDEX_MAX
 from fleetctl.views.objects import FAILED, SUCCEEDED, View
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.stores.read.reader import RunRow, TaskRow
 
 QUEUED, CANCELLED, REFUSED, OUTDATED = "Queued", "Cancelled", "Refused", "Outdated"
+STOPPED = "Stopped"  # for good: it did badly
 CACHED = "Cached"  # as fleetctl.controllers.model has it, which would cost a read path its models
 
 
@@ -72,7 +74,7 @@ def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
     total = seen.count("total")
     highest, wanted = -1, 0
     for one in begun:
-        if seen.kind.name != "Sweep":
+        if not seen.kind.searches:
             yield from (_unbegun(index, seen) for index in range(highest + 1, one.run.index))
             wanted += max(0, one.run.index - highest - 1)
         yield one
@@ -95,7 +97,8 @@ def _unbegun(index: int, seen: View) -> Task:
 
 def attempt(run: RunRow) -> Task:
     """One run for itself: when it has ended it has failed, whatever becomes of its task."""
-    ended = {"Lost": FAILED, "Stopped": CANCELLED}
+    stopped = STOPPED if run.reason == EARLY_TERMINATED else CANCELLED
+    ended = {"Lost": FAILED, "Stopped": stopped}
     state = CACHED if run.reason == CACHED else run.state
     return Task(run, run.attempt, ended.get(state, state), None)
 
@@ -105,7 +108,7 @@ def _state(run: RunRow, seen: View) -> str:
     if run.state in ("Starting", "Running", "Stopping", "Succeeded"):
         return CACHED if run.reason == CACHED else run.state
     over = seen.over or seen.resource.deleted_at_s is not None
-    return ended_state(run.state, run.index, seen.text("failedIndexes"), over=over)
+    return ended_state(run.state, run.reason, run.index, seen.text("failedIndexes"), over=over)
 
 
 def task_usd(one: Task, now_s: float) -> float | None:
@@ -121,9 +124,11 @@ def task_usd(one: Task, now_s: float) -> float | None:
     return total
 
 
-def ended_state(state: str, index: int, failed: str, *, over: bool) -> str:
+def ended_state(state: str, reason: str, index: int, failed: str, *, over: bool) -> str:
     """Of a task whose newest run ended in `state`, without success. over: nothing more comes."""
-    if state == "Stopped":
+    if state == STOPPED and reason == EARLY_TERMINATED:
+        return STOPPED
+    if state == STOPPED:
         return CANCELLED if over else QUEUED
     if state == REFUSED and over and not in_ranges(index, failed):
         return REFUSED  # nothing of it ran, and `failed` does not count it

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     WithJsonSchema,
@@ -19,14 +18,10 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from fleetctl.specs.search.distributions import DISTRIBUTIONS
+from fleetctl.specs.search.early_terminate import EarlyTerminate
 from fleetctl.specs.search.parameters import Problem, problems
-from fleetctl.specs.values.scalars import Bool, Float, NonEmptyText, PositiveCount, Spec, Text
-
-
-class WandbSpec(Spec):
-    """W&B's own spelling: snake_case, outside as well as inside."""
-
-    model_config = ConfigDict(alias_generator=None)
+from fleetctl.specs.search.wandb_spec import WandbSpec
+from fleetctl.specs.values.scalars import Float, NonEmptyText, PositiveCount, Text
 
 
 class Controller(WandbSpec):
@@ -51,27 +46,6 @@ class SearchMetric(WandbSpec):
     impute_while_running: Literal["latest", "best", "worst", "false"] | Literal[False] = Field(
         default="false", description="What a running trial counts as in bayes; default false."
     )
-
-
-class EarlyTerminate(WandbSpec):
-    """When to stop a trial that does badly: Hyperband, by `min_iter` or by `max_iter` and `s`."""
-
-    type: Literal["hyperband"] = Field(description="`hyperband`, the only one there is.")
-    min_iter: PositiveCount | None = Field(
-        default=None, description="Reports before the first look."
-    )
-    max_iter: PositiveCount | None = Field(default=None, description="Reports of a whole trial.")
-    s: PositiveCount | None = Field(default=None, description="Number of looks, with `max_iter`.")
-    eta: Float = Field(default=3.0, gt=1, description="One in `eta` trials goes on; default 3.")
-    strict: Bool = Field(
-        default=True, description="Compare the latest value, not the best; default true."
-    )
-
-    @model_validator(mode="after")
-    def _knows_its_bands(self) -> EarlyTerminate:
-        if self.min_iter is None and (self.max_iter is None or self.s is None):
-            raise ValueError("it needs `min_iter`, or `max_iter` and `s`")
-        return self
 
 
 class Scheduler(WandbSpec):
@@ -234,6 +208,8 @@ class Search(WandbSpec):
             raise ValueError("`metrics` goes with method `custom` alone; use `metric`")
         if self.method == "bayes" and self.metric is None:
             raise ValueError("method `bayes` needs a `metric`")
+        if self.early_terminate is not None and self.metric is None:
+            raise ValueError("`early_terminate` needs a `metric` to compare trials by")
         if self.method == "grid" and self.parameters is not None:
             found = [
                 Problem(("parameters", *it.path), it.message)

@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fleetctl.controllers.model import Alive
-from fleetctl.controllers.trials.wandb import WandbTrial
+from fleetctl.controllers.model import Alive, WandbTrial
 from fleetctl.specs.template import Template
 from tests.contracts.provider_worlds import World, command, story
 from tests.unit.guest import wandb_writer

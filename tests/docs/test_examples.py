@@ -20,6 +20,7 @@ RUN_BY_A_TEST = {
     "retries.yaml",
     "batch.yaml",
     "budget.yaml",
+    "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep.yaml",
     "cartpole.yaml",
@@ -118,6 +119,18 @@ def test_a_function_runs_hundreds_of_tasks_and_stays_while_they_need_it(fleet: F
     assert said[1].split()[:5] == ["embedder", "Ready", "local", "-", "0-8"]
     fleet.ok("delete", "job/embed", "fn/embedder")
     assert "embedder" not in fleet.ok("get", "fn", "-o", "name")
+
+
+def test_a_search_ends_the_trials_that_do_badly_and_keeps_its_best(fleet: Fleet) -> None:
+    fleet.apply("sweep-early.yaml")
+    status = fleet.status("sweep/early")
+    rows = fleet.json("results", "sweep/early")
+    states = [row["state"] for row in rows]
+    assert (status["phase"], len(rows)) == ("Succeeded", 12)
+    assert states.count("Stopped") == status["stopped"] > 0
+    assert states.count("Succeeded") == 12 - status["stopped"] > 0
+    best = max(rows, key=lambda row: row["params"]["lr"])
+    assert (best["state"], status["best"]["index"]) == ("Succeeded", best["index"])
 
 
 def test_the_grid_finds_its_golden_best(fleet: Fleet) -> None:

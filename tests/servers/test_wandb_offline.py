@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.model import Alive
-from fleetctl.controllers.trials.wandb import WandbTrial
+from fleetctl.controllers.model import Alive, WandbTrial
 from fleetctl.providers.base import Backend
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.remote.runs.follower import Pace

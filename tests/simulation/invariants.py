@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.cache_checks import CACHE_CHECKS
+from tests.simulation.early_ends import EARLY_CHECKS
 from tests.simulation.money_checks import BILL_CHECKS, MONEY_CHECKS
 from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
@@ -22,6 +23,7 @@ COMMIT_CHECKS: tuple[Check, ...] = (
     *WISH_CHECKS,
     *PLACE_COMMIT_CHECKS,
     *MONEY_CHECKS,
+    *EARLY_CHECKS,
 )
 EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS, *BILL_CHECKS)
 

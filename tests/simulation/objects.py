@@ -114,7 +114,7 @@ def grid(rng: random.Random, *, provider: str, name: str = "sweep") -> Wanted:
             "metrics": {"value": 1},
         },
     }
-    return _sweep(rng, search, provider, name, points=len(lrs) * len(seconds))
+    return sweep_of(rng, search, provider, name, points=len(lrs) * len(seconds))
 
 
 def random_search(rng: random.Random, *, provider: str, name: str = "sweep") -> Wanted:
@@ -125,10 +125,10 @@ def random_search(rng: random.Random, *, provider: str, name: str = "sweep") -> 
         "parameters": {"lr": {"min": 0.0, "max": 1.0}, "seconds": {"values": [1, 5, 20]}},
         "run_cap": trials,
     }
-    return _sweep(rng, search, provider, name, points=trials)
+    return sweep_of(rng, search, provider, name, points=trials)
 
 
-def _sweep(rng: random.Random, search: Spec, provider: str, name: str, *, points: int) -> Wanted:
+def sweep_of(rng: random.Random, search: Spec, provider: str, name: str, *, points: int) -> Wanted:
     spec: Spec = {
         "search": search,
         "parallelism": rng.randint(1, 3),

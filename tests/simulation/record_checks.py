@@ -16,7 +16,7 @@ from tests.simulation.snapshot import spec
 from tests.simulation.world import Work
 
 # Reasons for a stop that say that nobody wants the outcome any more.
-FENCED = ("Superseded", "NoLongerWanted", "Deleted")
+FENCED = ("Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated")
 
 
 def succeeds_once(scene: Scene) -> Iterator[str]:

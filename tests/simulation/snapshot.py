@@ -25,6 +25,9 @@ class Snapshot:
     # What each run was charged, by name; also of objects that are gone.
     kept: dict[str, float | None] = field(default_factory=dict)
 
+    # What runs of searches that end trials early have reported, by run name.
+    reported: dict[str, list[float]] = field(default_factory=dict)
+
     def runs_of(self, uid: str) -> list[Run]:
         return [run for run in self.runs.values() if run.uid == uid]
 
@@ -58,6 +61,9 @@ def read(store: Store) -> Snapshot:
         for run, result in store.runs.of(resource.uid):
             snapshot.runs[run.name] = run
             snapshot.results[run.name] = result
+            if '"early_terminate"' in resource.spec:
+                found = store.runs.metrics_of(run.name)
+                snapshot.reported[run.name] = [it.value for it in found if it.name == "loss"]
     assert isinstance(store, SqliteStore)
     sql = "SELECT name, usd FROM runs"  # no verb of the engine's reads what is gone
     snapshot.kept.update(store._session.state.execute(sql))

@@ -1,5 +1,5 @@
-"""Every point of a small play is a place to die: each commit and effect, and every await. A third
-of them a day, so that three days try all.
+"""Every point of a small play is a place to die: each commit and effect, and every await. A sixth
+of them a day, so that six days try all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAYS = {
 }
 
 # Awaits are many; every n-th of them is enough in one run, and another n-th in the next play.
-STRIDE, STEP_STRIDE = 3, 33
+STRIDE, STEP_STRIDE = 6, 66
 POINTS_MAX = 150
 
 

@@ -25,6 +25,8 @@ SCENARIO = {
     "creates-not-counted-at-the-gate": "minutes",
     "limits-forgotten-at-restart": "limits",
     "lowered-limit-ignored-by-wished-starts": "limits",
+    "half-a-history-after-a-restart": "early-ends",
+    "an-early-end-is-no-end": "early-ends",
     "deadline-ignored": "deadline",
     "end-forgotten-after-restart": "ttl",
     "moved-before-it-is-confirmed-gone": "cheapest",

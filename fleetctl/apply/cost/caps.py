@@ -34,13 +34,6 @@ class Cap:
         known = f"{usd(self.used_usd)} of {usd(self.max_usd)} used"
         return f"{self.owner}: {known}, {self._rest()}"
 
-    @property
-    def short(self) -> str:
-        """`cap $25.00` of the object's own, else what is left of a Budget."""
-        if self.owner == OWN:
-            return f"cap {usd(self.max_usd)}"
-        return f"{self.owner} {usd(max(0.0, self.max_usd - self.used_usd))} left"
-
     def _rest(self) -> str:
         left_usd = self.max_usd - self.used_usd
         if self.high_usd is not None and self.high_usd <= left_usd:

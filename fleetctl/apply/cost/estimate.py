@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleetctl.common.text import HOUR_S
+
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
 
 
@@ -48,6 +50,10 @@ class Cost:
     @property
     def known(self) -> bool:
         return self.expected is not None
+
+
+def per_hour(usd_per_s: float | None) -> float | None:
+    return None if usd_per_s is None else usd_per_s * HOUR_S
 
 
 FREE = Cost(0.0, 0.0, 0.0)

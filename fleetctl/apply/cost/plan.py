@@ -84,7 +84,7 @@ def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
     if json.loads(change.after.spec).get("suspend"):
         yield "spec.suspend is true: nothing starts until it is resumed"
     if work is not None and not _goes_on(change):
-        said = warning(work.limits, long=change.after.kind == "TrainingRun")
+        said = warning(work.limits, long=KINDS[change.after.kind].lasting)
         yield from (said,) if said else ()
 
 

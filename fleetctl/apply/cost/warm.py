@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.apply.cost.caps import Cap, caps_of
-from fleetctl.apply.cost.estimate import UNKNOWN
+from fleetctl.apply.cost.estimate import UNKNOWN, per_hour
 from fleetctl.apply.cost.offers import Market
+from fleetctl.apply.cost.words import stands
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
@@ -28,6 +29,10 @@ class Standing:
     least_usd_per_s: float | None
     source: str
     caps: tuple[Cap, ...]
+
+    @property
+    def sentence(self) -> str:
+        return stands(self.containers, per_hour(self.least_usd_per_s), per_hour(self.usd_per_s))
 
 
 def standing(wish: Resource, market: Market) -> Standing | None:

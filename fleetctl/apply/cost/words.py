@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from fleetctl.apply.cost.caps import OWN
 from fleetctl.apply.cost.estimate import Cost
-from fleetctl.apply.cost.warm import Standing
 from fleetctl.common.text import usd
-from fleetctl.controllers.placement import HOUR_S
 
 UNKNOWN = "unknown"
 
 
-def stands(it: Standing) -> str:
+def stands(containers: int, least_usd_per_h: float | None, usd_per_h: float | None) -> str:
     """`$63.20/h while it exists: 2 containers stay warm`; the bound of a list of GPUs."""
-    rate = UNKNOWN if it.usd_per_s is None else f"{hourly(it.least_usd_per_s, it.usd_per_s)}/h"
-    many = "1 container stays" if it.containers == 1 else f"{it.containers:,} containers stay"
+    rate = UNKNOWN if usd_per_h is None else f"{hourly(least_usd_per_h, usd_per_h)}/h"
+    many = "1 container stays" if containers == 1 else f"{containers:,} containers stay"
     return f"{rate} while it exists: {many} warm, whether or not anything runs"
 
 
@@ -39,7 +38,15 @@ def span(cost: Cost) -> str:
     return f"range {usd(cost.low)}-{usd(cost.high)}"
 
 
-def hourly(least_usd_per_s: float | None, most_usd_per_s: float) -> str:
-    several = least_usd_per_s is not None and least_usd_per_s < most_usd_per_s
-    least = f"{usd(least_usd_per_s * HOUR_S)}-" if several and least_usd_per_s is not None else ""
-    return least + usd(most_usd_per_s * HOUR_S)
+def hourly(least_usd: float | None, most_usd: float) -> str:
+    """Both USD an hour."""
+    several = least_usd is not None and least_usd < most_usd
+    least = f"{usd(least_usd)}-" if several and least_usd is not None else ""
+    return least + usd(most_usd)
+
+
+def short(owner: str, max_usd: float, used_usd: float) -> str:
+    """`cap $25.00` of the object's own budget, else what is left of a Budget."""
+    if owner == OWN:
+        return f"cap {usd(max_usd)}"
+    return f"{owner} {usd(max(0.0, max_usd - used_usd))} left"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.targets.volume import VolumePlace, files_of, must_be_a_place
 from fleetctl.common.home import home
 from fleetctl.common.text import byte_size, safe, timestamp
@@ -42,14 +42,12 @@ def run(args: Namespace, screen: Screen) -> int:
     place = must_be_a_place(args.place, args.namespace)
     files = files_of(place, home())
     found = asyncio.run(files.entries(place.name, place.path, recursive=args.recursive))
-    if args.output == "json":
-        screen.data(json.dumps([_document(entry) for entry in found]))
-    elif args.output == "name":
-        for entry in found:
-            screen.data(safe(_name(entry)))
-    elif found:
-        screen.table(("SIZE", "MODIFIED", "NAME"), [_row(entry) for entry in found])
-    else:
+    written = Rows(
+        table=lambda: (("SIZE", "MODIFIED", "NAME"), map(_row, found)),
+        documents=lambda: map(_document, found),
+        names=lambda: (safe(_name(entry)) for entry in found),
+    )
+    if not write_rows(written, args.output, screen):
         _say_empty(place, screen)
     return 0
 

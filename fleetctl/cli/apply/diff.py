@@ -84,7 +84,9 @@ def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | 
     with open_readonly(place) as stored:
         found = proposed(place, stored, documents, order)
         providers = found.accounts.backends
-        wrong, _ = foreseen(stored, found.manifests, found.changes, providers, order)
+        wrong, doubts = foreseen(stored, found.manifests, found.changes, providers, order)
+    for warning in (*found.warnings, *doubts):
+        screen.warn(safe(warning))
     lines = [line for change in found.changes for line in difference(change)]
     return lines, ManifestErrors(wrong) if wrong else None
 

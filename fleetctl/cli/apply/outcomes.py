@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fleetctl.cli.apply.cost_lines import cost_lines
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe
 from fleetctl.views.objects import mapping
@@ -25,12 +26,11 @@ def show(
     for result in results:
         said = f"{safe(str(result.get('key', '')))} {safe(str(result.get('outcome', '')))}{dry}"
         rows.append([said, safe(str(result.get("message") or ""))])
-    told = mapping(reply.get("forecasts"))
+    planned = mapping(reply.get("planned"))
     for result, line in zip(results, screen.table_lines((), rows), strict=True):
         screen.data(line)
-        lines = told.get(str(result.get("key")))
-        for text in lines if isinstance(lines, list) else ():
-            screen.data(f"  {safe(str(text))}")
+        for text in cost_lines(mapping(planned.get(str(result.get("key"))))):
+            screen.data(f"  {safe(text)}")
     warnings = reply.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
         screen.warn(safe(str(warning)))

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from fleetctl.providers.base import Backend
 from fleetctl.specs.kinds import dump_spec, parse_spec
 from fleetctl.specs.provider import ProviderSpec
 from fleetctl.stores.base import Stored
+from fleetctl.tracking.sources import Sources, source_of
 from fleetctl.wiring.accounts import Accounts
 
 if TYPE_CHECKING:
@@ -38,8 +40,17 @@ def checked(
     accounts = Accounts(place, store_id="", notify=_nobody)
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
-    changes = propose(stored, manifests, order_of(order), SystemClock().now_s())
-    return manifests, refuse(stored, manifests, changes, accounts.backends, order)
+    looked = asyncio.run(Sources(place).look([it for it in manifests if _named_by_path(it)]))
+    whole = replace(order_of(order), looked=looked)
+    changes = propose(stored, manifests, whole, SystemClock().now_s())
+    doubts = [it.warning for it in looked.values() if it.warning]
+    return manifests, doubts + refuse(stored, manifests, changes, accounts.backends, order)
+
+
+def _named_by_path(manifest: Manifest) -> bool:
+    """Repositories are not asked: that takes a network."""
+    source = source_of(manifest.spec)
+    return source is not None and source.path is not None
 
 
 def refuse(

@@ -7,7 +7,6 @@ record by then, and never looks like an orphan.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.cli.change.orphans_find import Orphan, _all, orphans_among, strays_of
 from fleetctl.cli.flags import Parser, add_output, own_namespace
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.cli.values import duration_s, namespace
 from fleetctl.common.clock import SystemClock
@@ -209,17 +209,15 @@ def _sandboxes(count: int) -> str:
 
 
 def _show(found: Sequence[Orphan], output: str, screen: Screen) -> None:
-    if output == "json":
-        screen.data(json.dumps([_document(one) for one in found], indent=2))
-    elif output == "name":
-        for one in found:
-            screen.data(one.shown)
-    elif not found:
+    now_s, wide = SystemClock().now_s(), output == "wide"
+    header = (*HEADER, "RUN", "STORE") if wide else HEADER
+    written = Rows(
+        table=lambda: (header, (_row(one, now_s, wide=wide) for one in found)),
+        documents=lambda: map(_document, found),
+        names=lambda: (one.shown for one in found),
+    )
+    if not write_rows(written, output, screen):
         screen.talk("no orphans")
-    else:
-        now_s = SystemClock().now_s()
-        header = (*HEADER, "RUN", "STORE") if output == "wide" else HEADER
-        screen.table(header, (_row(one, now_s, wide=output == "wide") for one in found))
 
 
 def _row(orphan: Orphan, now_s: float, *, wide: bool) -> list[str]:

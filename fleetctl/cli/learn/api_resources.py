@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from typing import NamedTuple
 
 from fleetctl.cli.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.verbs import VERBS, Takes
 from fleetctl.specs.kinds import API_VERSION, KINDS, Kind
 from fleetctl.views.kinds import ATTEMPTS, TASKS
@@ -42,19 +42,19 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     rows = resources()
-    if args.output == "json":
-        screen.data(json.dumps([row.document() for row in rows], indent=2))
-    elif args.output == "name":
-        screen.data("\n".join(row.name for row in rows))
-    else:
-        wide = args.output == "wide"
-        header = ["NAME", "SHORTNAMES", "APIVERSION", "KIND", *(["VERBS"] if wide else [])]
-        cells = (
-            [row.name, ",".join(row.short) or "-", API_VERSION, row.kind]
-            + ([",".join(row.verbs)] if wide else [])
-            for row in rows
-        )
-        screen.table(header, cells)
+    wide = args.output == "wide"
+    header = ["NAME", "SHORTNAMES", "APIVERSION", "KIND", *(["VERBS"] if wide else [])]
+    cells = (
+        [row.name, ",".join(row.short) or "-", API_VERSION, row.kind]
+        + ([",".join(row.verbs)] if wide else [])
+        for row in rows
+    )
+    written = Rows(
+        table=lambda: (header, cells),
+        documents=lambda: (row.document() for row in rows),
+        names=lambda: (row.name for row in rows),
+    )
+    write_rows(written, args.output, screen)
     return 0
 
 

@@ -19,13 +19,14 @@ from fleetctl.specs.kinds import KINDS as KINDS_KNOWN
 
 EXAMPLES = Path(fleetctl.specs.__path__[0]) / "examples"
 SCHEMAS = Path(fleetctl.specs.__path__[0]) / "schemas"
-KINDS = ("batchjob", "sweep", "trainingrun")
+STARTERS = Path(__file__).parent / "starters"
+KINDS = tuple(sorted(path.stem for path in STARTERS.glob("*.yaml")))
 
 
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="[DIR] [--kind batchjob|sweep|trainingrun | --example [NAME]]",
+        usage=f"[DIR] [--kind {'|'.join(KINDS)} | --example [NAME]]",
         summary=(
             "Write a first manifest, with comments, or an example with the files that it needs.\n"
             "It runs on this machine as it is; a file that is there is never written over.\n"
@@ -62,7 +63,7 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     place = Path(args.directory)
     if args.example is None:
-        starter = Path(__file__).parent / "starters" / f"{args.kind}.yaml"
+        starter = STARTERS / f"{args.kind}.yaml"
         text = f"{_modeline(args.kind)}{starter.read_text(encoding='utf-8')}"
         made = {place / starter.name: text.encode()}
     elif not args.example:

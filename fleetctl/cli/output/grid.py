@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetctl.cli.output.csv_text import write_csv
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.text import duration, plural, safe, usd
 
 Row = Mapping[str, object]
@@ -31,14 +30,13 @@ def write_grid(
     total: Row | None = None,
 ) -> None:
     """The total is a row of the table alone: programs add by themselves."""
-    if output == "json":
-        plain = [{column.key: row.get(column.key) for column in columns} for row in rows]
-        screen.data(json.dumps(plain, indent=2))
-    elif output == "csv":
-        cells = ([row.get(column.key) for column in columns] for row in rows)
-        write_csv([column.key for column in columns], cells, screen)
-    else:
-        screen.table(*_table(columns, rows, total))
+    keys = [column.key for column in columns]
+    written = Rows(
+        table=lambda: _table(columns, rows, total),
+        documents=lambda: ({key: row.get(key) for key in keys} for row in rows),
+        plain=lambda: (keys, ([row.get(key) for key in keys] for row in rows)),
+    )
+    write_rows(written, output, screen)
 
 
 def grid_lines(

@@ -60,7 +60,7 @@ class LiveProgress:
             total = view.status.get("total")
             self._progress.update(
                 self._bars[uid],
-                completed=view.count("succeeded") + view.count("failed"),
+                completed=view.settled,
                 total=total if isinstance(total, int) else None,
                 said=said(view, self._columns - FIXED_CELLS - name_cells),
             )

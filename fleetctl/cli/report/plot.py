@@ -86,7 +86,7 @@ def run(args: Namespace, screen: Screen) -> int:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} runs nothing, so there is nothing to plot")
-        if args.kind != ALL and seen.kind.name != "Sweep":
+        if args.kind != ALL and not seen.kind.searches:
             raise UsageError(
                 f"`--kind {args.kind}` is about the trials of a sweep, not a {seen.kind.name}",
                 hint=f"fleetctl plot {args.object} --metric NAME",

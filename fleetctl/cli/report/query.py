@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from argparse import Namespace
-from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from fleetctl.cli.flags import Parser, add_output, add_timeout
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.report.query_views import TIMEOUT_S, open_asking
 from fleetctl.cli.values import count
 from fleetctl.common.errors import UsageError
@@ -74,33 +73,19 @@ def _limit(text: str) -> int:
 
 
 def _write(answer: Answer, args: Namespace, screen: Screen) -> None:
-    rows = islice(answer.rows, args.limit)
-    if args.output == "csv":
-        from fleetctl.cli.output.csv_text import write_csv
-
-        write_csv(answer.columns, (tuple(map(_plain, row)) for row in rows), screen)
-    elif args.output == "json":
-        _json(answer.columns, rows, screen)
-    elif args.output == "parquet":
-        from fleetctl.cli.output.parquet import write_parquet
-
-        write_parquet(unique(answer.columns), [tuple(map(_plain, row)) for row in rows], screen)
-    elif not screen.table(
-        [safe(column) for column in answer.columns], (list(map(_cell, row)) for row in rows)
-    ):
+    rows, names = islice(answer.rows, args.limit), unique(answer.columns)
+    plain = (tuple(map(_plain, row)) for row in rows)
+    columns = names if args.output == "parquet" else answer.columns
+    written = Rows(
+        table=lambda: (
+            [safe(it) for it in answer.columns],
+            (list(map(_cell, row)) for row in rows),
+        ),
+        documents=lambda: (dict(zip(names, row, strict=True)) for row in plain),
+        plain=lambda: (columns, plain),
+    )
+    if not write_rows(written, args.output, screen):
         screen.talk("no rows")
-
-
-def _json(columns: tuple[str, ...], rows: Iterator[tuple[Any, ...]], screen: Screen) -> None:
-    """A list, written as it is read: one row a line."""
-    import json
-
-    names, separator = unique(columns), "["
-    for row in rows:
-        line = json.dumps(dict(zip(names, map(_plain, row), strict=True)))
-        screen.piece(f"{separator}\n  {line}")
-        separator = ","
-    screen.piece("[]\n" if separator == "[" else "\n]\n")
 
 
 def unique(columns: tuple[str, ...]) -> list[str]:

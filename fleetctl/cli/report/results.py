@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -11,6 +10,7 @@ from shutil import get_terminal_size
 
 from fleetctl.cli.flags import Parser, add_output
 from fleetctl.cli.output.render import GAP, Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.values import count
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
@@ -70,19 +70,8 @@ def run(args: Namespace, screen: Screen) -> int:
 
             written = write_files(rows, args.to)
             screen.data(f"wrote {plural(written, 'result')} to {safe(str(args.to))}")
-        elif args.output == "json":
-            _json(rows, screen)
-        elif args.output == "csv":
-            from fleetctl.cli.output.csv_text import write_csv
-
-            write_csv(*_grid(rows), screen)
-        elif args.output == "parquet":
-            from fleetctl.cli.output.parquet import write_parquet
-
-            names, cells = _grid(rows)
-            write_parquet(names, list(cells), screen)
         else:
-            _table(rows, seen, screen)
+            _write(rows, seen, args.output, screen)
     return 0
 
 
@@ -127,15 +116,6 @@ def _state(row: Mapping[str, object]) -> str:
     return OUTDATED if row["outdated"] else str(row["state"])
 
 
-def _json(rows: Iterable[Mapping[str, object]], screen: Screen) -> None:
-    """A list, written as it is read: one row a line."""
-    separator = "["
-    for row in rows:
-        screen.piece(f"{separator}\n  {json.dumps(row)}")
-        separator = ","
-    screen.piece("[]\n" if separator == "[" else "\n]\n")
-
-
 def _grid(
     rows: Iterable[Mapping[str, object]],
 ) -> tuple[list[str], Iterator[list[object]]]:
@@ -164,13 +144,18 @@ def _flat(row: Mapping[str, object]) -> dict[str, object]:
     return flat
 
 
-def _table(rows: Iterator[dict[str, object]], seen: View, screen: Screen) -> None:
+def _write(rows: Iterator[dict[str, object]], seen: View, output: str, screen: Screen) -> None:
     metric = metric_name(seen)
-    header = ["INDEX", "STATE", "ATTEMPTS", *([safe(metric)] if metric else []), "PARAMS", "RESULT"]
-    cells: Iterable[list[str]] = (_cells(row, with_metric=bool(metric)) for row in rows)
-    if screen.out_is_terminal:
-        cells = _fitted(header, list(cells), get_terminal_size().columns)
-    if not screen.table(header, cells):
+
+    def table() -> tuple[list[str], Iterable[list[str]]]:
+        shown = [safe(metric)] if metric else []
+        header = ["INDEX", "STATE", "ATTEMPTS", *shown, "PARAMS", "RESULT"]
+        cells = (_cells(row, with_metric=bool(metric)) for row in rows)
+        if screen.out_is_terminal:
+            return header, _fitted(header, list(cells), get_terminal_size().columns)
+        return header, cells
+
+    if not write_rows(Rows(table, lambda: rows, lambda: _grid(rows)), output, screen):
         screen.talk(f"{safe(seen.key)} has no results yet")
 
 

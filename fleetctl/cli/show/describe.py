@@ -9,7 +9,7 @@ from itertools import islice
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.show.figures import attempts_line, cost_line, timing_line, where_line
-from fleetctl.cli.show.summary import best_line, failed_line, took
+from fleetctl.cli.show.summary import best_line, failed_line, rung_lines, took
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
 from fleetctl.common.text import age, plural, safe, safe_lines, timestamp
@@ -112,6 +112,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     unit = seen.kind.unit
     counts = [f"{seen.count('succeeded')} succeeded", f"{seen.count('active')} active"]
     counts.append(f"{seen.count('failed')} failed")
+    if seen.count("stopped"):
+        counts.append(f"{seen.count('stopped')} stopped early")
     if seen.count("refused"):
         counts.append(f"{seen.count('refused')} refused")
     total = seen.status.get("total")
@@ -131,6 +133,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Timing", timing)
     if best := best_line(seen):
         yield _label("Best", best.removeprefix("best "))
+    for number, line in enumerate(rung_lines(seen)):
+        yield " " * LABEL_CELLS + line if number else _label("Rungs", line)
     if stage := seen.text("stage"):
         yield _label("Stage", safe(stage))
     if isolation := seen.text("isolation"):
@@ -159,8 +163,7 @@ def _cached(seen: View) -> str:
 def _queued(seen: View, total: object) -> str:
     if not isinstance(total, int) or seen.over:
         return ""
-    ended = seen.count("succeeded") + seen.count("failed") + seen.count("refused")
-    left = total - ended - seen.count("pruned") - seen.count("active")
+    left = total - seen.settled - seen.count("refused") - seen.count("active")
     return f" + {left} queued" if left > 0 else ""
 
 

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from fleetctl.cli.flags import Parser, add_all_namespaces, add_output
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.values import duration_s, one_of
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
@@ -78,13 +79,12 @@ def run(args: Namespace, screen: Screen) -> int:
         found = _of_types(past, args)
         if seen is not None or wanted is None:
             found += _found(seen, reading, since_s, args)
-    if args.output == "json":
-        screen.data(json.dumps([_document(event) for event in found], indent=2))
-    elif args.output == "csv":
-        from fleetctl.cli.output.csv_text import write_csv
-
-        write_csv(CSV, ([_document(event)[key] for key in CSV] for event in found), screen)
-    elif not screen.table(HEADER, (_cells(event, now_s) for event in found)):
+    written = Rows(
+        table=lambda: (HEADER, (_cells(event, now_s) for event in found)),
+        documents=lambda: map(_document, found),
+        plain=lambda: (CSV, ([_document(event)[key] for key in CSV] for event in found)),
+    )
+    if not write_rows(written, args.output, screen):
         screen.talk("no events")
     return 0
 

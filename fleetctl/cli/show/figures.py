@@ -116,7 +116,7 @@ def eta_s(seen: View, took: Sequence[float]) -> float | None:
     total, active = seen.status.get("total"), seen.count("active")
     if seen.over or not isinstance(total, int) or not active:
         return None
-    left = total - seen.count("succeeded") - seen.count("failed")
+    left = total - seen.settled
     # Of those that run half is done, on average.
     return max(0.0, left - active / 2) * sum(took) / len(took) / active
 

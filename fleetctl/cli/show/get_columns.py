@@ -76,10 +76,6 @@ def _method(seen: View, _now_s: float) -> str:
     return safe(seen.text("method")) or NONE
 
 
-def _stage(seen: View, _now_s: float) -> str:
-    return safe(seen.text("stage")) or NONE
-
-
 def _provider(seen: View, _now_s: float) -> str:
     return safe(str(seen.spec().get("provider") or DEFAULT_PROVIDER))
 
@@ -238,15 +234,34 @@ def _done(title: str) -> Column:
     return Column(title, lambda seen, _: seen.done)
 
 
+def _own(title: str, key: str) -> Column:
+    """A key of the status, as it is."""
+
+    def cell(seen: View, _now_s: float) -> str:
+        value = seen.status.get(key)
+        return NONE if value is None else safe(scalar(value)) or NONE
+
+    return Column(title, cell)
+
+
+def _running(kind: Kind) -> tuple[Column, ...]:
+    """Of a kind that runs: a search tells what it found, others how their units fared."""
+    method = (Column("METHOD", _method),) if kind.searches else ()
+    done = _done(kind.counted or f"{kind.unit}s".upper())
+    own = [_own(*shown) for shown in kind.shows]
+    fared = (
+        (Column("BEST", _best), Column("BEST TRIAL", _best_trial))
+        if kind.searches
+        else (RETRIES, WHERE)
+    )
+    return (
+        NAME, STATUS, *method, done, *own, ACTIVE, FAILED, OUTDATED,
+        *fared, ASKED_GPU, *MONEY, *TIMES, *WIDE,
+    )  # fmt: skip
+
+
+# Of what runs nothing.
 _BY_KIND: Mapping[str, tuple[Column, ...]] = {
-    "Sweep": (
-        NAME, STATUS, Column("METHOD", _method), _done("TRIALS"), ACTIVE, FAILED, OUTDATED,
-        Column("BEST", _best), Column("BEST TRIAL", _best_trial), ASKED_GPU, *MONEY, *TIMES, *WIDE,
-    ),
-    "TrainingRun": (
-        NAME, STATUS, _done("STAGES"), Column("STAGE", _stage), ACTIVE, FAILED, OUTDATED, RETRIES,
-        WHERE, ASKED_GPU, *MONEY, *TIMES, *WIDE,
-    ),
     "Volume": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *PLAIN,
     ),
@@ -266,10 +281,6 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("$/H", _spend), AGE, Column("FULL", _full, sparse=True), PLAIN[0],
     ),
 }  # fmt: skip
-_RUNNING = (
-    NAME, STATUS, _done("DONE"), ACTIVE, FAILED, OUTDATED, RETRIES, WHERE, ASKED_GPU,
-    *MONEY, *TIMES, *WIDE,
-)  # fmt: skip
 _STANDING = (NAME, STATUS, AGE, *WIDE)
 _ALL = (
     KEY,
@@ -288,7 +299,7 @@ def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
     """The columns for objects of one kind, or of all kinds together (None)."""
     chosen: tuple[Column, ...] = _ALL
     if kind is not None:
-        chosen = _BY_KIND.get(kind.name, _RUNNING if kind.runs else _STANDING)
+        chosen = _running(kind) if kind.runs else _BY_KIND.get(kind.name, _STANDING)
     return tuple(column for column in chosen if wide or not column.wide)
 
 
@@ -319,39 +330,38 @@ def filled(
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
 ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
 RUN_COST = ("COST",)
-STAGE = "stage"  # a unit of this name has a name of its own, as a parameter
 UNWANTED = "NoLongerWanted"  # as an attempt is stopped for that
 RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
 
 
 class TaskColumns(NamedTuple):
     """Which columns a list of tasks has. attempts: a line for every run. cost: where the work has
-    cost anything. stages: where units have names.
+    cost anything. named: the unit's word where each has a name, which is its parameter.
     """
 
     wide: bool = False
     attempts: bool = False
     cost: bool = False
-    stages: bool = False
+    named: str = ""
 
     @classmethod
     def of(cls, seen: View, *, wide: bool, attempts: bool) -> TaskColumns:
         actual = seen.map("cost").get("actual")
         cost = isinstance(actual, (int, float)) and actual > 0 and not attempts
-        return cls(wide, attempts, cost or wide, seen.kind.unit == STAGE)
+        return cls(wide, attempts, cost or wide, seen.kind.unit if seen.kind.named else "")
 
     @property
     def header(self) -> tuple[str, ...]:
         index, *rest = ATTEMPT_HEADER if self.attempts else TASK_HEADER
-        named = (index, *((STAGE.upper(),) if self.stages else ()), *rest)
+        named = (index, *((self.named.upper(),) if self.named else ()), *rest)
         return (*named, *(RUN_COST if self.cost else ()), *(RUN_WIDE if self.wide else ()))
 
 
 def task_row(task: Task, now_s: float, columns: TaskColumns) -> list[str]:
     """One line of `get tasks`, or of `get attempts`."""
-    run, (wide, attempts, cost, stages) = task.run, columns
+    run, (wide, attempts, cost, named) = task.run, columns
     middle = [safe(task.shown), (safe(task.reason) if task.wanted else UNWANTED) or NONE]
-    name = [safe(str(parsed(run.params).get(STAGE) or NONE))] if stages else []
+    name = [safe(str(parsed(run.params).get(named) or NONE))] if named else []
     row = [str(run.index), *name, *(
         [str(run.attempt), *middle] if attempts else [*middle, str(task.attempts)]
     ), safe(run.provider) or NONE]  # fmt: skip

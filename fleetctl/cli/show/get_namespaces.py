@@ -5,11 +5,10 @@ A namespace is there while an object is in it; nobody makes one first.
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 
-from fleetctl.cli.output.csv_text import write_csv
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.text import plural, safe
 from fleetctl.views.kinds import kind_named
@@ -32,25 +31,19 @@ def get_namespaces(args: Namespace, reading: Reading, screen: Screen) -> int:
             said = f"nothing is in namespace `{safe(name)}`"
             raise NotFound(said, hint="fleetctl get namespaces")
     shown = {name: kinds for name, kinds in found.items() if not wanted or name in wanted}
-    if args.output == "name":
-        for name in shown:
-            screen.data(safe(f"namespace/{name}"))
-    elif args.output in ("json", "yaml"):
-        items = [
-            {"name": name, "objects": sum(kinds.values()), "kinds": kinds}
-            for name, kinds in shown.items()
-        ]
-        screen.data(json.dumps(items, indent=2))  # which is YAML as well
-    elif args.output == "csv":
-        rows = ([name, sum(kinds.values()), _told(kinds)] for name, kinds in shown.items())
-        write_csv([title.lower() for title in HEADER], rows, screen)
-    elif not shown:
+    counted = [(name, sum(kinds.values()), kinds) for name, kinds in shown.items()]
+    written = Rows(
+        table=lambda: (HEADER, ([safe(a), str(n), safe(_told(kinds))] for a, n, kinds in counted)),
+        documents=lambda: ({"name": a, "objects": n, "kinds": kinds} for a, n, kinds in counted),
+        plain=lambda: (
+            [title.lower() for title in HEADER],
+            ([a, n, _told(kinds)] for a, n, kinds in counted),
+        ),
+        names=lambda: (safe(f"namespace/{name}") for name in shown),
+    )
+    # JSON is YAML as well.
+    if not write_rows(written, "json" if args.output == "yaml" else args.output, screen):
         screen.talk("no namespaces: there are no objects")
-    else:
-        screen.table(
-            HEADER,
-            [[safe(name), str(sum(it.values())), safe(_told(it))] for name, it in shown.items()],
-        )
     return 0
 
 

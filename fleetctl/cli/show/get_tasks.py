@@ -40,7 +40,7 @@ def get_tasks(args: Namespace, reading: Reading, screen: Screen, *, attempts: bo
 
 def _hint_at_queued(seen: View, args: Namespace, screen: Screen, *, attempts: bool) -> None:
     """A table for a person that shows less than there is says so."""
-    begun = seen.count("succeeded") + seen.count("failed") + seen.count("active")
+    begun = seen.settled + seen.count("active")
     left = seen.count("total") - begun
     silent = args.queued or attempts or args.fields or args.output not in ("table", "wide")
     if left > 0 and not seen.over and not silent and screen.talk_is_terminal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 
 from fleetctl.cli.show.get_columns import last_line
@@ -21,7 +22,7 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
     best = best_line(seen)
     if best:
         lines.append(f"  {best}")
-    elif seen.phase == SUCCEEDED and seen.kind.name == "Sweep":
+    elif seen.phase == SUCCEEDED and seen.kind.searches:
         lines.append("  no best trial: the search names no metric")
     if seen.phase == FAILED and why(seen):
         lines.append(f"  {safe(why(seen))}")
@@ -41,9 +42,11 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
 def _counts(seen: View) -> str:
     done, failed = seen.count("succeeded"), seen.count("failed")
     cached = f" ({seen.count('cached')} cached)" if seen.count("cached") else ""
-    if seen.kind.unit == "task":
+    if seen.kind.counted:  # by no word for its units
         return f"{done} done{cached}, {failed} failed"
-    return f"{plural(done, seen.kind.unit)} done{cached}, {failed} failed"
+    stopped = seen.count("stopped")
+    early = f", {stopped} stopped early" if stopped else ""
+    return f"{plural(done, seen.kind.unit)} done{cached}{early}, {failed} failed"
 
 
 def best_line(seen: View) -> str:
@@ -55,6 +58,29 @@ def best_line(seen: View) -> str:
     value = f"{metric.get('name')}={scalar(metric.get('value'))}" if metric else ""
     params = assignments(mapping(best.get("params")))
     return safe(f"best trial {best.get('index')}: {params} {value}".replace("  ", " ").rstrip())
+
+
+def rung_lines(seen: View) -> list[str]:
+    """`iteration 9: 12 trials, loss up to 2.4 goes on`, a line for each look of the search."""
+    metric = seen.map("metric")
+    side = "from" if metric.get("goal") == "maximize" else "up to"
+    rungs = seen.status.get("rungs")
+    return [
+        safe(
+            f"iteration {scalar(rung.get('iteration'))}: {_trials(rung)}, "
+            f"{metric.get('name')} {side} {_short(rung.get('threshold'))} goes on"
+        )
+        for rung in map(mapping, rungs if isinstance(rungs, list) else [])
+    ]
+
+
+def _trials(rung: Mapping[str, object]) -> str:
+    trials = rung.get("trials")
+    return plural(trials if isinstance(trials, int) else 0, "trial")
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, (int, float)) else scalar(value)
 
 
 def failed_line(task: Task, seen: View) -> str:

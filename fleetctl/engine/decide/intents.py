@@ -154,12 +154,18 @@ class Intents:
         run = track.history.live[stop.run]
         call = track.calls.get(run.name)
         if call is not None and _is_nowhere(run, call):
-            ended = replace(run, state=RunState.STOPPED, reason=stop.reason, ended_at_s=now_s)
+            ended = replace(
+                run,
+                state=RunState.STOPPED,
+                reason=stop.reason,
+                message=stop.message,
+                ended_at_s=now_s,
+            )
             self._records.end(track, ended, None)
             self._state.queue.add(track.resource.uid)
             return
         self._admission.stopped(run.provider, now_s)
-        stopping = replace(run, state=RunState.STOPPING, reason=stop.reason)
+        stopping = replace(run, state=RunState.STOPPING, reason=stop.reason, message=stop.message)
         track.history.changed(stopping)
         track.waits.pop(run.name, None)
         if run.name in track.calls:

@@ -22,6 +22,7 @@ from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
+from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
 from fleetctl.specs.budget import BudgetSpec
 from fleetctl.tracking.annotations import ESTIMATE
@@ -141,7 +142,7 @@ class Passes:
             before = track.status
             after = status_of(plan, wish, track.history, before, now_s)
             self._say_changes(track, before, plan)
-            say_money(self._state, track, wish.purse, after)
+            say_money(self._state, track, wish.allowance, after)
             self._write_status(track, after)
         elif track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
@@ -172,9 +173,10 @@ class Passes:
                 if (trouble := self._troubles.of(name)) is not None and uses(track, name)
             },
             offers=self._market.offers(track),
+            terms={name: terms_of(state, name) for name in state.providers},
             shortages=track.shortages,
             room=self._admission.room(now_s),
-            purse=self._budgets.purse(track, now_s),
+            allowance=self._budgets.allowance(track, now_s),
             cached=track.cached,
             uncached=track.uncached,
             swept=track.asset.swept or self._is_abandoned(track),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Account, Purse
+from fleetctl.controllers.money.budget import Account, Allowance
 from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.budget import BudgetSpec
 
@@ -62,13 +62,15 @@ def numbers(account: Account) -> Status:
     }
 
 
-def say_money(state: State, track: Track, purse: Purse, after: Mapping[str, object]) -> None:
+def say_money(
+    state: State, track: Track, allowance: Allowance, after: Mapping[str, object]
+) -> None:
     """Warnings of an object whose status becomes `after`, each once: a level of its own budget
     is crossed, or money is what it lacks.
     """
     level, said = _warned(after), _warned(track.status)
-    if purse.own is not None and level > said:
-        _warn(state, track, purse.own, level)
+    if allowance.own is not None and level > said:
+        _warn(state, track, allowance.own, level)
     lacks, lacked = _lacking(after), _lacking(track.status)
     if lacks[0] and lacks[0] != lacked[0]:
         state.say(track.resource.uid, lacks[0], lacks[1], kind="Warning")

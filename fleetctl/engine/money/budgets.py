@@ -8,11 +8,10 @@ drift. How a Budget stands is told in budget_status.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Account, Cap, OnExceeded, Purse
+from fleetctl.controllers.money.budget import Account, Allowance, Cap, OnExceeded
 from fleetctl.engine.money import reservations
 from fleetctl.engine.money.budget_status import numbers
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
@@ -33,7 +32,7 @@ BUDGET = "Budget"
 class Budgets:
     def __init__(self, state: State, *, market: Market, charges: Charges) -> None:
         self._state = state
-        self._market, self._charges = market, charges
+        self._charges = charges
         self.warming = Warming(state, market=market, charges=charges)
         self._uids: dict[str, None] = {}  # of the Budgets, and of some that are gone
         self._accounts: dict[str, Account] = {}  # uid of a Budget -> what counts against it
@@ -71,14 +70,13 @@ class Budgets:
             if track is not None and any(track.status.get(it) != told[it] for it in told):
                 yield uid
 
-    def purse(self, track: Track, now_s: float) -> Purse:
+    def allowance(self, track: Track, now_s: float) -> Allowance:
         """What the next pass of this object may spend."""
         shared = self.shared(track)
         own = self._own(track, now_s)
         accounts = [*([own] if own is not None else []), *shared]
         unit = KINDS[track.resource.kind].unit
-        tariffs = partial(reservations.tariff_of, self._state, self._market, track, now_s)
-        return Purse(tariffs, accounts, own, unit, _left(track))
+        return Allowance(accounts, own, unit, _left(track))
 
     def shared(self, track: Track) -> list[Account]:
         """The accounts of the Budgets that select this object."""

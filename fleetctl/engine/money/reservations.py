@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Account, Tariff
+from fleetctl.controllers.money.budget import Account, Terms
 from fleetctl.controllers.wish import deadline_at_s
 from fleetctl.engine.capacity.providers import contract_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.state import State
     from fleetctl.tracking.track import Track
 
@@ -32,13 +31,11 @@ def reserve(state: State, account: Account, track: Track, now_s: float) -> None:
             account.accrued_usd += budget.accrued_usd(run, now_s)
 
 
-def tariff_of(
-    state: State, market: Market, track: Track, now_s: float, provider: str, index: int
-) -> Tariff:
-    """What one more run of the unit would cost there."""
-    assert track.controller is not None
-    price = market.price(provider, track.controller.template(index), track.resource.namespace)
-    return Tariff(price, _lasts_s(state, track, provider, index, now_s, now_s))
+def terms_of(state: State, provider: str) -> Terms:
+    contract = contract_of(state, provider)
+    if contract is None:
+        return Terms()
+    return Terms(contract.max_lifetime_s, contract.billing_quantum_s)
 
 
 def _live(state: State, track: Track) -> Iterator[Run]:
@@ -67,11 +64,11 @@ def _lasts_s(
     state: State, track: Track, provider: str, index: int, now_s: float, since_s: float
 ) -> float:
     assert track.controller is not None
-    policy, contract = track.controller.policy, contract_of(state, provider)
+    policy, terms = track.controller.policy, terms_of(state, provider)
     ends_at_s = deadline_at_s(policy, track.prior, track.resource.generation, now_s)
     return budget.lasts_s(
         timeout_s=track.controller.template(index).timeout_seconds,
         left_s=None if ends_at_s is None else ends_at_s - since_s,
-        lifetime_s=contract.max_lifetime_s if contract is not None else None,
-        after_s=policy.grace_s + (contract.billing_quantum_s if contract is not None else 0.0),
+        lifetime_s=terms.lifetime_s,
+        after_s=policy.grace_s + terms.quantum_s,
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.money.budget import Account, Denied, Purse, Tariff
+from fleetctl.controllers.money.budget import Account, Allowance, Denied, Tariff
 from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.template import Template
@@ -111,8 +111,7 @@ class Warming:
         if warm is None or _noted(track) is not None or track.resource.deleted_at_s is not None:
             return None
         tariff = Tariff(warm.usd_per_s, warm.held_s(0.0))
-        purse = Purse(lambda provider, index: tariff, accounts, None, "function")  # noqa: ARG005
-        return purse.denial(0, _spec(track).provider)
+        return Allowance(accounts, None, "function").denial(tariff, _spec(track).provider)
 
     def _wanted(self, track: Track) -> Warm | None:
         """What the present spec keeps warm; None where that is nothing, or free."""

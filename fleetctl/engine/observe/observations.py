@@ -50,8 +50,11 @@ class Sightings:
 
     def _run_seen(self, track: Track, run: Run, seen: Observation, fact: Observed) -> bool:
         state = self._state
-        if not isinstance(seen, Gone):
-            self._take_metrics(track, run, seen)
+        measured = (
+            not isinstance(seen, Gone)
+            and bool(seen.metrics)
+            and self._records.measured(track, run, seen.metrics)
+        )
         call = track.calls.get(run.name)
         bound_s = state.providers[fact.provider].contract.visibility_bound_s
         appeared_at_s = call.appeared_at_s if call else state.started_at_s
@@ -66,7 +69,7 @@ class Sightings:
             if isinstance(seen, Gone) and run.state is not RunState.STARTING:
                 since_s = max(appeared_at_s, track.missing.get(run.name, 0.0))
                 self._look_later(run.name, since_s + bound_s)
-            return held_anew
+            return held_anew or measured
         if isinstance(seen, Alive | Ended) and seen.note:
             assert track.history is not None
             track.history.note = seen.note
@@ -78,7 +81,7 @@ class Sightings:
             cheaper = after.usd_per_s != run.usd_per_s  # so a budget may pay for others now
             track.waits.pop(run.name, None)
             self._records.keep(track, after)
-            return began or held_anew or cheaper
+            return began or held_anew or cheaper or measured
         self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
         if isinstance(seen, Gone) and after.handle:
             # Should it live all the same, it must not go on: its unit gets another sandbox.
@@ -102,10 +105,6 @@ class Sightings:
                 text = f"{run.name}: {held}"
                 self._state.say(track.resource.uid, "EndHeld", text, kind="Warning")
         return held != before
-
-    def _take_metrics(self, track: Track, run: Run, seen: Alive | Ended) -> None:
-        if seen.metrics:
-            self._records.measured(track, run, seen.metrics)
 
     def _sandbox_seen(self, track: Track, seen: Observation, fact: Observed) -> bool:
         """Of the last run in an idle sandbox: is the sandbox still open?"""

@@ -117,11 +117,14 @@ class Records:
         self._let_go(track, last, self._state.clock.now_s())
         freed(self._state, last.provider)
 
-    def measured(self, track: Track, run: Run, fresh: Sequence[Metric]) -> None:
-        """What a live run measured since it was seen last."""
+    def measured(self, track: Track, run: Run, fresh: Sequence[Metric]) -> bool:
+        """What a live run measured since it was seen last. True when its kind may decide by it."""
         self._metrics.setdefault(run.name, []).extend(fresh)
         track.latest.setdefault(run.name, {}).update(last_values(fresh))
         self._changed.setdefault(run.name, run)
+        assert track.history is not None
+        curves = track.history.curves
+        return curves is not None and curves.take(run.index, run.name, fresh)
 
     def _let_go(self, track: Track, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
@@ -21,6 +22,7 @@ _REQUIREMENT = re.compile(
 )
 _APT = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*(?:=\S+|/\S+)?")
 _BARE_HOST = re.compile(r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}/\S+")
+_TRANSPORTS = ("https", "http", "ssh", "git", "git+ssh", "file")
 # What is imported by one name and installed by another, which stands for something else or nothing.
 _OTHERWISE = {
     "sklearn": "scikit-learn",
@@ -38,10 +40,22 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         for number, text in enumerate(image.apt):
             yield from _package((*at, "apt", number), text)
     for at, source in works.sources(spec):
-        if source.git is not None and _BARE_HOST.fullmatch(source.git.url):
-            path = (*at, "git", "url")
-            said = f" is `{shortened(source.git.url)}`, which is a path on this machine"
-            yield Finding(path, path, said, f"write `https://{shortened(source.git.url)}`")
+        if source.git is not None:
+            yield from _repository((*at, "git", "url"), source.git.url)
+
+
+def _repository(path: Path, url: str) -> Iterator[Finding]:
+    scheme, separator, rest = url.partition("://")
+    if _BARE_HOST.fullmatch(url):
+        said = f" is `{shortened(url)}`, which is a path on this machine"
+        yield Finding(path, path, said, f"write `https://{shortened(url)}`")
+    elif separator and scheme.lower() not in _TRANSPORTS:
+        near = did_you_mean(scheme, _TRANSPORTS)
+        said = f" begins with `{shortened(scheme)}://`, which git does not know"
+        yield Finding(path, path, said, near or f"write `https://{shortened(rest)}`")
+    elif separator and any(it.isspace() for it in url):
+        said = f" is `{shortened(url)}`, and an address has no spaces"
+        yield Finding(path, path, said, f"write `{shortened(''.join(url.split()))}`")
 
 
 def doubtful(spec: Spec) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ a repository agree; where it leads is told beside it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
@@ -29,6 +30,7 @@ from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.problems import Path, Problem, shortened, value_text
 from fleetctl.manifest.yaml.reader import read
 from fleetctl.specs.batchjob import FromFile
+from fleetctl.specs.kinds import kind_called
 from fleetctl.specs.sweep import SearchFile
 
 FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
@@ -60,14 +62,9 @@ def include(data: dict[str, Any], document: Document) -> Included:
         return included
     _source(spec, directory, included)
     _requirements(spec, document, included)
-    match data.get("kind"):
-        case "Secret" if isinstance(spec.get("fromFile"), dict):
-            for name, path in spec["fromFile"].items():
-                spec["fromFile"][name] = _absolute(path, directory)
-        case "Sweep" if "searchFrom" in spec:
-            _search(spec, document, included)
-        case "BatchJob" if isinstance(spec.get("tasks"), dict) and "fromFile" in spec["tasks"]:
-            _tasks(spec, document, included)
+    kind = kind_called(data.get("kind"))
+    for name in kind.files if kind is not None else ():
+        _READERS[name](spec, document, included)
     return included
 
 
@@ -151,7 +148,16 @@ def _requirements(spec: dict[str, Any], document: Document, included: Included) 
     image["pip"] = [told_by_content(entry, included.read) for entry in entries]
 
 
+def _values(spec: dict[str, Any], document: Document, included: Included) -> None:  # noqa: ARG001
+    """Files whose content is read when a run starts: only where they are is told."""
+    if isinstance(spec.get("fromFile"), dict):
+        for name, path in spec["fromFile"].items():
+            spec["fromFile"][name] = _absolute(path, document.dir)
+
+
 def _search(spec: dict[str, Any], document: Document, included: Included) -> None:
+    if "searchFrom" not in spec:
+        return
     here = ("spec", "searchFrom")
     named = spec.pop("searchFrom")
     if "search" in spec:
@@ -185,7 +191,9 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
 
 
 def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None:
-    tasks, here = spec["tasks"], ("spec", "tasks", "fromFile")
+    tasks, here = spec.get("tasks"), ("spec", "tasks", "fromFile")
+    if not isinstance(tasks, dict) or "fromFile" not in tasks:
+        return
     if set(tasks) - {"fromFile", "chunk"}:
         return  # the model says that only one of them can be meant
     try:
@@ -214,3 +222,11 @@ def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None
 
 def _chunks(rows: list[Any], size: int) -> list[Any]:
     return [{"rows": rows[at : at + size]} for at in range(0, len(rows), size)]
+
+
+# By the names that a kind's row gives to its fields.
+_READERS: dict[str, Callable[[dict[str, Any], Document, Included], None]] = {
+    "fromFile": _values,
+    "searchFrom": _search,
+    "tasks.fromFile": _tasks,
+}

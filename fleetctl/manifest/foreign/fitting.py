@@ -14,6 +14,7 @@ from fleetctl.manifest.loader import faults
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, path_text
 from fleetctl.manifest.yaml.emit import to_yaml
+from fleetctl.specs.kinds import KINDS
 
 FIXES_MAX = 50
 TRIALS = 20  # of a search that would have no end
@@ -33,7 +34,7 @@ def fitted(manifest: dict[str, Any], notes: list[str], *, file: str) -> dict[str
 
 def _fix(manifest: dict[str, Any], wrong: Finding, notes: list[str], file: str) -> None:
     where = path_text(wrong.subject or wrong.path)
-    search = manifest["spec"].get("search") if manifest["kind"] == "Sweep" else None
+    search = manifest["spec"].get("search") if KINDS[manifest["kind"]].searches else None
     if wrong.path[:3] == _METHOD and search is not None and search["method"] != "random":
         search["method"] = "random"
         notes.append(f"`{where}`{wrong.said}: it became `random`")

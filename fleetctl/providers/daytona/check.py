@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
@@ -22,10 +23,9 @@ async def check(home: Path, account: Account) -> list[Finding]:
     """Each line only when the one before is well: a later one could say nothing."""
     del home
     name = account.name
-    try:
-        await import_sdk()
-    except Refused:
-        return [Finding(name, "package", False, "`daytona` is not installed", INSTALL)]
+    missing = Finding(name, "package", False, "`daytona` is not installed", INSTALL)
+    if importlib.util.find_spec("daytona") is None:
+        return [missing]
     version = importlib.metadata.version("daytona")
     found = [Finding(name, "package", True, f"daytona {version}")]
     try:
@@ -33,6 +33,10 @@ async def check(home: Path, account: Account) -> list[Finding]:
     except Unavailable as error:
         said = str(error) if account.said else "there is none"
         return [*found, Finding(name, "key", False, said, error.hint)]
+    try:
+        await import_sdk()  # a second, for who has a key to use it with
+    except Refused:
+        return [missing]
     if ".env" in known.source and not account.said:
         # Commands of this directory find it; a controller works in another one, for all of them.
         said = f"only in {known.source}, which the controller does not read"

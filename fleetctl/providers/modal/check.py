@@ -15,6 +15,7 @@ from fleetctl.providers.modal.connection.client import (
     VERSIONS,
     Connection,
     import_sdk,
+    installed,
     is_too_new,
     is_too_old,
 )
@@ -29,15 +30,18 @@ async def check(home: Path, account: Account) -> list[Finding]:
     except Refused as error:
         return [Finding(name, "token", False, str(error), error.hint)]
     try:
-        await import_sdk()
+        version = installed()
+        if known := credentials.may_be_there(account):
+            await import_sdk()
     except Refused as error:
         return [Finding(name, "package", False, _package(error), error.hint)]
-    version = importlib.metadata.version("modal")
     beyond = f", newer than what is tested ({VERSIONS})" if is_too_new(version) else ""
     found = [Finding(name, "package", True, f"modal {version}{beyond}")]
-    credentials.reread()
     try:
-        where = credentials.where(account)
+        where = ""
+        if known:
+            credentials.reread()
+            where = credentials.where(account)
     except Refused as error:
         return [*found, Finding(name, "token", False, str(error), error.hint)]
     if not where:

@@ -42,7 +42,7 @@ _SCHEMAS = (
 )
 
 Hint = Callable[[], str]
-# The state's name, the index, the failed indexes of its object, and whether that is over.
+# State, reason and index of a task, the failed indexes of its object, and whether that is over.
 TaskState = Callable[..., str]
 
 
@@ -79,7 +79,7 @@ class Asking:
             self._attach(home / file, name, schema)
         self._db.create_function("now_s", 0, lambda: now_s)
         self._owners = _Owners(home / places.STATE_DB)
-        self._db.create_function("task_state", 3, self._owners.judged_by(task_state))
+        self._db.create_function("task_state", 4, self._owners.judged_by(task_state))
         self._db.create_function("wished_content", 2, self._owners.wished_content)
         named = queries.named("views.sql")
         for name in ("owned_runs", "objects", "attempts", "tasks", *VIEWS):
@@ -166,10 +166,10 @@ class _Owners:
         if self._db is not None:
             self._db.close()
 
-    def judged_by(self, task_state: TaskState) -> Callable[[int, int, int], str]:
-        def judge(rid: int, state: int, index: int) -> str:
+    def judged_by(self, task_state: TaskState) -> Callable[[int, int, str, int], str]:
+        def judge(rid: int, state: int, reason: str, index: int) -> str:
             failed, over, _ = self._of(rid)
-            return task_state(STATES[state], index, failed, over=over)
+            return task_state(STATES[state], reason, index, failed, over=over)
 
         return judge
 

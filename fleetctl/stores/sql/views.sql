@@ -1,5 +1,5 @@
 -- What `fleetctl query` reads: friendly names over what the writer keeps. Schemas: state = state.db,
--- log = events.db. Functions that asking.py adds: now_s(), and task_state(rid, state, idx) for a
+-- log = events.db. Functions that asking.py adds: now_s(), and task_state(rid, state, reason, idx) for a
 -- task whose newest attempt ended without success: it reads the status once an object, which can be
 -- long and which a GROUP BY would otherwise carry along for every row.
 -- `index` is a word of SQL, so the column is idx. Times are RFC 3339 texts in UTC; usd is NULL where
@@ -57,7 +57,8 @@ SELECT kind, name, lower(kind) || '/' || name
     CASE kind WHEN 'TrainingRun' THEN name END AS training_run,
     idx, attempt,
     CASE WHEN reason = 'Cached' THEN 'Cached' ELSE CASE state WHEN 0 THEN 'Starting'
-        WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping' WHEN 3 THEN 'Succeeded' WHEN 6 THEN 'Cancelled'
+        WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping' WHEN 3 THEN 'Succeeded' WHEN 6 THEN CASE reason
+        WHEN 'EarlyTerminated' THEN 'Stopped' ELSE 'Cancelled' END
         WHEN 7 THEN 'Refused' ELSE 'Failed' END END AS state,
     reason, exit_code, provider.word AS provider, params,
     strftime('%Y-%m-%dT%H:%M:%SZ', started_at_s, 'unixepoch') AS started_at,
@@ -82,7 +83,7 @@ SELECT kind, name, lower(kind) || '/' || name
         AND every.idx = newest.idx) AS attempts,
     CASE state WHEN 0 THEN 'Starting' WHEN 1 THEN 'Running' WHEN 2 THEN 'Stopping'
         WHEN 3 THEN CASE reason WHEN 'Cached' THEN 'Cached' ELSE 'Succeeded' END
-        ELSE task_state(rid, state, idx)
+        ELSE task_state(rid, state, reason, idx)
         END AS state,
     reason, exit_code, provider.word AS provider, params,
     strftime('%Y-%m-%dT%H:%M:%SZ', started_at_s, 'unixepoch') AS started_at,

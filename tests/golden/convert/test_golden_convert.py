@@ -82,7 +82,7 @@ def test_no_value_of_a_secret_is_shown() -> None:
         ("wandb", "{method: bayes, run_cap: 3, metric: {name: x}, program: a.py,"
          " parameters: {a: {values: [1]}}}", "method: bayes", "method"),
         ("wandb", "{method: grid, program: a.py, early_terminate: {type: hyperband, min_iter: 3},"
-         " parameters: {a: {values: [1]}}}", "early_terminate:", "early_terminate"),
+         " metric: {name: x}, parameters: {a: {values: [1]}}}", "early_terminate:", "early_"),
         ("skypilot", "{num_nodes: 2, run: x}", "nodes: 2", "nodes"),
         ("dstack", "{type: task, nodes: 2, commands: [x]}", "nodes: 2", "nodes"),
     ],

@@ -39,8 +39,8 @@ def _not_counting(*states: RunState) -> Context:
     kind = type("Uncounted", (_Uncounted,), {"ignored": frozenset(states)})
 
     def make(init: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: History, limits: Any) -> None:
-            init(self, limits)
+        def patched(self: History, *facts: Any) -> None:
+            init(self, *facts)
             self.live = kind()
 
         return patched

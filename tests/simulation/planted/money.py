@@ -10,7 +10,8 @@ from typing import Any
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Held, Purse, Tariff
+from fleetctl.controllers.money.budget import Allowance, Held, Tariff
+from fleetctl.controllers.schedule import affordable
 from fleetctl.engine.capacity import prices
 from fleetctl.engine.decide import intents
 from fleetctl.engine.money import reservations
@@ -64,7 +65,7 @@ def unknown_price_is_free() -> Context:
 
         return patched
 
-    return around(reservations, "tariff_of", make)
+    return around(affordable, "tariff_of", make)
 
 
 def released_when_stopped_and_not_when_gone() -> Context:
@@ -106,14 +107,14 @@ def charges_are_kept_in_memory_alone() -> Context:
 def passes_of_a_turn_do_not_see_each_other() -> Context:
     """Each pass takes from the money that was there at the begin of the turn."""
 
-    def make(purse: Callable[..., Purse]) -> Callable[..., Purse]:
-        def patched(self: Budgets, track: Any, now_s: float) -> Purse:
-            found = purse(self, track, now_s)
+    def make(allowance: Callable[..., Allowance]) -> Callable[..., Allowance]:
+        def patched(self: Budgets, track: Any, now_s: float) -> Allowance:
+            found = allowance(self, track, now_s)
             return replace(found, accounts=[replace(it) for it in found.accounts])
 
         return patched
 
-    return around(Budgets, "purse", make)
+    return around(Budgets, "allowance", make)
 
 
 def only_the_first_start_of_a_pass_is_paid() -> Context:
@@ -122,7 +123,7 @@ def only_the_first_start_of_a_pass_is_paid() -> Context:
     def make(take: Callable[..., Any]) -> Callable[..., Any]:
         paid: dict[int, Any] = {}
 
-        def patched(self: Purse, index: int, provider: str) -> Any:
+        def patched(self: Allowance, index: int, provider: str) -> Any:
             if id(self) not in paid:
                 paid.clear()
                 paid[id(self)] = (self, take(self, index, provider))
@@ -132,14 +133,14 @@ def only_the_first_start_of_a_pass_is_paid() -> Context:
 
         return patched
 
-    return around(Purse, "take", make)
+    return around(Allowance, "take", make)
 
 
 def a_cheaper_place_is_not_paid_for() -> Context:
     """After a denial at the best place, the next one starts without setting anything aside."""
 
     def make(take: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Purse, index: int, provider: str) -> Any:
+        def patched(self: Allowance, index: int, provider: str) -> Any:
             if (id(self), index) in denied:
                 return Held(0.0)
             found = take(self, index, provider)
@@ -150,7 +151,7 @@ def a_cheaper_place_is_not_paid_for() -> Context:
         return patched
 
     denied: set[tuple[int, int]] = set()
-    return around(Purse, "take", make)
+    return around(Allowance, "take", make)
 
 
 def a_list_is_priced_at_its_first() -> Context:

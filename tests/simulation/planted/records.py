@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from fleetctl.apply import draft
-from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.history import attempts
+from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.model import Metric, Run, RunState
 from fleetctl.engine.decide import intents, passes
 from fleetctl.engine.observe import observations
-from fleetctl.engine.observe.observations import Sightings
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.turn import Turns
 from fleetctl.stores.sqlite.resources import SqliteResources
@@ -51,7 +52,24 @@ def offset_not_kept() -> Context:
 
 def metrics_dropped() -> Context:
     """The journal's offset moves on without its metrics."""
-    return swapped(Sightings, "_take_metrics", lambda self, owner, run, seen: None)
+    return swapped(Records, "measured", lambda self, track, run, fresh: False)
+
+
+def half_a_history_after_a_restart() -> Context:
+    """What trials that are over had reported is not read back, so others are judged without it."""
+
+    def make(take: Callable[..., bool]) -> Callable[..., bool]:
+        def patched(self: Curves, index: int, run: str, metrics: Sequence[Metric]) -> bool:
+            return take(self, index, run, metrics if len(metrics) < 2 else metrics[:1])
+
+        return patched
+
+    return around(Curves, "take", make)
+
+
+def an_early_end_is_no_end() -> Context:
+    """A trial that its search ended is due again, as one that was suspended is."""
+    return swapped(attempts, "is_final", lambda history, run: False)
 
 
 def result_dropped() -> Context:
@@ -197,6 +215,8 @@ PLANTS: tuple[Plant, ...] = (
     success_counted_twice,
     offset_not_kept,
     metrics_dropped,
+    half_a_history_after_a_restart,
+    an_early_end_is_no_end,
     result_dropped,
     outcome_overwritten,
     stop_not_recorded,

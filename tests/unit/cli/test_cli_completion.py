@@ -71,7 +71,7 @@ def words(*line: str) -> list[str]:
         (["explain", "job.spec.par"], ["job.spec.parallelism"]),
         (["schema", "--kind", "Sw"], ["Sweep"]),
         (["completion", "z"], ["zsh"]),
-        (["init", "--example", "sweep"], ["sweep", "sweep-grid"]),
+        (["init", "--example", "sweep"], ["sweep", "sweep-early", "sweep-grid"]),
         (["set", "job/alpha", "budg"], ["budget."]),
         (["set", "job/alpha", "parallelism=3", "budget.maxC"], ["budget.maxCost="]),
         (["set", "job/alpha", "nonsense.x"], []),

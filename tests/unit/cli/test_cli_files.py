@@ -47,6 +47,18 @@ def test_directories_below_need_a_flag_which_the_error_names(files: Path) -> Non
     assert fleetctl("validate", "-R", "-f", str(files))[:2] == (0, "volume/a valid\n")
 
 
+@pytest.mark.parametrize("verb", ["validate", "diff", "plan"])
+def test_a_program_that_the_source_lacks_is_warned_of(files: Path, verb: str) -> None:
+    (files / "train.py").write_text("pass")
+    job = "{command: [python, trian.py], source: {path: .}}, tasks: {completions: 1}"
+    (files / "job.yaml").write_text(
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: job}\n"
+        f"spec: {{template: {job}}}\n"
+    )
+    _, _, said = fleetctl(verb, "-f", str(files / "job.yaml"))
+    assert "`trian.py` is not among the files of source.path; did you mean `train.py`?" in said
+
+
 def test_the_last_object_of_a_set_goes_with_an_empty_directory(files: Path) -> None:
     store = open_store(files.parent / "home", SystemClock())
     with store.transaction():

@@ -9,11 +9,11 @@ import pytest
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.money.budget import (
     Account,
+    Allowance,
     Cap,
     Denied,
     Held,
     OnExceeded,
-    Purse,
     Tariff,
     accrued_usd,
     charge_usd,
@@ -23,6 +23,7 @@ from fleetctl.controllers.money.budget import (
     selects,
     worst_case_usd,
 )
+from fleetctl.controllers.placement import Offer
 from fleetctl.controllers.plan import Shortage
 from fleetctl.controllers.reconcile import reconcile
 from tests.unit.controllers.play import Play
@@ -38,8 +39,10 @@ def account(max_usd: float = 10.0, **changes: float) -> Account:
     return Account(Cap("budget/team", "budget/team maxCost", max_usd), **changes)  # type: ignore[arg-type]
 
 
-def purse(*accounts: Account, usd_per_s: float | None = 0.01, seconds: float = 300.0) -> Purse:
-    return Purse(lambda provider, index: Tariff(usd_per_s, seconds), accounts)
+def take(
+    *accounts: Account, usd_per_s: float | None = 0.01, seconds: float = 300.0
+) -> Held | Denied:
+    return Allowance(accounts).take(Tariff(usd_per_s, seconds), "cloud")
 
 
 def denied(it: Held | Denied) -> Denied:
@@ -49,19 +52,18 @@ def denied(it: Held | Denied) -> Denied:
 
 def test_starts_are_paid_for_until_the_cap_is_reserved() -> None:
     team = account(10.0)
-    wallet = purse(team)
-    assert [isinstance(wallet.take(n, "cloud"), Held) for n in range(5)] == [True] * 3 + [False] * 2
+    assert [isinstance(take(team), Held) for _ in range(5)] == [True] * 3 + [False] * 2
     assert team.reserved_usd == pytest.approx(9.0)
 
 
 def test_a_start_must_fit_into_every_budget_and_takes_from_none_otherwise() -> None:
     wide, narrow = account(100.0), account(4.0, charged_usd=2.0)
-    assert denied(purse(wide, narrow).take(0, "cloud")).reason == "BudgetExhausted"
+    assert denied(take(wide, narrow)).reason == "BudgetExhausted"
     assert (wide.reserved_usd, narrow.reserved_usd) == (0.0, 0.0)
 
 
 def test_a_denial_names_both_numbers_and_a_command_that_mends_it() -> None:
-    said = denied(purse(account(10.0, charged_usd=8.0)).take(0, "cloud"))
+    said = denied(take(account(10.0, charged_usd=8.0)))
     assert said.message == (
         "the next task may cost $3.00, budget/team has $2.00 of $10.00 left"
         "; hint: fleetctl set budget/team maxCost=11"
@@ -70,7 +72,7 @@ def test_a_denial_names_both_numbers_and_a_command_that_mends_it() -> None:
 
 
 def test_what_live_runs_hold_is_waited_for_and_does_not_deny_for_good() -> None:
-    said = denied(purse(account(10.0, charged_usd=1.0, reserved_usd=8.0)).take(0, "cloud"))
+    said = denied(take(account(10.0, charged_usd=1.0, reserved_usd=8.0)))
     assert not said.for_good
 
 
@@ -81,34 +83,33 @@ def test_what_live_runs_hold_is_waited_for_and_does_not_deny_for_good() -> None:
 def test_what_can_never_be_paid_says_which_of_the_three_it_is(
     usd_per_s: float | None, seconds: float, reason: str
 ) -> None:
-    said = denied(purse(account(10.0), usd_per_s=usd_per_s, seconds=seconds).take(0, "cloud"))
+    said = denied(take(account(10.0), usd_per_s=usd_per_s, seconds=seconds))
     assert (said.reason, said.cancel) == (reason, False)
 
 
 def test_without_a_budget_nothing_is_denied_and_a_known_worst_case_is_still_kept() -> None:
-    assert purse(usd_per_s=0.1, seconds=10.0).take(0, "cloud") == Held(1.0)
-    assert purse(usd_per_s=None).take(0, "cloud") == Held(None)
-    assert purse(seconds=inf).take(0, "cloud") == Held(None)
+    assert take(usd_per_s=0.1, seconds=10.0) == Held(1.0)
+    assert take(usd_per_s=None) == Held(None)
+    assert take(seconds=inf) == Held(None)
 
 
 def test_what_is_free_stays_free_however_long_it_runs() -> None:
     assert worst_case_usd(0.0, inf) == 0.0
-    assert purse(account(1.0), usd_per_s=0.0, seconds=inf).take(0, "cloud") == Held(0.0)
+    assert take(account(1.0), usd_per_s=0.0, seconds=inf) == Held(0.0)
 
 
 def test_cancel_waits_for_live_runs_that_may_still_make_room() -> None:
     cap = Cap("its budget", "job/x budget.maxCost", 10.0, OnExceeded.CANCEL)
-    waits = purse(Account(cap, charged_usd=1.0, reserved_usd=9.0)).take(0, "cloud")
-    over = purse(Account(cap, charged_usd=9.0)).take(0, "cloud")
+    waits = take(Account(cap, charged_usd=1.0, reserved_usd=9.0))
+    over = take(Account(cap, charged_usd=9.0))
     assert (denied(waits).cancel, denied(over).cancel) == (False, True)
 
 
 def test_warn_lets_everything_start_and_remembers_that_it_went_over() -> None:
     team = Account(Cap("budget/team", "", 1.0, OnExceeded.WARN))
-    wallet = purse(team, usd_per_s=None)
-    assert wallet.take(0, "cloud") == Held(None)
+    assert take(team, usd_per_s=None) == Held(None)
     assert team.over[0] == "PriceUnknown"
-    purse(team).take(0, "cloud")
+    take(team)
     assert team.over == (
         "BudgetExceeded",
         "budget/team only warns: $3.00 of $1.00 is used or set aside",
@@ -116,11 +117,9 @@ def test_warn_lets_everything_start_and_remembers_that_it_went_over() -> None:
 
 
 def test_runs_whose_price_nobody_knew_count_like_the_one_that_would_start() -> None:
-    assert denied(purse(account(10.0, unpriced_s=800.0)).take(0, "cloud")).for_good
-    assert (
-        denied(purse(account(10.0, unpriced_live=3)).take(0, "cloud")).reason == "BudgetExhausted"
-    )
-    assert isinstance(purse(account(10.0, unpriced_live=2)).take(0, "cloud"), Held)
+    assert denied(take(account(10.0, unpriced_s=800.0))).for_good
+    assert denied(take(account(10.0, unpriced_live=3))).reason == "BudgetExhausted"
+    assert isinstance(take(account(10.0, unpriced_live=2)), Held)
 
 
 def test_a_sandbox_lasts_as_long_as_its_nearest_limit_and_what_its_end_takes() -> None:
@@ -183,23 +182,22 @@ def test_an_object_waits_for_room_and_not_for_money_where_a_full_place_would_be_
         {
             "tasks": {"completions": 1},
             "placement": {"ordered": [{"provider": "dear"}, {"provider": "cheap"}]},
-            "template": {"command": ["work"]},
+            "template": {"command": ["work"], "timeoutSeconds": 30},
         }
     )
     prices = {"dear": 1.0, "cheap": 0.001}
-
-    def purse_of(max_usd: float) -> Purse:
-        return Purse(lambda place, index: Tariff(prices[place], 30.0), (account(max_usd),))
+    digest = play.controller.template_hash
 
     wish = replace(
         play.wish(),
         providers=dict.fromkeys(prices, 4),
-        purse=purse_of(0.5),
+        offers={digest: {name: Offer(price) for name, price in prices.items()}},
+        allowance=Allowance((account(0.5),)),
         shortages={"cheap": Shortage(0, play.now_s + 30.0, "it answered NoRoom")},
     )
     plan = reconcile(wish, play.history, play.now_s)
     assert (plan.reason, plan.actions) == ("Crowded", ())
     assert plan.message.startswith("provider `cheap`, which is paid for: it answered NoRoom; ")
     assert plan.wake_at_s == play.now_s + 30.0
-    poor = replace(wish, purse=purse_of(0.01))
+    poor = replace(wish, allowance=Allowance((account(0.01),)))
     assert reconcile(poor, play.history, play.now_s).reason != "Crowded"

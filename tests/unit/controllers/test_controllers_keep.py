@@ -56,7 +56,7 @@ def test_a_run_that_its_kind_ended_is_final(play: Play, restarts: bool) -> None:
     play.confirm_starts()
     play.succeed(2)
     play.settle()
-    assert (play.status["phase"], play.status["pruned"]) == ("Succeeded", 1)
+    assert (play.status["phase"], play.status["stopped"]) == ("Succeeded", 1)
 
 
 def test_another_program_starts_it_again(play: Play) -> None:

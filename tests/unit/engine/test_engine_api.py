@@ -136,11 +136,11 @@ async def test_an_applied_manifest_is_stored_when_the_answer_comes(tmp_path: Pat
 async def test_what_work_is_estimated_to_cost_is_told_and_stands_in_its_status(
     tmp_path: Path,
 ) -> None:
-    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), ("estimate   $6.10",))}
-    async with served(tmp_path, lambda _, __: said) as api:
+    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), {"action": "create"})}
+    async with served(tmp_path, lambda _: said) as api:
         api.fleet.local.price = 0.001
         reply = await api.apply(JOB)
-        assert reply["forecasts"] == {"batchjob/job": ["estimate   $6.10"]}
+        assert reply["planned"] == {"batchjob/job": {"action": "create"}}
         await api.fleet.settle()
         found = {"estimated": 6.1, "estimatedLow": 4.8, "estimatedHigh": 8.9}
         assert api.fleet.status("job")["cost"].items() >= found.items()
@@ -150,11 +150,11 @@ async def test_what_work_is_estimated_to_cost_is_told_and_stands_in_its_status(
 
 
 async def test_an_estimate_is_of_the_spec_that_it_was_made_for(tmp_path: Path) -> None:
-    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9))}
-    async with served(tmp_path, lambda _, __: said) as api:
+    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), {})}
+    async with served(tmp_path, lambda _: said) as api:
         api.fleet.local.price = 0.001
         await api.apply(JOB)
-        said["batchjob/job"] = Forecast(Estimate(9.0, 9.0, 9.0))
+        said["batchjob/job"] = Forecast(Estimate(9.0, 9.0, 9.0), {})
         await api.apply(JOB)
         await api.fleet.settle()
         assert api.fleet.status("job")["cost"]["estimated"] == 6.1

@@ -179,6 +179,8 @@ def test_what_is_wrong_with_a_search_is_found_at_its_place(
 
 def test_hyperband_takes_its_bands_from_either_end() -> None:
     for bands in ({"min_iter": 3}, {"max_iter": 27, "s": 2}):
-        stop = search(early_terminate={"type": "hyperband", **bands}).early_terminate
+        stop = search(
+            early_terminate={"type": "hyperband", **bands}, metric={"name": "loss"}
+        ).early_terminate
         assert stop is not None
         assert (stop.eta, stop.strict) == (3.0, True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fleetctl.apply.cost.report import ObjectPlan, Report, Verb
-from fleetctl.apply.cost.words import figure, ranged, stands
+from fleetctl.apply.cost.words import figure, ranged
 from fleetctl.common.text import safe, usd
 from fleetctl.controllers.placement import HOUR_S
 
@@ -65,7 +65,7 @@ def _row(it: ObjectPlan) -> str:
             taken[place.judged.provider] += place.units
         where = ", ".join(f"{name} {count:,}" for name, count in taken.items() if count)
     if it.standing is not None:
-        cost = stands(it.standing)
+        cost = it.standing.sentence
     cells = (it.change.key, it.verb.name.lower(), units, cost, where)
     return "| " + " | ".join(_cell(text) for text in cells) + " |"
 

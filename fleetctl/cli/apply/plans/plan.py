@@ -110,7 +110,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
 
 def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:
     if args.output == "json":
-        from fleetctl.cli.apply.plans.document import document
+        from fleetctl.apply.cost.document import document
 
         screen.data(json.dumps(document(found), indent=2, ensure_ascii=False))
     elif args.output == "markdown":

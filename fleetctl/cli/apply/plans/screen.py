@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.apply.cost.caps import Cap
+from fleetctl.apply.cost.estimate import per_hour
 from fleetctl.apply.cost.report import ObjectPlan, Place, Report, Verb, Work
 from fleetctl.apply.cost.warm import Standing
-from fleetctl.apply.cost.words import UNKNOWN, figure, hourly, ranged, stands
+from fleetctl.apply.cost.words import UNKNOWN, figure, hourly, ranged
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import duration, plural, safe, usd
 from fleetctl.controllers.placement import HOUR_S
@@ -129,8 +130,8 @@ def _place(rank: int, place: Place, work: Work) -> list[str]:
 
 def _per_hour(place: Place) -> str:
     """`$31.61`, and of a list of GPUs `$0.60-$31.61`."""
-    most = place.judged.usd_per_s
-    return UNKNOWN if most is None else hourly(place.least_usd_per_s, most)
+    most = per_hour(place.judged.usd_per_s)
+    return UNKNOWN if most is None else hourly(per_hour(place.least_usd_per_s), most)
 
 
 def _bill(found: Report, changing: list[ObjectPlan]) -> Iterator[list[str]]:
@@ -152,7 +153,7 @@ def _standing(changing: list[ObjectPlan]) -> Iterator[list[str]]:
     heading = HEADING["" if any(it.work is not None for it in changing) else "Cost"]
     for it in changing:
         if it.standing is not None:
-            yield [heading + safe(it.change.key), stands(it.standing)]
+            yield [heading + safe(it.change.key), it.standing.sentence]
             heading = HEADING[""]
 
 

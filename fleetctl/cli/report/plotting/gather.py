@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
 
 def gather(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
-    if seen.kind.name == "Sweep" and not asked.metrics and asked.indexes is None:
+    if seen.kind.searches and not asked.metrics and asked.indexes is None:
         return charts_of(study(seen, reading), asked.kinds)
     return _curves(seen, asked, reading)
 
@@ -140,10 +140,10 @@ def _unknown(seen: View, name: str, known: Sequence[str]) -> NotFound:
 
 def _name(seen: View, index: int, params: str) -> str:
     """`trial 3`, `task 7`; a stage by its own name."""
-    if seen.kind.unit == "stage":
+    if seen.kind.named:
         import json
 
-        stage = mapping(json.loads(params or "{}")).get("stage")
-        if isinstance(stage, str):
-            return safe(stage)
+        name = mapping(json.loads(params or "{}")).get(seen.kind.unit)
+        if isinstance(name, str):
+            return safe(name)
     return f"{seen.kind.unit} {index}"

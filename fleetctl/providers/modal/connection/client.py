@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import re
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 OLDEST, NOT_YET = "1.6.4", "1.7"
 VERSIONS = f">={OLDEST},<{NOT_YET}"
 INSTALL = "pip install 'fleetctl[modal]'"
+_MISSING = "provider `modal` needs the package `modal`, which is not installed"
 FAILED_FOR_S = 5.0  # so long everybody who asks hears that Modal does not answer
 
 
@@ -234,25 +236,32 @@ def _what(account: Account) -> str:
 
 
 async def import_sdk() -> None:
-    """In a thread: it takes most of a second. Raises Refused when it is not there.
+    """In a thread: it takes most of a second. Raises Refused as `installed` does.
 
     Its modules import each other in circles, so that two threads that begin at different ones leave
     it broken for the life of the process. Whoever imports a part of it asks for the package first,
     which waits for the thread: `from modal import exception`, never `from modal.exception import`.
     """
+    installed()
     try:
         await asyncio.to_thread(importlib.import_module, "modal")
     except ImportError as error:
-        raise Refused(
-            "provider `modal` needs the package `modal`, which is not installed",
-            hint=INSTALL,
-        ) from error
+        raise Refused(_MISSING, hint=INSTALL) from error
+
+
+def installed() -> str:
+    """The package's version, without importing it. Raises Refused when there is none, or one that
+    is too old.
+    """
+    if importlib.util.find_spec("modal") is None:
+        raise Refused(_MISSING, hint=INSTALL)
     version = importlib.metadata.version("modal")
     if is_too_old(version):
         raise Refused(
             f"provider `modal` needs the package `modal` {VERSIONS}, and {version} is installed",
             hint=INSTALL,
         )
+    return version
 
 
 def is_too_old(version: str) -> bool:

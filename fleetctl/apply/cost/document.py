@@ -1,12 +1,13 @@
-"""The plan as `-o json` prints it: for programs, and complete. Called by plan.py."""
+"""The plan as `-o json` prints it, and its part that an apply answers with: for programs, and
+complete.
+"""
 
 from __future__ import annotations
 
 from fleetctl.apply.cost.caps import Cap
-from fleetctl.apply.cost.estimate import Cost
+from fleetctl.apply.cost.estimate import Cost, per_hour
 from fleetctl.apply.cost.report import ObjectPlan, Place, Report, Verb, Work
 from fleetctl.apply.cost.warm import Standing
-from fleetctl.controllers.placement import HOUR_S
 from fleetctl.specs.values.changes import UNSET, FieldChange
 
 FORM = "fleetctl.dev/plan/v1alpha1"
@@ -24,13 +25,13 @@ def document(found: Report) -> dict[str, object]:
     return {
         "form": FORM,
         "changes": found.changes,
-        "objects": [_object(it) for it in found.objects],
+        "objects": [planned(it) for it in found.objects],
         "cost": {"thisApply": _cost(found.now), "total": _cost(found.total)},
         "prices": list(found.sources),
     }
 
 
-def _object(it: ObjectPlan) -> dict[str, object]:
+def planned(it: ObjectPlan) -> dict[str, object]:
     made: dict[str, object] = {
         "object": it.change.key,
         "action": VERBS[it.verb],
@@ -59,6 +60,7 @@ def _field(field: FieldChange) -> dict[str, object]:
 def _work(work: Work) -> dict[str, object]:
     return {
         "unit": work.unit,
+        "gpu": work.gpu,
         "kept": work.kept,
         "cached": work.cached,
         "new": work.new,
@@ -76,15 +78,15 @@ def _work(work: Work) -> dict[str, object]:
         "basis": work.lasts.basis if work.lasts is not None else "",
         "firstResultSeconds": work.first_s,
         "doneSeconds": work.whole_s,
-        "maxPerHour": None if work.rate_usd_per_s is None else work.rate_usd_per_s * HOUR_S,
+        "maxPerHour": per_hour(work.rate_usd_per_s),
     }
 
 
 def _standing(it: Standing) -> dict[str, object]:
-    least = None if it.least_usd_per_s is None else it.least_usd_per_s * HOUR_S
+    least = per_hour(it.least_usd_per_s)
     return {
         "containers": it.containers,
-        "perHour": None if it.usd_per_s is None else it.usd_per_s * HOUR_S,
+        "perHour": per_hour(it.usd_per_s),
         **({} if least is None else {"leastPerHour": least}),
         "budgets": [
             {"budget": cap.owner, "maxCost": cap.max_usd, "used": cap.used_usd} for cap in it.caps
@@ -104,8 +106,8 @@ def _cap(cap: Cap) -> dict[str, object]:
 
 def _place(place: Place) -> dict[str, object]:
     judged = place.judged
-    price = None if judged.usd_per_s is None else judged.usd_per_s * HOUR_S
-    least = None if place.least_usd_per_s is None else place.least_usd_per_s * HOUR_S
+    price = per_hour(judged.usd_per_s)
+    least = per_hour(place.least_usd_per_s)
     return {
         "provider": judged.provider,
         "fits": judged.fits,

@@ -1,0 +1,62 @@
+"""Hyperband as W&B has it: one bracket of asynchronous successive halving. Pure.
+
+A trial that has passed a band is compared with all trials that passed it, whatever became of them,
+and stops when it is worse than the best one in `eta` of them. It may be judged again by the same
+value when others arrive at its band. tests/unit/controllers/test_controllers_hyperband.py holds
+this to the decisions of `sweeps` 0.3.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.kind import StopNow
+from fleetctl.controllers.status_keys import EARLY_TERMINATED
+
+if TYPE_CHECKING:
+    from fleetctl.specs.search.early_terminate import EarlyTerminate
+
+
+def early_end(curves: Curves, run: str, early: EarlyTerminate) -> StopNow | None:
+    """Why a live attempt is to stop now; None where it may go on. What an attempt before it had
+    reported says nothing against it.
+    """
+    curve = curves.of(run)
+    if curve is None or not curve.at:
+        return None
+    band = len(curve.at) - 1
+    worst = threshold(curves.passed(band), early.eta)
+    value = curve.at[band] if early.strict else curve.best
+    if value <= worst:
+        return None
+    side = "above" if curves.shown(value) > curves.shown(worst) else "below"
+    at, shown, limit = curves.bands[band], _text(curves, value), _text(curves, worst)
+    if early.strict:
+        return StopNow(EARLY_TERMINATED, f"value {shown} at iteration {at:,} is {side} {limit}")
+    best = f"best value {shown} of {curve.count:,} iterations"
+    return StopNow(EARLY_TERMINATED, f"{best} is {side} {limit} at iteration {at:,}")
+
+
+def threshold(values: Sequence[float], eta: float) -> float:
+    """The value that a trial must not exceed, of the sorted ones at a band."""
+    share = 1 / eta  # first, as the library does: eta 49 of 49 values is the best one
+    return values[int(share * len(values))]
+
+
+def rungs(curves: Curves, early: EarlyTerminate) -> list[dict[str, object]]:
+    """For people: each band that a trial has passed, and what it now takes to go on from there."""
+    return [
+        {
+            "iteration": band,
+            "trials": len(values),
+            "threshold": curves.shown(threshold(values, early.eta)),
+        }
+        for band, values in curves.rungs()
+        if values
+    ]
+
+
+def _text(curves: Curves, value: float) -> str:
+    return f"{curves.shown(value):.6g}"
