@@ -119,6 +119,7 @@ OF_EVENTS = {
     "GpuNotTold": "A run does not say which GPU of a list it got; it is charged as the dearest.",
     "NeedsAttention": "Many stops of a run are not confirmed; trying goes on.",
     "Remark": "What the first success left to be said of it; others have it as their message.",
+    "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",
     "StopFailed": "A stop failed; it is tried again.",
 }

@@ -30,6 +30,7 @@ from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.telling import METRIC_MISSING, warning_of
 from fleetctl.controllers.trials.wandb import (
     PARAMETERS_UNREAD,
     stopped_by_unread,
@@ -39,12 +40,10 @@ from fleetctl.controllers.trials.wandb import (
 from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.hashing import params_hash
-from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.specs.sweep import SweepSpec
 
-METRIC_MISSING = "MetricMissing"
 # A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
 GRID_POINTS_MAX = 100_000
 
@@ -199,9 +198,9 @@ class Sweep(KindController):
             out["rungs"] = rungs(history.curves, early)
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
-        if metric is not None and history.succeeded and not history.scores:
-            way = _REPORTS if self._command is None else _LOGS
-            out["warning"] = _unreported(metric.name, len(history.succeeded), way)
+        logs = self._command is not None
+        if metric is not None and (warning := warning_of(history, metric.name, logs=logs)):
+            out["warning"] = warning
         if self._lost(history):
             out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
         if best is not None and metric is not None:
@@ -265,19 +264,6 @@ class Sweep(KindController):
             return False
         value = history.scores[best]
         return value >= metric.target if metric.goal == "maximize" else value <= metric.target
-
-
-# How a program tells a value: one that knows us, and one that was written for W&B.
-_REPORTS = "report(step=..., {0}=...) or SUBMIT({0}=...)"
-_LOGS = 'wandb.log({{"{0}": ...}}) or wandb.run.summary["{0}"] = ...'
-
-
-def _unreported(name: str, done: int, way: str) -> str:
-    trials = "the first trial has" if done == 1 else f"{done} trials have"
-    return with_hint(
-        f"{METRIC_MISSING}: {trials} succeeded and none reported the metric `{name}`",
-        f"{way.format(name)}, or mend `search.metric.name`",
-    )
 
 
 def _lookup(result: object, name: str) -> object:

@@ -81,3 +81,23 @@ def test_retries_do_not_hide_that_parameters_reach_nobody() -> None:
     play.end(0, RunState.FAILED, UNREAD, 0, message="it read nothing")
     assert play.settle().phase is Phase.FAILED
     assert play.status["reason"] == UNREAD
+
+
+def test_parameters_that_change_nothing_are_warned_of() -> None:
+    """A program may read its parameters, tell W&B of them, and train with its own defaults."""
+    play = Play({"search": search(metric={"name": "loss"}), "parallelism": 1}, "Sweep")
+    for index in range(4):
+        assert "warning" not in play.turn().extra
+        play.succeed(index, result='{"loss": 0.5}')
+    warning = play.turn().extra["warning"]
+    assert isinstance(warning, str)
+    assert warning.startswith("SameMetric: all 4 trials so far have the same loss, 0.5")
+    assert play.status["phase"] == Phase.SUCCEEDED
+
+
+def test_one_other_score_is_enough_against_that() -> None:
+    play = Play({"search": search(metric={"name": "loss"}), "parallelism": 4}, "Sweep")
+    play.turn()
+    play.succeed(0, 1, 2, result='{"loss": 0.5}')
+    play.succeed(3, result='{"loss": 0.25}')
+    assert "warning" not in play.turn().extra
