@@ -23,6 +23,7 @@ READ_BYTES_MAX = 1024 * 1024  # a look, so that one trial does not hold up other
 FILES_MAX = 100  # of one trial: one for each time that it calls `init`
 RESULT_ITEMS_MAX = 1000
 TEXT_CHARACTERS_MAX = 1024  # of one item of a result
+NETRC_BYTES_MAX = 64 * 1024
 LIVE_FROM = (0, 31)  # wandb writes each second; before, a block of 32 KiB at a time
 UNREAD = "ParametersUnread"
 UNREAD_TEXT = (
@@ -59,7 +60,7 @@ class Trial:
         self._parameters = os.path.join(home, "parameters.yaml")
         self._told = (self._parameters, os.path.join(files, "params.json"))
         ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
-        if not any(name in known for name in OWN):
+        if not any(name in known for name in OWN) and not _logged_in(known):
             ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
             ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
         self.variables = {name: text for name, text in ours.items() if name not in known}
@@ -171,6 +172,21 @@ class Trial:
                     yield directory, name, self._found.setdefault(path, WandbFile())
             finally:
                 os.close(directory)
+
+
+def _logged_in(known: Mapping[str, str]) -> bool:
+    """Whether `wandb login` has left a key in the image."""
+    path = known.get("NETRC") or os.path.join(known.get("HOME", "/root"), ".netrc")
+    host = known.get("WANDB_BASE_URL", "https://api.wandb.ai").partition("://")[2]
+    host = host.partition("/")[0].partition(":")[0]
+    directory = _opened(os.path.dirname(path))
+    if directory is None:
+        return False
+    try:
+        data = read_file(directory, os.path.basename(path), 0, NETRC_BYTES_MAX) or b""
+    finally:
+        os.close(directory)
+    return host.encode() in data.split()
 
 
 def _line(result: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ class Place:
 
     def trial(self, *, prepared: bool = True, **known: str) -> Trial:
         order = {"run": "r-1", "params": {"lr": 0.5}, "wandb": ASKED}
+        known = {"HOME": str(self.start), **known}
         trial = Trial(order, str(self.files), known, str(self.start))
         if prepared:
             trial.prepare()
@@ -137,6 +138,23 @@ def test_parameters_that_the_program_removed_may_have_been_read(place: Place) ->
     for path in (Path(trial.variables["WANDB_SWEEP_PARAM_PATH"]), place.files / "params.json"):
         path.unlink()
     assert not trial.unread
+
+
+@pytest.mark.parametrize(
+    ("text", "base_url", "own"),
+    [
+        ("machine api.wandb.ai\n  login user\n  password k\n", "", True),
+        ("machine github.com login user password k\n", "", False),
+        ("machine wandb.example.org login user password k", "https://wandb.example.org/", True),
+        ("machine api.wandb.ai login user password k", "http://wandb.example.org:8080", False),
+    ],
+)
+def test_a_key_that_wandb_login_left_in_the_image_counts_like_one_of_the_user(
+    place: Place, text: str, base_url: str, own: bool
+) -> None:
+    (place.start / ".netrc").write_text(text)
+    known = {"HOME": str(place.start)} | ({"WANDB_BASE_URL": base_url} if base_url else {})
+    assert ("WANDB_MODE" not in place.trial(**known).variables) is own
 
 
 def test_links_are_not_followed(place: Place, tmp_path: Path) -> None:

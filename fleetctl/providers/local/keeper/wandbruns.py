@@ -16,7 +16,7 @@ from .sandbox import Sandbox
 
 def trial_of(config: dict[str, Any], sandbox: Sandbox, order: dict[str, Any]) -> Trial:
     """To be called before the run's process is forked."""
-    known = {**os.environ, **order["secrets"]}
+    known = {**os.environ, "HOME": sandbox.work, **order["secrets"]}
     files = os.path.join(sandbox.work, PRIVATE)
     workdir = config["workdir"] or ""
     start = workdir if os.path.isabs(workdir) else start_of(config, sandbox.work)
