@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
-from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.model import Run, RunState, WandbTrial
 from fleetctl.controllers.placement import HOUR_S, Candidate, Placement, Spill
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.status_keys import Status
@@ -152,6 +152,10 @@ class KindController(ABC):
 
     def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:  # noqa: ARG002
         """The unit's value from its result (JSON object) or the last values it reported."""
+        return None
+
+    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
+        """What programs that ask `wandb.init` are told; None: nothing. name: of the object."""
         return None
 
     def curves(self) -> Curves | None:

@@ -122,6 +122,31 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class WandbTrial:
+    """What a trial's program that asks `wandb.init` for its parameters is told.
+
+    only: nothing in the command hands over its parameters, so `wandb.init` has to; metric: that
+    the search compares, of which every value is recorded, or "".
+    """
+
+    sweep_id: str
+    project: str
+    entity: str
+    only: bool
+    metric: str = ""
+
+    def order(self) -> dict[str, object]:
+        """As the guest reads it; in capitals the variables that it sets, WANDB_ before them."""
+        return {
+            "SWEEP_ID": self.sweep_id,
+            "PROJECT": self.project,
+            "ENTITY": self.entity,
+            "only": self.only,
+            "metric": self.metric,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Alive:
     """The provider knows the run and it has not ended."""
 

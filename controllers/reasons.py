@@ -31,6 +31,7 @@ OF_OBJECTS = {
     "NoTimeLimit": "Under a budget nothing starts that has no limit of time: it has no bound.",
     "PriceUnknown": "Under a budget nothing starts whose price nobody knows.",
     "NoProvider": "This version has no provider of that name or type.",
+    "ParametersUnread": "A trial read its parameters nowhere, so the search says nothing.",
     "Quarantined": "A pass over this object raised an error; it is tried again ever more rarely.",
     "Ready": "It stands as declared.",
     "Refused": "A provider refused the work, twice, and no other candidate is left.",
@@ -118,6 +119,8 @@ OF_EVENTS = {
     "EndHeld": "A run has ended and its sandbox is not confirmed gone yet.",
     "GpuNotTold": "A run does not say which GPU of a list it got; it is charged as the dearest.",
     "NeedsAttention": "Many stops of a run are not confirmed; trying goes on.",
+    "Remark": "What the first success left to be said of it; others have it as their message.",
+    "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",
     "StopFailed": "A stop failed; it is tried again.",
 }

@@ -4,8 +4,6 @@ controllers/kind.py; pure.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -25,22 +23,28 @@ from fleetctl.controllers.kind import (
     limits_of,
     policy_of,
 )
-from fleetctl.controllers.model import Run
+from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.scores import score_of
 from fleetctl.controllers.trials.suggested import Suggested
+from fleetctl.controllers.trials.telling import METRIC_MISSING, warning_of
+from fleetctl.controllers.trials.wandb import (
+    PARAMETERS_UNREAD,
+    stopped_by_unread,
+    unread,
+    wandb_trial,
+)
 from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.hashing import params_hash
-from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.specs.sweep import SweepSpec
 
-METRIC_MISSING = "MetricMissing"
 # A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
 GRID_POINTS_MAX = 100_000
 
@@ -67,7 +71,8 @@ class Sweep(KindController):
     def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
         self.spec = spec
         self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
-        self.limits = replace(limits_of(spec), final=frozenset({EARLY_TERMINATED}))
+        limits = stopped_by_unread(limits_of(spec))
+        self.limits = replace(limits, final=frozenset({EARLY_TERMINATED}))
         self._template = spec.template or Template()
         command = spec.search.command or DEFAULT_COMMAND
         self._command = command if self._template.work is None else None
@@ -123,9 +128,14 @@ class Sweep(KindController):
     def content(self, index: int) -> Template:  # noqa: ARG002 - one command for all trials
         return self._shared
 
+    def wandb(self, name: str) -> WandbTrial | None:
+        if self._command is None:
+            return None  # the template's own work, which knows us
+        return wandb_trial(name, self.spec.search, self._command)
+
     @property
     def repeats(self) -> bool:
-        return not self._grid  # what is drawn may be drawn again
+        return self.spec.search.method == "random"  # what is drawn may be drawn again
 
     def next(self, history: History) -> Iterator[Unit]:
         if self._reached(history):
@@ -186,6 +196,9 @@ class Sweep(KindController):
         if self._reached(history):
             target = self.spec.search.metric.target if self.spec.search.metric else None
             return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
+        failed_for_all = history.failed_job
+        if failed_for_all is not None and failed_for_all.reason == PARAMETERS_UNREAD:
+            return Verdict(False, PARAMETERS_UNREAD, unread(failed_for_all))
         early = early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
@@ -202,12 +215,7 @@ class Sweep(KindController):
         metric = self.spec.search.metric
         if metric is None:
             return None
-        value: object = None
-        if result is not None:
-            value = _lookup(json.loads(result), metric.name)
-        if not _finite(value):
-            value = metrics.get(metric.name)
-        return float(value) if _finite(value) else None  # type: ignore[arg-type]
+        return score_of(result, metrics, metric.name)
 
     def summary(self, history: History) -> Status:
         metric = self.spec.search.metric
@@ -218,8 +226,9 @@ class Sweep(KindController):
             out["rungs"] = rungs(history.curves, early)
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
-        if metric is not None and history.succeeded and not history.scores:
-            out["warning"] = _unreported(metric.name, len(history.succeeded))
+        logs = self._command is not None
+        if metric is not None and (warning := warning_of(history, metric.name, logs=logs)):
+            out["warning"] = warning
         if self._lost(history):
             out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
         if best is not None and metric is not None:
@@ -283,27 +292,3 @@ class Sweep(KindController):
             return False
         value = history.scores[best]
         return value >= metric.target if metric.goal == "maximize" else value <= metric.target
-
-
-def _unreported(name: str, done: int) -> str:
-    trials = "the first trial has" if done == 1 else f"{done} trials have"
-    return with_hint(
-        f"{METRIC_MISSING}: {trials} succeeded and none reported the metric `{name}`",
-        f"report(step=..., {name}=...) or SUBMIT({name}=...), or mend `search.metric.name`",
-    )
-
-
-def _lookup(result: object, name: str) -> object:
-    """`name` as a field of the result, or else as a dotted path into it."""
-    if not isinstance(result, dict):
-        return None
-    if name in result:
-        return result[name]
-    value: object = result
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -27,7 +27,8 @@ DRIVER_PARTS = (
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (
     *("digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
-    *("metriclines.py", "program.py"),
+    *("metriclines.py", "program.py", "thinning.py"),
+    *("wandbvalues.py", "wandbfile.py", "wandbparams.py", "wandbtrial.py"),
     *(f"remote/{name}.py" for name in ("place", "main", "attach", "story", "follow", "verbs")),
     *(f"remote/{name}.py" for name in ("loop", "telling", "supervise", "visitors", "attempt")),
     *(f"remote/{name}.py" for name in ("leader", "child", "setup", "files", "sync", "tree")),

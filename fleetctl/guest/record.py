@@ -58,6 +58,11 @@ class Journal:
         self._write(f'{result}{last},"open":{"true" if sandbox_open else "false"}}}\n')
         os.close(self._handle)
 
+    @property
+    def reported(self) -> bool:
+        """Whether any metric is recorded."""
+        return self._metrics > 0
+
     def close(self) -> None:
         os.close(self._handle)
 

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from fleetctl.controllers.model import Observation
+from fleetctl.controllers.model import Observation, WandbTrial
 from fleetctl.providers.account import Account
 from fleetctl.specs.template import Template
 
@@ -104,6 +104,8 @@ class RunOrder:
     handle: str = ""
     # Whose containers run it; None: a sandbox does.
     function: FunctionOrder | None = None
+    # What `wandb.init` in its program is told; None: nothing.
+    wandb: WandbTrial | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,8 +182,12 @@ class Search(WandbSpec):
     description: Text | None = Field(
         default=None, description="For people; carries no meaning here."
     )
-    project: Text | None = Field(default=None, description="W&B project; carries no meaning here.")
-    entity: Text | None = Field(default=None, description="W&B entity; carries no meaning here.")
+    project: Text | None = Field(
+        default=None, description="W&B project; `WANDB_PROJECT` of the trials."
+    )
+    entity: Text | None = Field(
+        default=None, description="W&B entity; `WANDB_ENTITY` of the trials."
+    )
     api_version: Text | None = Field(
         default=None, alias="apiVersion", description="W&B's own; carries no meaning here."
     )

@@ -8,7 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench import bayes, changes, daytona, finished, modal, screens, smalljobs, tasks
+from tests.bench import (
+    bayes,
+    changes,
+    daytona,
+    finished,
+    modal,
+    screens,
+    smalljobs,
+    tasks,
+    wandbfiles,
+)
 from tests.bench.harness import Figure
 
 BENCHES: dict[str, Callable[[], list[Figure]]] = {
@@ -24,6 +34,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "plans": changes.plans,
     "watches": changes.watches,
     "bayes": bayes.figures,
+    "wandb": wandbfiles.reading,
     "modal": modal.figures,
     "daytona": daytona.figures,
 }

@@ -17,12 +17,13 @@ from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.base import RunRef
 from fleetctl.specs.template import Template
 from tests.contracts.provider_outputs import ProviderOutputs
+from tests.contracts.provider_wandb import ProviderWandb
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
 WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
-class ProviderSuite(ProviderOutputs):
+class ProviderSuite(ProviderOutputs, ProviderWandb):
     """`world` builds the provider; nothing else is asked of a subclass."""
 
     def world(self, tmp_path: Path) -> World:

@@ -35,6 +35,7 @@ class TestModalFunctions(ProviderSuite):
     test_a_start_is_visible_within_the_bound_of_the_contract = None
     test_globals_persist_between_tasks_of_one_sandbox = None
     test_commands_of_one_sandbox_share_its_directory = None
+    test_trials_of_one_sandbox_are_kept_apart = None
     test_an_error_leaves_the_sandbox_open_and_a_death_closes_it = None
     test_a_task_for_a_closed_sandbox_ends_unbegun_through_no_fault_of_its_own = None
     test_stopping_an_idle_sandbox_closes_it = None

@@ -284,6 +284,7 @@ class Effects:
             stop_grace_s=policy.grace_s,
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,
+            wandb=controller.wandb(track.resource.name),
         )
 
     # -- assets ------------------------------------------------------------------------------------

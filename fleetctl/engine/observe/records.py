@@ -91,10 +91,13 @@ class Records:
         self._changed[run.name] = run
         self._results[run.name] = result
         self._remember(track, run, result, latest)
+        unit, ended = KINDS[track.resource.kind].unit, run.state.value
         if run.state in (RunState.FAILED, RunState.LOST):
-            unit, ended = KINDS[track.resource.kind].unit, run.state.value
             what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._state.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
+        elif run.state is RunState.SUCCEEDED and run.message and len(track.history.succeeded) == 1:
+            what = f"{unit} {run.index}: {run.message}"  # once: the others will say the same
+            self._state.say(track.resource.uid, "Remark", what, kind="Warning")
 
     def entered(self, track: Track, run: Run) -> None:
         """The run has begun: from now on it speaks for its sandbox, and the one before no more."""

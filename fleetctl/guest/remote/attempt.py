@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
+    from fleetctl.guest.wandbtrial import Trial
 
     class Box(Protocol):
         """The sandbox, as one run of it sees it; see supervise.py."""
@@ -63,6 +64,7 @@ class Attempt:
         self.journal = journal
         self.started_at_s = time.time()
         self.metrics: Optional[MetricLines] = None  # of its file, once there is one
+        self._trial: Optional[Trial] = None  # what its program tells wandb
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
         self._box, self._loop = box, box.loop
@@ -101,7 +103,9 @@ class Attempt:
             self._drained()
         elif self._steps:
             argv = self._steps.pop(0)
-            self._attempt(lambda: self._launch(argv, os.getcwd(), self._prepared))
+            self._attempt(
+                lambda: self._launch(argv, self._variables(), os.getcwd(), self._prepared)
+            )
         else:
             self._start_task()
         if self._error and self._leader is None:
@@ -131,8 +135,7 @@ class Attempt:
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
-            directory = start_directory(order)
-            self._attempt(lambda: self._launch(order["argv"], directory, self._ended))
+            self._attempt(self._start_program)
         if self._error is not None:
             return
         self._began = True
@@ -142,9 +145,26 @@ class Attempt:
         if order["sync_s"]:
             self._loop.after("sync", order["sync_s"], self._sync_now)
 
-    def _launch(self, argv: list[str], directory: str, ended: Callable[[], None]) -> None:
-        variables = environment(self.order, self._secrets, self._box.base)
+    def _start_program(self) -> None:
+        order, variables = self.order, self._variables()
+        directory = start_directory(order)
+        if order.get("wandb"):
+            from fleetctl.guest.remote.files import trial_of
 
+            self._trial = trial_of(order, variables, directory)
+            variables.update(self._trial.variables)
+        self._launch(order["argv"], variables, directory, self._ended)
+
+    def _variables(self) -> dict[str, str]:
+        return environment(self.order, self._secrets, self._box.base)
+
+    def _launch(
+        self,
+        argv: list[str],
+        variables: dict[str, str],
+        directory: str,
+        ended: Callable[[], None],
+    ) -> None:
         def work() -> NoReturn:
             execute(argv, variables, directory, self.order["workdir"])
 
@@ -155,7 +175,7 @@ class Attempt:
         from fleetctl.guest.remote.worker import message, work
 
         order = self.order
-        variables = environment(order, self._secrets, self._box.base)
+        variables = self._variables()
         worker = self._box.worker
         if worker is not None:
             worker.hand(message(order, variables), self._writable)
@@ -220,6 +240,8 @@ class Attempt:
         from fleetctl.guest.remote.files import read_metrics
 
         self.metrics, news = read_metrics(self.metrics, self.journal, self.say)
+        if self._trial is not None:
+            news = self._trial.take(self.journal) or news
         if news:
             self._box.visitors.tell()
         most = self.order["memory"]
@@ -336,6 +358,8 @@ class Attempt:
         from fleetctl.guest.remote.files import read_metrics
 
         self.metrics, _ = read_metrics(self.metrics, self.journal, self.say)
+        if self._trial is not None:
+            self._trial.take(self.journal, whole=True)
         self._log.close()
         if self._began and self.order["sync"]:
             from fleetctl.guest.remote.sync import sync
@@ -360,6 +384,8 @@ class Attempt:
         if ended["ok"]:
             remarks = [*self.remarks, self.metrics.remark if self.metrics else ""]
             ended["message"] = "; ".join(filter(None, remarks))
+        if self._trial is not None:
+            line = self._trial.conclude(line, ended, self.journal)
         self._write_end(line, ended)
 
     def abandon(self) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fleetctl.guest.metriclines import MetricLines
     from fleetctl.guest.record import Journal
+    from fleetctl.guest.wandbtrial import Trial
 
 
 def read_metrics(
@@ -35,6 +36,19 @@ def read_metrics(
     for problem in wrong:
         say(problem)
     return lines, sum(journal.metric(step, values, None) for step, values in found) > 0
+
+
+def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -> Trial:
+    """What a program that may ask wandb for its parameters is told; to be called before it starts.
+
+    variables: all that it has anyway; directory: where it begins.
+    """
+    from fleetctl.guest.wandbtrial import Trial
+
+    trial = Trial(order, os.path.abspath(place.FILES), variables, directory)
+    trial.prepare()
+    trial.begin()
+    return trial
 
 
 def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:

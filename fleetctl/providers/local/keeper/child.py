@@ -12,13 +12,16 @@ import os
 import resource
 import socket
 import sys
-from typing import Any, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 
 from fleetctl.guest.program import become as become_program
 from fleetctl.guest.program import enter
 
 from . import cleaning, procs, spaces, syscalls
 from .record import PRIVATE, TEMPORARY
+
+if TYPE_CHECKING:
+    from fleetctl.guest.wandbtrial import Trial
 
 CHANNEL = 3  # the descriptor on which a child talks to the keeper
 NOFILE_MAX = 65536
@@ -34,6 +37,7 @@ class Birth:
         self.work = work
         self.mark = mark
         self.fresh = True  # the work directory is still to be made
+        self.wandb: Optional[Trial] = None  # what its program tells wandb
 
 
 def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
@@ -181,6 +185,9 @@ def _environment(birth: Birth) -> dict[str, str]:
     }
     for name, value in order["params"].items():
         environment[variable(name)] = value if isinstance(value, str) else json.dumps(value)
+    if birth.wandb is not None:
+        birth.wandb.prepare()
+        environment.update(birth.wandb.variables)
     return environment
 
 

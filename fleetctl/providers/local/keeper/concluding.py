@@ -31,13 +31,16 @@ def files_left(work: str) -> list[str]:
         return []
 
 
-def left_at(config: dict[str, Any], work: str) -> str:
-    """Where a run began, below the directory of all work directories: there its files stay."""
+def start_of(config: dict[str, Any], work: str) -> str:
+    """Where a run began, or its source where its `workdir` is outside of it."""
     source, workdir = config["source"], config["workdir"] or ""
     start = os.path.join(work, source["name"]) if source else work
-    if not os.path.isabs(workdir):
-        start = os.path.join(start, workdir)
-    return os.path.relpath(start, os.path.dirname(work))
+    return start if os.path.isabs(workdir) else os.path.join(start, workdir)
+
+
+def left_at(config: dict[str, Any], work: str) -> str:
+    """The same, below the directory of all work directories: there its files stay."""
+    return os.path.relpath(start_of(config, work), os.path.dirname(work))
 
 
 def conclude(
@@ -56,6 +59,8 @@ def conclude(
             ended.update(ok=False, reason="ResultInvalid", message=problem)
     if ended["ok"]:
         ended["message"] = "; ".join(filter(None, [*run.remarks, run.metrics.remark]))
+    if run.wandb is not None:
+        line = run.wandb.conclude(line, ended, run.journal)
     return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
 
 

@@ -7,11 +7,14 @@ nothing but how an ended run is called.
 from __future__ import annotations
 
 import time
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from fleetctl.guest.logfile import LogFile
 from fleetctl.guest.metriclines import MetricLines
 from fleetctl.guest.record import Journal
+
+if TYPE_CHECKING:
+    from fleetctl.guest.wandbtrial import Trial
 
 CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
 
@@ -32,6 +35,7 @@ class Run:
         self.ending = ""  # why we end it, when we do
         self.exit_code: Optional[int] = None  # told by a worker that lives on
         self.metrics = MetricLines()
+        self.wandb: Optional[Trial] = None  # what its program tells wandb
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.memory_used = 0  # when it was ended for it
 

@@ -27,6 +27,7 @@ from .poller import Poller
 from .sandbox import Run, Sandbox
 from .timers import Timers
 from .visits import Visits
+from .wandbruns import trial_of
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
@@ -187,10 +188,12 @@ class Supervisor:
         journal.begin(run.started_at_s, self._identity_with(order))
         for remark in self._config["remarks"]:
             log.write(f"fleetctl: {remark}\n".encode())
+        if order["wandb"]:
+            run.wandb = trial_of(self._config, sandbox, order)
         run.output, writable = os.pipe()
         try:
             if sandbox.channel is None:
-                self._fork(sandbox, order, writable)
+                self._fork(sandbox, run, writable)
             else:
                 _hand_over(sandbox.channel, order, writable)
         except OSError:
@@ -210,14 +213,15 @@ class Supervisor:
         if order["sandbox"] == order["run"]:
             del self.sandboxes[order["sandbox"]]
 
-    def _fork(self, sandbox: Sandbox, order: dict[str, Any], output: int) -> None:
+    def _fork(self, sandbox: Sandbox, run: Run, output: int) -> None:
         """A new leader for the sandbox."""
+        order = run.order
         serves = self._config["mode"] == "python" and bool(order["reusable"])
         ours, theirs = _both_ways() if serves else os.pipe()
         for name in order["params"]:
             variable(name)
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
-        birth.fresh = sandbox.fresh
+        birth.fresh, birth.wandb = sandbox.fresh, run.wandb
         try:
             pid = os.fork()
             if pid == 0:
@@ -291,6 +295,8 @@ class Supervisor:
         left = files_left(sandbox.work)
         if "metrics.jsonl" in left:
             read_metrics(sandbox, run)
+        if run.wandb is not None:
+            run.wandb.take(run.journal, whole=True)
         self._hearing.finish(sandbox, run)
         limits = {**self._config["limits"], "timeout_s": self._config["timeout_s"]}
         result, ended = conclude(sandbox, run, left, limits)
@@ -344,12 +350,18 @@ class Supervisor:
         self.timers.after(TICK_S, self._look)
         live = [sandbox for sandbox in self.sandboxes.values() if sandbox.run is not None]
         for sandbox in live:
-            if sandbox.run is not None and read_metrics(sandbox, sandbox.run):
+            if sandbox.run is not None and _reported(sandbox, sandbox.run):
                 self._changed(sandbox.run.name)
         # Without a namespace of our own the whole machine would be looked through.
         if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
             for sandbox, why in usage.overuse(live, self._config["limits"]):
                 self.end(sandbox, why, 0.0)
+
+
+def _reported(sandbox: Sandbox, run: Run) -> bool:
+    """Take in what the run has told through files; whether there was anything."""
+    news = read_metrics(sandbox, run)
+    return (run.wandb is not None and run.wandb.take(run.journal)) or news
 
 
 def _no_room(error: OSError) -> Reply:

@@ -1,0 +1,33 @@
+"""The value of a trial, by which trials are compared. Pure; called by sweep.py."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+
+def score_of(result: str | None, metrics: Mapping[str, float], name: str) -> float | None:
+    """The metric `name`: from the result (a JSON object), else the last value that was reported;
+    None where neither has a finite number.
+    """
+    value = None if result is None else _lookup(json.loads(result), name)
+    if not _finite(value):
+        value = metrics.get(name)
+    return float(value) if _finite(value) else None  # type: ignore[arg-type]
+
+
+def _lookup(result: object, name: str) -> object:
+    """`name` as a field of the result, or else as a dotted path into it."""
+    if not isinstance(result, dict):
+        return None
+    if name in result:
+        return result[name]
+    value: object = result
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,52 @@
+"""What a trial tells a program that asks `wandb.init` for its parameters. Pure; called by sweep.py.
+
+The rest, which only the sandbox knows, is in fleetctl/guest/wandbtrial.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
+from fleetctl.controllers.model import Run, WandbTrial
+from fleetctl.specs.values.hints import with_hint
+
+if TYPE_CHECKING:
+    from fleetctl.specs.search.config import Search
+
+PARAMETERS_UNREAD = "ParametersUnread"
+# What hands parameters over in a command: all of them, or the variables and the file of a trial.
+_HANDS_OVER = re.compile(r"\$\{args(_\w+)?\}|TASK_|FLEETCTL_PARAMS")
+
+
+def wandb_trial(name: str, search: Search, command: Sequence[str]) -> WandbTrial:
+    """name: of the sweep's object."""
+    handed_over = any(map(_HANDS_OVER.search, command)) or not search.parameters
+    return WandbTrial(
+        name,
+        search.project or "",
+        search.entity or "",
+        only=not handed_over,
+        metric=search.metric.name if search.metric is not None else "",
+    )
+
+
+def stopped_by_unread(limits: Limits) -> Limits:
+    """The same, but the first trial whose parameters reached nobody ends the whole: each of the
+    others would run with the program's own defaults too.
+    """
+    rule = FailureRule("", FailureAction.FAIL_JOB, reasons=frozenset({PARAMETERS_UNREAD}))
+    return replace(limits, rules=(rule, *limits.rules))
+
+
+def unread(run: Run) -> str:
+    """The message of a sweep that ends because a trial's parameters reached nobody."""
+    return with_hint(
+        f"trial {run.index}: {run.message}",
+        "read the parameters from `wandb.config`, or hand them over with `${args}` in"
+        " `search.command`; a program that reads $TASK_NAME or $FLEETCTL_PARAMS by itself goes"
+        " into `template.command`",
+    )

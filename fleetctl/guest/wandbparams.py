@@ -1,0 +1,59 @@
+"""The file in which `wandb.init` finds the parameters of a trial, as `wandb agent` writes it.
+
+wandb reads it with PyYAML, so by YAML 1.1: there `3e-05` is a text, and `on` is true. Numbers are
+written as PyYAML writes them, and each text in quotes. Pure; called by wandbtrial.py.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+
+def parameter_file(params: Mapping[str, Any]) -> str:
+    lines = [f'{_quoted(name)}: {{"value": {_yaml(value)}}}\n' for name, value in params.items()]
+    return "".join(["wandb_version: 1\n", *lines])
+
+
+def _yaml(value: Any) -> str:
+    """A JSON value in one line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, dict):
+        inside = (f"{_quoted(str(name))}: {_yaml(it)}" for name, it in value.items())
+        return "{" + ", ".join(inside) + "}"
+    return "[" + ", ".join(map(_yaml, value)) + "]"
+
+
+def _float(value: float) -> str:
+    """With a point, also before an exponent: Python's `1e-05` would be a text."""
+    if value != value:
+        return ".nan"
+    if value - value != 0:
+        return ".inf" if value > 0 else "-.inf"
+    digits, letter, exponent = repr(value).partition("e")
+    if "." not in digits:
+        digits += ".0"
+    return digits + letter + exponent
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(map(_character, text)) + '"'
+
+
+def _character(one: str) -> str:
+    code = ord(one)
+    if 32 <= code < 127:
+        return "\\" + one if one in '"\\' else one
+    if code < 256:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"

@@ -1,0 +1,66 @@
+"""What is left to be said of trials that did well, and of a metric that they did not report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.engine.fake_world import Fleet, tasks
+
+OLD = "wandb 0.22.3 tells values a block at a time"
+SWEEP: dict[str, Any] = {
+    "search": {
+        "method": "grid",
+        "program": "train.py",
+        "command": ["python", "${program}"],
+        "metric": {"name": "val/loss"},
+        "parameters": {"x": {"values": [1, 2, 3]}},
+    },
+    "parallelism": 1,
+}
+
+
+def events(fleet: Fleet, reason: str) -> list[str]:
+    sql = "SELECT message FROM events WHERE reason = ? ORDER BY seq"
+    return [message for (message,) in fleet.database.events.execute(sql, (reason,))]
+
+
+async def test_a_remark_on_successes_is_an_event_once() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "lr", SWEEP)
+        for index in range(3):
+            fleet.local.finish(index, message=OLD, result='{"val/loss": 1}')
+            await fleet.settle()
+        assert events(fleet, "Remark") == [f"trial 0: {OLD}"]
+
+
+async def test_without_a_remark_nothing_is_said() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(1))
+        fleet.local.finish(0)
+        await fleet.settle()
+        assert events(fleet, "Remark") == []
+
+
+async def test_a_metric_that_wandb_did_not_log_is_said_after_the_first_trial() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "lr", SWEEP)
+        fleet.local.finish(0, result='{"loss": 1}')
+        await fleet.settle()
+        status = fleet.status("lr")
+        assert status["warning"].startswith("MetricMissing: the first trial has succeeded")
+        assert 'wandb.log({"val/loss": ...})' in status["hint"]
+        assert len(events(fleet, "MetricMissing")) == 1
+
+
+async def test_a_trial_gets_what_wandb_is_told_with_its_order() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "lr", SWEEP)
+        (order,) = fleet.local.orders.values()
+        assert order.wandb is not None
+        assert order.wandb.order() == {
+            "SWEEP_ID": "lr",
+            "PROJECT": "",
+            "ENTITY": "",
+            "only": True,
+            "metric": "val/loss",
+        }
