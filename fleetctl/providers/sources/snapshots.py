@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -36,6 +37,7 @@ class Snapshots:
 
     def look(self, origin: Path, exclude: tuple[str, ...]) -> Tree:
         """What the directory holds now; its revision is empty when nobody can tell."""
+        exclude = self._without_us(origin, exclude)
         key = sha256(json.dumps([str(origin), exclude]).encode()).hexdigest()[:16]
         stats = Stats(self._place / "stats" / f"{key}.json")
         tree = of_project(origin, exclude, stats)
@@ -57,7 +59,7 @@ class Snapshots:
         shutil.rmtree(taking, ignore_errors=True)
         taking.mkdir(mode=0o700)
         try:
-            take(origin, taking / name, Rules.of_project(exclude))
+            take(origin, taking / name, Rules.of_project(self._without_us(origin, exclude)))
             # What was taken counts: somebody may have saved a file since it was looked at.
             held = of_copy(taking / name)
             if not held.revision:
@@ -93,6 +95,16 @@ class Snapshots:
                 continue
             if found.stat().st_mtime < time.time() - YOUNG_S:
                 shutil.rmtree(found, ignore_errors=True)
+
+    def _without_us(self, origin: Path, exclude: tuple[str, ...]) -> tuple[str, ...]:
+        """A project may hold the state directory, which is no part of it: a copy would hold all
+        copies before it, and change by every task.
+        """
+        home, top = self._place.parent.resolve(), origin.resolve()
+        if top not in home.parents:
+            return exclude
+        inside = home.relative_to(top).as_posix()
+        return (*exclude, "/" + re.sub(r"([*?\[\\])", r"\\\1", inside))
 
     def _of(self, revision: str, name: str) -> Path:
         return self._place / sha256(f"{revision} {name}".encode()).hexdigest()[:32]

@@ -40,6 +40,17 @@ def test_a_snapshot_holds_what_was_looked_at_under_the_name_of_the_directory(
     assert (copy / "train.py").read_text() == "train.py"
 
 
+@pytest.mark.parametrize("home", [".fleetctl", "lib/state [1]"])
+def test_a_state_directory_in_the_project_is_no_part_of_it(project: Path, home: str) -> None:
+    kept = Snapshots(project / home)
+    seen = kept.look(project, ())
+    held = kept.keep(project, ("!*",), kept.look(project, ("!*",)))
+    assert not any(it.startswith(home) for it in {*seen.files, *held.files})
+    assert "train.py" in held.files
+    (project / home / "sources" / "more").write_text("by a task")
+    assert kept.look(project, ()).revision == seen.revision
+
+
 def test_what_was_taken_counts_and_not_what_was_looked_at_before(
     project: Path, tmp_path: Path
 ) -> None:
