@@ -23,6 +23,22 @@ from fleetctl.specs.search.parameters import Problem, problems
 from fleetctl.specs.search.wandb_spec import WandbSpec
 from fleetctl.specs.values.scalars import Float, NonEmptyText, PositiveCount, Text
 
+_WORD = {"type": ["string", "number", "boolean"]}
+
+
+def _whole(value: Any) -> Any:
+    """JSON Schema, by which W&B checks, takes 3.0 for a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _as_text(value: Any) -> Any:
+    """W&B's agent makes texts of numbers and booleans, by Python's `str`."""
+    return str(value) if isinstance(value, bool | int | float) else value
+
+
+WholeCount = Annotated[PositiveCount, BeforeValidator(_whole)]
+Word = Annotated[Text, BeforeValidator(_as_text), WithJsonSchema(_WORD)]
+
 
 class Controller(WandbSpec):
     """Who would run the search at W&B; carries no meaning here."""
@@ -166,13 +182,13 @@ class Search(WandbSpec):
     metrics: tuple[SearchMetric, ...] | None = Field(
         default=None, min_length=2, description="Several metrics, for method `custom` alone."
     )
-    run_cap: PositiveCount | None = Field(
+    run_cap: WholeCount | None = Field(
         default=None, description="Trials in all; default: no limit."
     )
     early_terminate: EarlyTerminate | None = Field(
         default=None, description="When to stop a bad trial; default: never."
     )
-    command: tuple[Text, ...] | None = Field(
+    command: tuple[Word, ...] | None = Field(
         default=None,
         min_length=1,
         description="Arguments and macros; default `${env} ${interpreter} ${program} ${args}`.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,9 +59,24 @@ class Reading:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read(file: str, text: str, *, wanted: frozenset[Path] = frozenset()) -> Reading:
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """plain: the value of a scalar without quotes. tags: what `!!NAME` makes of a scalar; no other
+    tag is known.
+    """
+
+    plain: Callable[[str], Any] = resolve
+    tags: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+
+
+OURS = Dialect()
+
+
+def read(
+    file: str, text: str, *, wanted: frozenset[Path] = frozenset(), dialect: Dialect = OURS
+) -> Reading:
     """All documents of one text; empty ones are left out. wanted: paths whose positions to keep."""
-    walk = _Walk(file, wanted)
+    walk = _Walk(file, wanted, dialect)
     if text.count("\n%TAG") > TAG_DIRECTIVES_MAX:
         walk.report((1, 1), f"at most {TAG_DIRECTIVES_MAX} `%TAG` directives are read")
         return walk.reading
@@ -93,8 +109,9 @@ class _Frame:
 
 
 class _Walk:
-    def __init__(self, file: str, wanted: frozenset[Path]) -> None:
+    def __init__(self, file: str, wanted: frozenset[Path], dialect: Dialect) -> None:
         self.file = file
+        self.dialect = dialect
         self.wanted = wanted
         self.wanted_in = {path[:-1] for path in wanted if path}
         self.reading = Reading()
@@ -132,9 +149,12 @@ class _Walk:
         at = _at(event)
         broken = self._decorated(event, at)
         value: Any = event.value
+        make = self._tagged(event)
         if event.implicit[0] and not broken:
+            make = self.dialect.plain
+        if make is not None:
             try:
-                value = resolve(value)
+                value = make(value)
             except ValueError as error:
                 shown = masked(value, self._path()) or f"`{shortened(value)}`"
                 self.report(at, f"{self._named()}{shown}; {error}")
@@ -163,11 +183,16 @@ class _Walk:
         """Report an anchor or a tag; True when the tag makes the value something else."""
         if event.anchor is not None:
             self._unwanted(at, f"`&{shortened(event.anchor)}` is an anchor")
-        if event.tag is None:
+        if event.tag is None or self._tagged(event) is not None:
             return False
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
         self.report(at, f"`{shortened(tag)}` is a tag; a value must be written without one")
         return True
+
+    def _tagged(self, event: Any) -> Callable[[str], Any] | None:
+        if event.tag is None or event.__class__ is not yaml.ScalarEvent:
+            return None
+        return self.dialect.tags.get(event.tag.removeprefix("tag:yaml.org,2002:"))
 
     def unclosed(self, text: str) -> Position | None:
         """Where the innermost collection in brackets begins that is still open."""
