@@ -55,7 +55,7 @@ def retry(
     """Requeue the chosen units of a living object. Raises NotFound and UsageError."""
     resource = find(store, kind, name, namespace)
     if not KINDS[kind].runs:
-        raise UsageError(f"a {kind} runs nothing that one could retry")
+        raise UsageError(f"a {kind} runs nothing, so there is nothing to retry")
     if choice.request and resource.annotations.get(RETRIED) == choice.request:
         return Requeued(resource.key, 0, 0, repeated=True)
     track = track_of(resource)

@@ -54,7 +54,7 @@ def goal(text: str) -> Goal:
         return Goal("condition", kind, status or "True")
     near = did_you_mean(text, [*WORDS, CONDITION])
     raise UsageError(
-        f"`{text}` is nothing to wait for",
+        f"`{text}` is not a condition that can be waited for",
         hint=near or f"one of {', '.join(WORDS)} or condition=NAME",
     )
 

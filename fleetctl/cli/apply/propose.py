@@ -124,7 +124,7 @@ def refuse_above(most_usd: float, found: Report) -> None:
     high_usd = found.now.high
     if high_usd is None:
         raise Refused(
-            f"nobody knows what this costs at most, and --max-cost is ${most_usd:,.2f}",
+            f"this has no upper bound of its cost, and --max-cost is ${most_usd:,.2f}",
             hint="set template.timeoutSeconds, and place it where prices are known",
         )
     if high_usd > most_usd:

@@ -66,7 +66,7 @@ def _parser_of_retry(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     wanted = target(args.object, args.namespace)
     if not wanted.kind.runs:
-        raise UsageError(f"{wanted.key} does no work that one could {args.verb}")
+        raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     if args.verb == "rerun":
         return _ask({"keys": [wanted.key], "which": "rerun"}, screen)
     if sum((args.failed, args.all, args.index is not None)) != 1:

@@ -74,7 +74,7 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     wanted = target(args.object, args.namespace)
     if args.verb == "scale" and not wanted.kind.runs:
-        raise UsageError(f"{wanted.key} runs nothing that one could scale")
+        raise UsageError(f"{wanted.key} runs nothing, so there is nothing to scale")
     fields = args.fields if args.verb == "set" else [f"parallelism={args.parallelism}"]
     request = {"verb": "set", "key": wanted.key, "fields": fields, "yes": args.yes}
     if args.rollout:

@@ -53,7 +53,7 @@ def run(args: Namespace, screen: Screen) -> int:
     targets = [target(text, args.namespace) for text in args.objects]
     for wanted in targets:
         if not wanted.kind.runs:
-            raise UsageError(f"{wanted.key} does no work that one could {args.verb}")
+            raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     losses: dict[str, str] = {}
     if args.verb == "suspend":
         losses = _losses(targets)

@@ -68,7 +68,7 @@ def run(args: Namespace, screen: Screen) -> int:
 def _limit(text: str) -> int:
     rows = count(text)
     if not rows:
-        raise argparse.ArgumentTypeError("`0` rows answer nothing")
+        raise argparse.ArgumentTypeError("`0` rows would show nothing; it must be at least 1")
     return rows
 
 

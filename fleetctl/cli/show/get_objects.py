@@ -85,7 +85,8 @@ def _meant(words: Sequence[str], namespace: str | None) -> tuple[list[Kind], lis
     if words[0].lower() == "all":
         if len(words) > 1:
             raise UsageError(
-                f"`all` takes no names, `{words[1]}` is one", hint="`fleetctl get KIND NAME`"
+                f"`get all` takes no names, and `{words[1]}` is a name",
+                hint="`fleetctl get KIND NAME`",
             )
         return [], []
     kinds = kinds_of(words[0])

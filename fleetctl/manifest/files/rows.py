@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fleetctl.common.text import plural
 from fleetctl.manifest.plain import INT_MAX, INT_MIN
 from fleetctl.manifest.problems import shortened
 
@@ -89,9 +90,8 @@ def _comma_separated(text: str) -> Iterator[Row]:
             if not fields:
                 continue
             if len(fields) != len(header):
-                raise RowError(
-                    lines.line_num, f"the row has {len(fields)} fields for {len(header)} columns"
-                )
+                has, wants = plural(len(fields), "field"), plural(len(header), "column")
+                raise RowError(lines.line_num, f"the row has {has}, and the header {wants}")
             yield dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise RowError(lines.line_num, f"the row is not CSV: {error}") from error

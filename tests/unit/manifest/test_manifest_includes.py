@@ -139,7 +139,7 @@ def test_rows_come_in_chunks_with_the_rest_last(here: Path, form: str) -> None:
         ("r.jsonl", '{"a": 1, "a": 2}', ":1:1: `a` is given twice"),
         ("r.jsonl", '{"a": ' + "[" * 100_000, ":1:1: the line is nested too deeply"),
         ("r.jsonl", b'{"a": 1}\n{"a": "\xff"}', ":2:1: the line is not UTF-8"),
-        ("r.csv", "a,b\n1\n", ":2:1: the row has 1 fields for 2 columns"),
+        ("r.csv", "a,b\n1\n", ":2:1: the row has 1 field, and the header 2 columns"),
         ("r.csv", "a,a\n1,2\n", ":1:1: two columns have the name `a`"),
         ("r.csv", 'a\n"x\n', ":2:1: the row is not CSV: unexpected end of data"),
     ],
