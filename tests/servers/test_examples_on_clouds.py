@@ -37,7 +37,13 @@ WORK = (
     "sweep/cartpole",
     "tr/spirals",
 )
-SHORTER = {"run_cap: 24": "run_cap: 4", "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,": "[0, 1,"}
+SHORTER = {
+    "run_cap: 24": "run_cap: 4",
+    "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,": "[0, 1,",
+    # Slow enough to be judged while they run.
+    "run_cap: 12": "run_cap: 3",
+    "time.sleep(0.01)": "time.sleep(0.08)",
+}
 FUNCTIONS = ("function.yaml",)
 
 
@@ -203,13 +209,21 @@ def test_each_attempt_has_one_sandbox_and_the_sequential_batch_has_one_for_all(
 ) -> None:
     assert there.cloud is not None
     count = 0
-    for key in there.work():
+    for key in (*there.work(), "sweep/early"):
         if key == "job/embed":
             continue  # a function's containers run it
         items = there.fleet.json("get", "attempts", key)["items"]
         count += 1 if key == "job/factorials" else len(items)
     assert there.cloud.made() == count
     assert there.cloud.live() == 0
+
+
+def test_trials_that_do_badly_are_ended_there_too(there: Applied) -> None:
+    """Which ones, its moment decides; the best is never one of them."""
+    rows = there.fleet.json("results", "sweep/early")
+    best = max(rows, key=lambda row: row["params"]["lr"])
+    assert {row["state"] for row in rows} == {"Succeeded", "Stopped"}
+    assert best["state"] == "Succeeded"
 
 
 def test_what_a_task_printed_is_read_afterwards(there: Applied) -> None:
