@@ -9,6 +9,7 @@ from functools import partial
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.engine.boundary import reported
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
@@ -206,7 +207,7 @@ class Engine:
             await self._suggestions.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            await cancel(helpers)
 
     def _watch(self, provider: str) -> None:
         """Its runs, and where that can be asked, whether its service answers."""

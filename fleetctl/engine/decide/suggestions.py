@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from fleetctl.common.tasks import cancel
 from fleetctl.controllers.kind import KindController, Params
 from fleetctl.engine.boundary import NoAnswer, guarded
 
@@ -40,10 +41,7 @@ class Suggestions:
             self._under_way[uid] = asyncio.ensure_future(answer)
 
     async def close(self) -> None:
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._under_way.values())
 
     async def _answer(self, uid: str, controller: KindController, index: int, work: Work) -> None:
         state = self._state

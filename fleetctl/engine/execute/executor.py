@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.plan import (
     AssetAction,
@@ -128,10 +129,7 @@ class Effects:
 
     async def cancel_all(self) -> None:
         """Leave every call where it is; what they began is found again under its name."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._tasks.values())
 
     # -- runs --------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.controllers.model import Run
 from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.providers.base import RunRef
@@ -63,10 +64,7 @@ class Leftovers:
 
     async def close(self) -> None:
         """Leave every call where it is; the sweep of the next controller finds what is left."""
-        tasks = list(self._ending.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._ending.values())
 
     async def _end(self, left: Leftover) -> None:
         tries = 0

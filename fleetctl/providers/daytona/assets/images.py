@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.guest.assemble import posix_source, remote_source
 from fleetctl.providers.daytona.assets import layers, snapshots
 from fleetctl.providers.daytona.assets.snapshots import Scope
@@ -121,9 +122,7 @@ class Images:
     async def close(self) -> None:
         """Stop waiting for builds. Those that began go on at Daytona and are found again."""
         waiting = [*self._looking.values(), *self._known.values()]
-        for one in waiting:
-            one.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await cancel(waiting)
 
     async def _begun(
         self, asked: str, client: daytona.AsyncDaytona, template: Template, job: Path

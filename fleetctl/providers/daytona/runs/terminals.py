@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.providers.daytona.connection.errors import asking, is_of_the_sdk
 from fleetctl.providers.daytona.runs.streams import STATE_DIR
 from fleetctl.providers.exec import Streams
@@ -83,9 +84,7 @@ async def run(
             await terminal.send_input(f" exec sh {shlex.quote(path)}\n")
             ended = await terminal.wait()
     finally:
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        await cancel(beside)
         await _tidy(sandbox, terminal, name)
     if not curtain.opened.is_set():
         raise Unavailable(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.guest.assemble import posix_source, quick_source, quick_table, remote_source
 from fleetctl.providers.modal.assets import layers, sources
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
@@ -91,9 +92,7 @@ class Images:
     async def close(self) -> None:
         """Stop waiting for builds. Those that began go on at Modal and are found again."""
         waiting = [one for known in self._known.values() for one in known.values()]
-        for one in waiting:
-            one.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await cancel(waiting)
 
     async def _make(
         self, client: modal.Client, app: modal.App, template: Template, job: Path

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.providers.base import Notify
 from fleetctl.providers.modal.connection.errors import asking
 from fleetctl.specs.template import Gpu
@@ -47,10 +48,7 @@ class Line:
             waiting.pop(run, None)
 
     async def close(self) -> None:
-        watches = list(self._watches.values())
-        for task in watches:
-            task.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        await cancel(self._watches.values())
 
     async def _moves(self, app: str, function: Deployed) -> bool:
         asked_at_s, moving = self._moving.get(app, (-FRESH_S, False))

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.tasks import cancel
 from fleetctl.providers.remote.sandboxes.base import Sandboxes
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 from fleetctl.specs.values.hints import words_of
@@ -72,10 +73,7 @@ class Closings:
 
     async def drop_all(self) -> None:
         """Stop trying. The next controller tries on."""
-        tasks = list(self._closing.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._closing.values())
 
     async def _close(self, handle: str) -> None:
         delay_s = RETRY_INITIAL_S
