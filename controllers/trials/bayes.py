@@ -184,7 +184,7 @@ def _cube(vary: Sequence[Axis], point: Mapping[str, Any]) -> Matrix:
 
 def _place(axis: Axis, value: Any) -> float:
     found = axis.features(value)
-    return found[0] if axis.width == 1 else (list(found).index(1.0) + 0.5) / axis.width
+    return found[0] if axis.width == 1 else axis.place(list(found).index(1.0))
 
 
 def _moved(

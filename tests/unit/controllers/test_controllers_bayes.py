@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleetctl.controllers.trials.axes import Trial, axes_of, fits, value_at
+from fleetctl.controllers.trials.axes import Trial, axes_of, every_point, fits, value_at
 from fleetctl.controllers.trials.bayes import Model, expected_improvement, matern, suggest
 from fleetctl.controllers.trials.points import random_point
 from fleetctl.specs.search.config import Search
@@ -139,6 +139,47 @@ def test_a_small_space_is_searched_whole_each_point_once_and_then_is_over() -> N
         trials.append(Trial(point, float(point["a"] * point["b"])))
     assert Counter(json.dumps(it.point) for it in trials).most_common(1)[0][1] == 1
     assert len(trials) == 12
+
+
+RARE = {
+    "distribution": "categorical_w_probabilities",
+    "values": ["a", "b", "never", False],
+    "probabilities": [0.9999, 0.00005, 0, 0.00005],
+}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "count"),
+    [
+        (RARE, 3),
+        ({"distribution": "q_uniform", "min": 0, "max": 500, "q": 1}, 501),
+        ({"distribution": "q_uniform", "min": 0.26, "max": 1.1, "q": 0.5}, 2),
+        ({"distribution": "q_log_uniform_values", "min": 1, "max": 300, "q": 1}, 300),
+        ({"distribution": "int_uniform", "min": -3, "max": 1000}, 1004),
+    ],
+    ids=str,
+)
+def test_the_last_point_of_a_space_is_found_however_seldom_it_is_drawn(
+    parameter: dict[str, Any], count: int
+) -> None:
+    everything = list(every_point(*axes_of({"x": parameter})))
+    assert len({json.dumps(it) for it in everything}) == len(everything) == count
+    for left in (0, 1, count - 1):
+        trials = [Trial(it, float(at)) for at, it in enumerate(everything) if at != left]
+        assert suggest({"x": parameter}, 1, count - 1, trials) == everything[left]
+        trials.append(Trial(everything[left], 0.0))
+        assert suggest({"x": parameter}, 1, count, trials) is None
+
+
+def test_what_lies_near_a_seldom_category_has_that_category() -> None:
+    """The best trials have a category that one draw in 20,000 has."""
+    parameters: dict[str, Any] = {"kind": RARE, "x": {"min": 0.0, "max": 1.0}}
+    trials = [
+        Trial({"kind": kind, "x": x}, (0.0 if kind is False else 5.0) + (x - 0.3) ** 2)
+        for kind, x in [("a", 0.1), ("a", 0.9), ("b", 0.5), (False, 0.8), (False, 0.6), ("a", 0.4)]
+    ]
+    found = [suggest(parameters, seed, len(trials), trials) for seed in range(5)]
+    assert [point["kind"] for point in found if point is not None] == [False] * 5
 
 
 def test_running_trials_are_not_asked_for_again_and_spread_the_search() -> None:
