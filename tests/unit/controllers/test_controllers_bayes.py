@@ -70,6 +70,17 @@ def test_the_prediction_from_two_values_solves_the_two_equations() -> None:
     assert made.mean(np.array([[at]]))[0] == pytest.approx(expected)
 
 
+def test_the_variance_beside_one_value_is_the_closed_form() -> None:
+    """Told by the improvement that is expected where the prediction is as good as the best."""
+    signal, noise, known = 1.5, 0.1, 1.5**2 + 0.1**2 + 1e-8
+    made = model([0.3], [0.0], length=0.5, signal=signal, noise=noise)  # predicts 0 everywhere
+    for at in (0.3, 0.4, 2.0):
+        kernel = signal**2 * matern(np.array([[at / 0.5]]), np.array([[0.3 / 0.5]]))[0, 0]
+        sd = math.sqrt(signal**2 - kernel**2 / known)
+        found = made.improvement(np.array([[at]]))[0]
+        assert found == pytest.approx(sd / math.sqrt(2 * math.pi))
+
+
 @pytest.mark.parametrize(
     ("best", "mean", "sd"), [(0.0, 0.5, 1.0), (1.0, -1.0, 0.3), (0.0, 3.0, 0.5)]
 )
