@@ -81,6 +81,16 @@ def test_the_variance_beside_one_value_is_the_closed_form() -> None:
         assert found == pytest.approx(sd / math.sqrt(2 * math.pi))
 
 
+def test_the_cost_of_a_fit_is_the_likelihood_of_a_normal_distribution() -> None:
+    x, y = [0.1, 0.4, 0.8], np.array([1.0, -2.0, 0.5])
+    made = model(x, list(y), length=0.4, signal=1.2, noise=0.05)
+    theta = np.log([0.4, 1.2, 0.05])
+    at = np.array(x)[:, None] / 0.4
+    covariance = 1.2**2 * matern(at, at) + (0.05**2 + 1e-8) * np.eye(3)
+    expected = 0.5 * y @ np.linalg.inv(covariance) @ y + 0.5 * math.log(np.linalg.det(covariance))
+    assert made._cost(theta, theta, np.ones(3)) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("best", "mean", "sd"), [(0.0, 0.5, 1.0), (1.0, -1.0, 0.3), (0.0, 3.0, 0.5)]
 )
