@@ -9,7 +9,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, product
+from itertools import accumulate
 from statistics import NormalDist
 from typing import Any
 
@@ -18,13 +18,14 @@ from fleetctl.specs.search.distributions import distribution_of
 
 INSIDE = 1e-6  # of a distribution without bounds: how near to its ends a point may lie
 BETA_STEPS = 2000
+Map = Callable[[float], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """at: the value at a place in [0, 1). features: where a value lies, as numbers; of a category
-    one for each of them. count: how many values there are; None = endless. low, high: of numbers
-    that have bounds.
+    one for each of them. count: how many values there are; None = endless. place: of each of them,
+    by its number. low, high: of numbers that have bounds.
     """
 
     names: Names
@@ -32,6 +33,7 @@ class Axis:
     features: Callable[[Any], Sequence[float]]
     width: int
     count: int | None = None
+    place: Callable[[int], float] = lambda _: 0.0
     low: float = -math.inf
     high: float = math.inf
 
@@ -43,7 +45,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """value: lower is better; None while it is not known, of a trial that runs."""
+    """value: lower is better; None where it is not known, as of a trial that runs."""
 
     point: Mapping[str, Any]
     value: float | None
@@ -102,11 +104,14 @@ def _leaves(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> int:
 
 def every_point(vary: Sequence[Axis], fixed: Sequence[tuple[Names, Any]]) -> Iterator[Point]:
     """All of a space whose values can be counted; nothing of another one."""
-    counts = [axis.count for axis in vary]
-    if None in counts:
+    counts = [axis.count for axis in vary if axis.count is not None]
+    if len(counts) < len(vary):
         return
-    for places in product(*(range(count or 0) for count in counts)):
-        cube = [(at + 0.5) / (axis.count or 1) for at, axis in zip(places, vary, strict=True)]
+    for number in range(math.prod(counts)):
+        cube: list[float] = []
+        for axis, count in zip(vary, counts, strict=True):
+            number, at = divmod(number, count)
+            cube.append(axis.place(at))
         yield point_of(vary, fixed, cube)
 
 
@@ -129,31 +134,52 @@ def _axis(names: Names, parameter: Mapping[str, Any]) -> Axis:
                 lambda value: ((value - low + 0.5) / count,),
                 1,
                 count,
+                lambda at: (at + 0.5) / count,
                 low,
                 keys["max"],
             )
     into, back = _scale(distribution.name.removeprefix("q_"), keys)
-    q = keys["q"] if "q" in distribution.defaults else None
-    at = back if q is None else (lambda u: quantised(back(u), q))
     low, high = keys.get("min", -math.inf), keys.get("max", math.inf)
-    slack = q or 0.0  # a multiple of q may lie just outside
+
+    def features(value: Any) -> Sequence[float]:
+        return (min(max(into(value), 0.0), 1.0),)
+
+    if "q" not in distribution.defaults:
+        return Axis(names, back, features, 1, low=low, high=high)
+    q = keys["q"]
     return Axis(
         names,
-        at,
-        lambda value: (min(max(into(value), 0.0), 1.0),),
+        lambda u: quantised(back(u), q),
+        features,
         1,
-        None,
-        low - slack,
-        high + slack,
+        *_multiples(low, high, q, into),
+        low=low - q,  # a multiple may lie just outside
+        high=high + q,
+    )
+
+
+def _multiples(
+    low: float, high: float, q: float, into: Map
+) -> tuple[int | None, Callable[[int], float]]:
+    """How many values q leaves between two bounds, and where each lies."""
+    if not (math.isfinite(low / q) and math.isfinite(high / q)):
+        return None, lambda _: 0.0
+    first = round(low / q)
+    return (
+        round(high / q) - first + 1,
+        lambda at: min(max(into(min(max((first + at) * q, low), high)), 0.0), 1.0),
     )
 
 
 def _category(names: Names, values: Sequence[Any], weights: Sequence[float]) -> Axis:
-    """Told apart as JSON is, so that 0, false and "" are categories as any other."""
+    """Told apart as JSON is, so that 0, false and "" are categories as any other. What is never
+    drawn is none.
+    """
     kept: dict[str, tuple[Any, float]] = {}
     for value, weight in zip(values, weights, strict=True):
         text = json.dumps(value, sort_keys=True)
-        kept[text] = (value, weight + kept.get(text, (value, 0.0))[1])
+        if weight > 0:
+            kept[text] = (value, weight + kept.get(text, (value, 0.0))[1])
     order = {text: at for at, text in enumerate(kept)}
     found = [value for value, _ in kept.values()]
     ends = list(accumulate(weight for _, weight in kept.values()))
@@ -165,10 +191,10 @@ def _category(names: Names, values: Sequence[Any], weights: Sequence[float]) -> 
     def at(u: float) -> Any:
         return found[min(bisect_right(ends, u * ends[-1]), len(found) - 1)]
 
-    return Axis(names, at, features, len(found), len(found))
+    def place(at: int) -> float:
+        return (ends[at - 1] + ends[at]) / 2 / ends[-1] if at else ends[0] / 2 / ends[-1]
 
-
-Map = Callable[[float], float]
+    return Axis(names, at, features, len(found), len(found), place)
 
 
 def _scale(name: str, keys: Mapping[str, Any]) -> tuple[Map, Map]:

@@ -18,7 +18,7 @@ from fleetctl.controllers.trials.axes import Trial, fits
 from fleetctl.controllers.trials.points import random_point
 
 if TYPE_CHECKING:
-    from fleetctl.specs.search.config import Search
+    from fleetctl.specs.search.config import Search, SearchMetric
 
 DRAWN_MIN, DRAWN_MAX = 4, 8  # points to begin with: two a parameter, within these
 DRAWS_EACH = 20  # of a small space the same point is drawn again and again
@@ -76,22 +76,27 @@ class Suggested:
         metric = self._search.metric
         assert metric is not None, "the loader refuses a bayes search without a metric"
         sign = -1.0 if metric.goal == "maximize" else 1.0
-        values = {index: value for index in self.points if (value := _ended(history, index, sign))}
-        ends = [value[0] for value in values.values()]
+        found = ((index, _ended(history, index, sign)) for index in self.points)
+        ends = {index: value for index, value in found if value is not None}
+        worst = max(ends.values(), default=None)
         for index, point in sorted(self.points.items()):
-            if index not in history.taken:
-                continue
-            if index in values:
-                yield Trial(point, values[index][0])
-            elif index in history.live_by_index:
-                yield Trial(point, _imputed(history, index, str(metric.impute_while_running)))
-            elif index in history.failed and ends:
-                own = _imputed(history, index, metric.impute)
-                bad = max(ends)
-                yield Trial(point, bad if own is None or metric.impute == "worst" else own)
+            if index in history.taken:
+                yield Trial(point, ends.get(index, _unended(history, index, metric, worst)))
 
 
-def _ended(history: History, index: int, sign: float) -> tuple[float] | None:
+def _unended(
+    history: History, index: int, metric: SearchMetric, worst: float | None
+) -> float | None:
+    """What a trial counts for that has not ended well; None where it has told nothing."""
+    if index in history.live_by_index:
+        return _imputed(history, index, str(metric.impute_while_running))
+    if index not in history.failed:
+        return None
+    own = None if metric.impute == "worst" else _imputed(history, index, metric.impute)
+    return worst if own is None else own
+
+
+def _ended(history: History, index: int, sign: float) -> float | None:
     """The best that a trial which is over has reported, its result too; also of one that was ended
     early. None while it is not over, and where it reported nothing.
     """
@@ -101,7 +106,7 @@ def _ended(history: History, index: int, sign: float) -> tuple[float] | None:
     curve = history.curves.newest(index) if history.curves is not None else None
     known = [it for it in (None if score is None else sign * score,) if it is not None]
     known += [curve.best] if curve is not None and curve.count else []
-    return (min(known),) if known else None
+    return min(known, default=None)
 
 
 def _imputed(history: History, index: int, how: str) -> float | None:

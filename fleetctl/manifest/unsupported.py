@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fleetctl.controllers.sweep import GRID_POINTS_MAX
+from fleetctl.controllers.trials.axes import axes_of
 from fleetctl.controllers.trials.command import MACROS, unknown_macros
 from fleetctl.controllers.trials.points import size
 from fleetctl.manifest.hints.words import listed
@@ -90,6 +91,10 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
     if points is not None and points > GRID_POINTS_MAX:
         said = f": the grid has more than {GRID_POINTS_MAX:,} points, which is the limit"
         yield Finding((*at, "parameters"), (*at, "parameters"), said, "use `random` with `run_cap`")
+    if search.method == "bayes" and not axes_of(search.parameters or {})[0]:
+        said = ": each parameter has one value, so there is nothing to search"
+        hint = "give one of them `values` or `min` and `max`, or use `grid`"
+        yield Finding((*at, "parameters"), (*at, "parameters"), said, hint)
     for name in _ELSEWHERE:
         if getattr(search, name) is not None:
             yield _finding((*at, name), "leave it out")

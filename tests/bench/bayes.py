@@ -8,6 +8,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from fleetctl.controllers.history.curves import Curves
@@ -20,7 +22,7 @@ from fleetctl.specs.search.config import Search
 from fleetctl.specs.search.early_terminate import EarlyTerminate
 from tests.bench.harness import Figure
 
-SEEDS, TRIALS = 7, 30
+SEEDS, TRIALS = 20, 30
 Point = Mapping[str, Any]
 
 _SCALES = [
@@ -60,8 +62,20 @@ def mixed(point: Point) -> float:
     return float(kind + rest + (point["share"] - 0.3) ** 2)
 
 
-# Value of the library of W&B, one at a time and with 8 running; mixed is another function there.
-Case = tuple[Callable[[Point], float], dict[str, Any], tuple[float, float] | None]
+def styblinski_tang(point: Point) -> float:
+    """Of four numbers; told with noise."""
+    return sum(x**4 - 16 * x**2 + 5 * x for x in point.values()) / 2 + 4 * 39.166166
+
+
+def conditional(point: Point) -> float:
+    """Of two optimisers, each with parameters that matter only when it is chosen."""
+    if point["kind"] == "adam":
+        far = (math.log10(point["adam_lr"]) + 3) ** 2 / 4 + (point["beta"] - 0.9) ** 2
+    else:
+        far = 0.1 + (math.log10(point["sgd_lr"]) + 1) ** 2 / 4 + (point["momentum"] - 0.5) ** 2
+    return far
+
+
 _PLANE = {"x": {"min": -5.0, "max": 10.0}, "y": {"min": 0.0, "max": 15.0}}
 _MIXED = {
     "kind": {"values": list("abcd")},
@@ -69,35 +83,81 @@ _MIXED = {
     "lr": {"distribution": "log_uniform_values", "min": 1e-5, "max": 1e-1},
     "share": {"min": 0.0, "max": 1.0},
 }
+_RATE = {"distribution": "log_uniform_values", "min": 1e-5, "max": 1.0}
+_CONDITIONAL = {
+    "kind": {"values": ["adam", "sgd"]},
+    "adam_lr": _RATE,
+    "beta": {"min": 0.0, "max": 1.0},
+    "sgd_lr": _RATE,
+    "momentum": {"min": 0.0, "max": 1.0},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """library, tpe: what W&B's own library and optuna's TPE reach, one at a time and with 8
+    running; see D57.
+    """
+
+    value: Callable[[Point], float]
+    parameters: dict[str, Any]
+    library: tuple[float, float]
+    tpe: tuple[float, float]
+    noise: float = 0.0
+
+
 FUNCTIONS: dict[str, Case] = {
-    "Branin": (branin, _PLANE, (0.016, 0.16)),
-    "Hartmann-6": (hartmann, {f"x{at}": {"min": 0.0, "max": 1.0} for at in range(6)}, (0.65, 1.2)),
-    "mixed": (mixed, _MIXED, None),
+    "Branin": Case(branin, _PLANE, (0.0336, 0.337), (0.282, 0.464)),
+    "Hartmann-6": Case(
+        hartmann,
+        {f"x{at}": {"min": 0.0, "max": 1.0} for at in range(6)},
+        (0.55, 1.07),
+        (0.893, 1.51),
+    ),
+    "mixed": Case(mixed, _MIXED, (0.029, 0.0888), (0.0633, 0.162)),
+    "noisy": Case(
+        styblinski_tang,
+        {f"x{at}": {"min": -5.0, "max": 5.0} for at in range(4)},
+        (31.0, 54.3),
+        (44.3, 49.5),
+        noise=10.0,
+    ),
+    "conditional": Case(conditional, _CONDITIONAL, (0.0229, 0.00872), (0.0136, 0.0188)),
 }
 
 
 def figures() -> list[Figure]:
+    return [*_regrets(), _many(), _reports()]
+
+
+def _regrets() -> list[Figure]:
+    """What must hold: no worse than W&B's library in nine of the ten, and with 8 running no worse
+    than 1.1 times optuna's TPE in four of the five.
+    """
     made: list[Figure] = []
-    for name, (value, parameters, known) in FUNCTIONS.items():
+    as_library, as_tpe = 0, 0
+    for name, case in FUNCTIONS.items():
         for at, running in enumerate((1, 8)):
-            found = [_searched(value, parameters, seed, running) for seed in range(SEEDS)]
+            found = [_searched(case, seed, running) for seed in range(SEEDS)]
             regret = statistics.median(it for it, _ in found)
             cost_ms = 1000 * statistics.median(cost for _, cost in found)
+            as_library += regret <= case.library[at]
+            as_tpe += running == 8 and regret <= 1.1 * case.tpe[at]
             what = f"regret of {name} after {TRIALS} trials, {running} running, {SEEDS} seeds"
-            goal = f"{known[at]:g}" if known else "none"
-            reached = regret <= known[at] if known else None
-            made.append(Figure(what, f"{regret:.2g}, {cost_ms:.0f} ms a point", goal, reached))
-    return [*made, _many(), _reports()]
+            goal = f"{case.library[at]:g} (W&B), {case.tpe[at]:g} (TPE)"
+            made.append(Figure(what, f"{regret:.2g}, {cost_ms:.0f} ms a point", goal, None))
+    made.append(Figure("as good as W&B's library", f"{as_library} of 10", "9", as_library >= 9))
+    made.append(Figure("as good as TPE, 8 running", f"{as_tpe} of 5", "4", as_tpe >= 4))
+    return made
 
 
-def _searched(
-    value: Callable[[Point], float], parameters: dict[str, Any], seed: int, running: int
-) -> tuple[float, float]:
-    """(the least value, CPU seconds a suggestion)."""
+def _searched(case: Case, seed: int, running: int) -> tuple[float, float]:
+    """(the true value of the point that looked best, CPU seconds a suggestion)."""
+    parameters = case.parameters
     drawn = max(4, min(8, 2 * len(parameters)))
     search = Search(method="random", parameters=parameters)
-    over: list[tuple[int, Point]] = []
-    live: list[tuple[int, Point]] = []
+    over: list[tuple[Point, float]] = []
+    live: list[tuple[Point, float]] = []
     spent_s = 0.0
     for index in range(TRIALS):
         if len(live) == running:
@@ -105,18 +165,20 @@ def _searched(
         if index < drawn:
             point: Point | None = random_point(search, seed, index)
         else:
-            trials = [Trial(it, value(it)) for _, it in sorted(over, key=lambda it: it[0])]
-            trials += [Trial(it, None) for _, it in live]
+            trials = [Trial(it, value) for it, value in over]
+            trials += [Trial(it, None) for it, _ in live]
             begin_s = time.process_time()
             point = suggest(parameters, seed, index, trials)
             spent_s += time.process_time() - begin_s
         assert point is not None
-        live.append((index, point))
-    return min(value(it) for _, it in [*over, *live]), spent_s / (TRIALS - drawn)
+        noise = Random(f"{seed} {index}").gauss(0.0, case.noise)
+        live.append((point, case.value(point) + noise))
+    best, _ = min([*over, *live], key=lambda it: it[1])
+    return case.value(best), spent_s / (TRIALS - drawn)
 
 
 def _many() -> Figure:
-    value, parameters, _ = FUNCTIONS["Hartmann-6"]
+    value, parameters = FUNCTIONS["Hartmann-6"].value, FUNCTIONS["Hartmann-6"].parameters
     search = Search(method="random", parameters=parameters)
     points = [random_point(search, 0, index) for index in range(1000)]
     trials = [Trial(it, value(it)) for it in points]

@@ -80,7 +80,7 @@ def test_no_value_of_a_secret_is_shown() -> None:
     ("name", "text", "field", "word"),
     [
         ("wandb", "{method: bayes, run_cap: 3, metric: {name: x}, program: a.py,"
-         " parameters: {a: {values: [1]}}}", "method: bayes", "method"),
+         " parameters: {a: {values: [1, 2]}}}", "method: bayes", "method"),
         ("wandb", "{method: grid, program: a.py, early_terminate: {type: hyperband, min_iter: 3},"
          " metric: {name: x}, parameters: {a: {values: [1]}}}", "early_terminate:", "early_"),
         ("skypilot", "{num_nodes: 2, run: x}", "nodes: 2", "nodes"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleetctl.controllers.trials.axes import Trial, axes_of, fits, value_at
+from fleetctl.controllers.trials.axes import Trial, axes_of, every_point, fits, value_at
 from fleetctl.controllers.trials.bayes import Model, expected_improvement, matern, suggest
 from fleetctl.controllers.trials.points import random_point
 from fleetctl.specs.search.config import Search
@@ -68,6 +68,27 @@ def test_the_prediction_from_two_values_solves_the_two_equations() -> None:
     first, second = (d * y[0] - k * y[1]) / (d * d - k * k), (d * y[1] - k * y[0]) / (d * d - k * k)
     expected = kernel(at, x[0]) * first + kernel(at, x[1]) * second
     assert made.mean(np.array([[at]]))[0] == pytest.approx(expected)
+
+
+def test_the_variance_beside_one_value_is_the_closed_form() -> None:
+    """Told by the improvement that is expected where the prediction is as good as the best."""
+    signal, noise, known = 1.5, 0.1, 1.5**2 + 0.1**2 + 1e-8
+    made = model([0.3], [0.0], length=0.5, signal=signal, noise=noise)  # predicts 0 everywhere
+    for at in (0.3, 0.4, 2.0):
+        kernel = signal**2 * matern(np.array([[at / 0.5]]), np.array([[0.3 / 0.5]]))[0, 0]
+        sd = math.sqrt(signal**2 - kernel**2 / known)
+        found = made.improvement(np.array([[at]]))[0]
+        assert found == pytest.approx(sd / math.sqrt(2 * math.pi))
+
+
+def test_the_cost_of_a_fit_is_the_likelihood_of_a_normal_distribution() -> None:
+    x, y = [0.1, 0.4, 0.8], np.array([1.0, -2.0, 0.5])
+    made = model(x, list(y), length=0.4, signal=1.2, noise=0.05)
+    theta = np.log([0.4, 1.2, 0.05])
+    at = np.array(x)[:, None] / 0.4
+    covariance = 1.2**2 * matern(at, at) + (0.05**2 + 1e-8) * np.eye(3)
+    expected = 0.5 * y @ np.linalg.inv(covariance) @ y + 0.5 * math.log(np.linalg.det(covariance))
+    assert made._cost(theta, theta, np.ones(3)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +160,47 @@ def test_a_small_space_is_searched_whole_each_point_once_and_then_is_over() -> N
         trials.append(Trial(point, float(point["a"] * point["b"])))
     assert Counter(json.dumps(it.point) for it in trials).most_common(1)[0][1] == 1
     assert len(trials) == 12
+
+
+RARE = {
+    "distribution": "categorical_w_probabilities",
+    "values": ["a", "b", "never", False],
+    "probabilities": [0.9999, 0.00005, 0, 0.00005],
+}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "count"),
+    [
+        (RARE, 3),
+        ({"distribution": "q_uniform", "min": 0, "max": 500, "q": 1}, 501),
+        ({"distribution": "q_uniform", "min": 0.26, "max": 1.1, "q": 0.5}, 2),
+        ({"distribution": "q_log_uniform_values", "min": 1, "max": 300, "q": 1}, 300),
+        ({"distribution": "int_uniform", "min": -3, "max": 1000}, 1004),
+    ],
+    ids=str,
+)
+def test_the_last_point_of_a_space_is_found_however_seldom_it_is_drawn(
+    parameter: dict[str, Any], count: int
+) -> None:
+    everything = list(every_point(*axes_of({"x": parameter})))
+    assert len({json.dumps(it) for it in everything}) == len(everything) == count
+    for left in (0, 1, count - 1):
+        trials = [Trial(it, float(at)) for at, it in enumerate(everything) if at != left]
+        assert suggest({"x": parameter}, 1, count - 1, trials) == everything[left]
+        trials.append(Trial(everything[left], 0.0))
+        assert suggest({"x": parameter}, 1, count, trials) is None
+
+
+def test_what_lies_near_a_seldom_category_has_that_category() -> None:
+    """The best trials have a category that one draw in 20,000 has."""
+    parameters: dict[str, Any] = {"kind": RARE, "x": {"min": 0.0, "max": 1.0}}
+    trials = [
+        Trial({"kind": kind, "x": x}, (0.0 if kind is False else 5.0) + (x - 0.3) ** 2)
+        for kind, x in [("a", 0.1), ("a", 0.9), ("b", 0.5), (False, 0.8), (False, 0.6), ("a", 0.4)]
+    ]
+    found = [suggest(parameters, seed, len(trials), trials) for seed in range(5)]
+    assert [point["kind"] for point in found if point is not None] == [False] * 5
 
 
 def test_running_trials_are_not_asked_for_again_and_spread_the_search() -> None:

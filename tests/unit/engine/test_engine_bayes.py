@@ -98,6 +98,35 @@ async def test_a_small_space_ends_the_search_before_its_trials_are_used_up() -> 
         assert (status["phase"], status["total"], status["succeeded"]) == ("Succeeded", 5, 5)
 
 
+async def test_trials_that_told_nothing_and_those_that_wait_keep_their_points() -> None:
+    """Of twelve points each is tried once, whatever becomes of its trial."""
+    spec = sweep(trials=50, backoffLimitPerIndex=1, parallelism=3)
+    spec["search"]["parameters"] = {"x": {"values": list(range(12))}}
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "sw", spec)
+        for index in range(12):
+            if index % 3 == 0:
+                fleet.local.finish(index, result="{}")
+            elif index % 3 == 1:
+                fleet.local.finish(index, ok=False)  # waits before it is tried again
+            else:
+                await finish(fleet, index)
+            await fleet.settle()
+        first = [json.loads(run.params)["x"] for run in fleet.runs("sw") if run.attempt == 1]
+        assert sorted(first) == list(range(12))
+
+
+async def test_failures_before_any_value_keep_their_points() -> None:
+    spec = sweep(trials=50, backoffLimitPerIndex=0, parallelism=1, maxFailedIndexes=50)
+    spec["search"]["parameters"] = {"x": {"values": list(range(12))}}
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "sw", spec)
+        for index in range(12):
+            fleet.local.finish(index, ok=False)
+            await fleet.settle()
+        assert sorted(points(fleet)) == list(range(12))
+
+
 async def test_another_space_keeps_the_trials_that_lie_in_it() -> None:
     async with Fleet() as fleet:
         await fleet.apply("Sweep", "sw", sweep(trials=8))
