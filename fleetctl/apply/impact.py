@@ -16,8 +16,9 @@ from fleetctl.controllers.model import Resource
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import FUNCTION, pins_of
+from fleetctl.tracking.load import work_of
 from fleetctl.tracking.result_cache import contents_of, lookup
-from fleetctl.tracking.track import Track, load, track_of
+from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -30,7 +31,7 @@ def fresh_impact(stored: Stored, manifest: Manifest, wish: Resource, order: Orde
         return None
     controller = make(manifest.spec, {}, pins_of(wish.annotations))
     history = History(controller.limits)
-    return _found(stored, Track(wish, {}, manifest.spec, controller, history), order)
+    return _found(stored, Work(Track(wish, {}, manifest.spec), controller, history), order)
 
 
 def impact_on(
@@ -41,20 +42,16 @@ def impact_on(
     """
     if not KINDS[wish.kind].runs:
         return None
-    track = track_of(wish)
-    load(track, stored.runs, rerun=rerun)
-    return _found(stored, track, order)
+    return _found(stored, work_of(wish, stored.runs, rerun=rerun), order)
 
 
-def _found(stored: Stored, track: Track, order: Order) -> Impact | None:
-    if track.controller is None or track.history is None:
-        return None
-    contents = contents_of(stored, track) if _knows_its_function(stored, track) else None
-    cached = lookup(contents, track.history)[0] if contents is not None else {}
-    places = [it.provider for it in track.controller.policy.placement.candidates]
+def _found(stored: Stored, work: Work, order: Order) -> Impact:
+    contents = contents_of(stored, work) if _knows_its_function(stored, work.track) else None
+    cached = lookup(contents, work.history)[0] if contents is not None else {}
+    places = [it.provider for it in work.controller.policy.placement.candidates]
     known = [order.parallelism[name] for name in places if name in order.parallelism]
     at_once = sum(known) if known else None
-    return impact(track.controller, track.history, cached=cached, parallelism=at_once)
+    return impact(work.controller, work.history, cached=cached, parallelism=at_once)
 
 
 def _knows_its_function(stored: Stored, track: Track) -> bool:

@@ -21,7 +21,8 @@ from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.base import EventRow, Store
 from fleetctl.tracking.annotations import RERUN, RETRIED
-from fleetctl.tracking.track import Track, load, track_of
+from fleetctl.tracking.load import work_of
+from fleetctl.tracking.track import Track, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,11 @@ def retry(
         raise UsageError(f"a {kind} runs nothing, so there is nothing to retry")
     if choice.request and resource.annotations.get(RETRIED) == choice.request:
         return Requeued(resource.key, 0, 0, repeated=True)
-    track = track_of(resource)
-    load(track, store.runs)
-    chosen, live = _chosen(track, choice)
+    work = work_of(resource, store.runs)
+    chosen, live = _chosen(work, choice)
     # One that gave up as a whole has more to do than its failed units.
     goes_on = bool(chosen) or choice.which == "rerun"
-    goes_on = goes_on or (choice.which == "failed" and _gave_up(track))
+    goes_on = goes_on or (choice.which == "failed" and _gave_up(work.track))
     if not goes_on:
         return Requeued(resource.key, 0, live)
     ends = _last_ends(store, resource.uid, set(chosen))
@@ -80,20 +80,19 @@ def retry(
     return Requeued(resource.key, len(chosen), live)
 
 
-def _chosen(track: Track, choice: Choice) -> tuple[list[int], int]:
+def _chosen(work: Work, choice: Choice) -> tuple[list[int], int]:
     """(units to requeue, how many of the wanted ones are live)."""
-    history, controller = track.history, track.controller
-    assert history is not None and controller is not None
+    history, controller = work.history, work.controller
     if choice.which == "failed":
         return failed(history), 0
     if choice.which in ("all", "rerun"):
         return tried(history, None), len(history.live)
-    unit = KINDS[track.resource.kind].unit
+    unit = KINDS[work.resource.kind].unit
     for some in choice.indexes:
         if controller.unit(some[-1]) is None:
             raise NotFound(
-                f"{track.resource.key} has no {unit} {some[-1]}",
-                hint=f"fleetctl get tasks {track.resource.key}",
+                f"{work.resource.key} has no {unit} {some[-1]}",
+                hint=f"fleetctl get tasks {work.resource.key}",
             )
     asked = [it for it in history.live_by_index if any(it in some for some in choice.indexes)]
     return tried(history, choice.indexes), len(asked)

@@ -141,10 +141,10 @@ class Verbs:
 
 def _left(track: Track) -> Iterator[str]:
     """What may be there when nobody waits for its end, for people."""
-    if track.history is None:
+    if track.work is None:
         yield f"{track.resource.key} at provider `{kept_on(track.resource)}`"
         return
-    for box in track.history.sandboxes.values():
+    for box in track.work.history.sandboxes.values():
         call = track.calls.get(box.last.name)
         if call is None or not call.nothing_made or box.last.handle:
             yield f"sandbox `{box.last.handle or box.name}` at provider `{box.provider}`"

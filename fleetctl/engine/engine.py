@@ -162,7 +162,7 @@ class Engine:
         self.gates.limit_creates(self.market.said)
         self._admission.reckon(self.state.clock.now_s())
         for uid, track in self.state.tracks.items():
-            if track.history is not None:
+            if track.work is not None:
                 self.state.queue.add(uid)
 
     def _admit(self, name: str, backend: Backend) -> None:

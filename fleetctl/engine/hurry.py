@@ -58,4 +58,4 @@ def freed(state: State, provider: str) -> None:
 
 
 def _live(track: Track, run: str) -> Run | None:
-    return track.history.live.get(run) if track.history is not None else None
+    return track.work.history.live.get(run) if track.work is not None else None

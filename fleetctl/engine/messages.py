@@ -39,12 +39,12 @@ class StartRefused:
 
 @dataclass(frozen=True, slots=True)
 class StartWaits:
-    """Certain: nothing began. Asked for again at retry_at_s; no attempt is consumed."""
+    """Certain: nothing began. Asked for again, not before retry_after_s; no attempt is consumed."""
 
     run: str
     reason: str
     message: str
-    retry_at_s: float
+    retry_after_s: float
     account: bool = False  # it tells of the account, whatever was asked for
     perhaps_made: bool = False  # a sandbox may be there all the same
 

@@ -80,4 +80,4 @@ class State:
         return base_s * (0.5 + self.random.random())
 
     def live_runs(self) -> int:
-        return sum(len(t.history.live) for t in self.tracks.values() if t.history is not None)
+        return sum(len(it.work.history.live) for it in self.tracks.values() if it.work is not None)

@@ -143,7 +143,7 @@ class Turns:
         except Exception:
             # Its pass will raise the same, and say so in its status.
             log.exception("resource not readable", extra={"uid": track.resource.uid})
-            track.spec, track.controller, track.history = None, None, None
+            track.outdate()
 
     def _absorb(self, facts: list[Fact], now_s: float) -> list[str]:
         """The uids that must be looked at because of these facts, in the order of the facts."""

@@ -25,7 +25,7 @@ from fleetctl.specs.template import Template
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import Remembered, Store, Stored
 from fleetctl.tracking.annotations import RERUN, REVISION
-from fleetctl.tracking.track import Track
+from fleetctl.tracking.track import Work
 
 
 @dataclass(slots=True)
@@ -51,17 +51,17 @@ class Contents:
         return self.memo[at]
 
 
-def contents_of(store: Stored, track: Track, *, revision: str | None = None) -> Contents | None:
+def contents_of(store: Stored, work: Work, *, revision: str | None = None) -> Contents | None:
     """None for objects that run nothing. revision: of `source.path`, where another than that of the
     apply is known.
     """
-    if not isinstance(track.spec, Execution) or track.controller is None:
+    spec, resource = work.track.spec, work.resource
+    if not isinstance(spec, Execution):
         return None
     if revision is None:
-        revision = track.resource.annotations.get(REVISION, "")
-    resource = track.resource
+        revision = resource.annotations.get(REVISION, "")
     rerun = RERUN in resource.annotations
-    return Contents(store, track.spec, track.controller, revision, resource.namespace, rerun)
+    return Contents(store, spec, work.controller, revision, resource.namespace, rerun)
 
 
 def fixed(template: Template) -> bool:

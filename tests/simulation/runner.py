@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.kind import Params
-from fleetctl.engine.decide.suggestions import Work
+from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.settings import Settings
 from fleetctl.stores.base import DiskFull
@@ -266,7 +266,7 @@ def _crashes(rng: random.Random, options: Options) -> tuple[CrashAt, ...]:
     return drawn if options.faults else ()
 
 
-async def _a_little_later(work: Work) -> Params | None:
+async def _a_little_later(search: Search) -> Params | None:
     """In place of a thread, which virtual time knows nothing of."""
     await asyncio.sleep(0.2)
-    return work()
+    return search()

@@ -16,7 +16,7 @@ from fleetctl.providers.orphans import Stray
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import EventRow
-from fleetctl.tracking.track import load, track_of
+from fleetctl.tracking.load import work_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
@@ -28,10 +28,8 @@ def enrol(state: State, market: Market, resource: Resource, taken: Taking, stray
     never began there begins now. Above the object's parallelism nothing may begin, so there it
     is one that did.
     """
-    track = track_of(resource)
-    load(track, state.store.runs)
-    assert track.controller is not None
-    template = track.controller.template(taken.unit.index)
+    work = work_of(resource, state.store.runs)
+    template = work.controller.template(taken.unit.index)
     price = market.price(stray.provider, template, resource.namespace)
     unit = taken.unit
     run = replace(
@@ -42,9 +40,8 @@ def enrol(state: State, market: Market, resource: Resource, taken: Taking, stray
         content=unit.content,
         usd_per_s=price,
     )
-    assert track.history is not None
-    limit = track.controller.policy.parallelism
-    crowded = limit is not None and len(track.history.live) >= limit
+    limit = work.controller.policy.parallelism
+    crowded = limit is not None and len(work.history.live) >= limit
     _record(state, resource, [run, *([_running(run)] if crowded else [])], stray)
 
 
@@ -67,10 +64,8 @@ def enrol_ended(state: State, resource: Resource, index: int, attempt: int, stra
 def enrol_sheltered(state: State, market: Market, stray: Stray, uid: str) -> Resource:
     """What it runs is not known, so its run is one that began: nothing is handed to it."""
     resource = shelter(state.store, stray, uid, state.clock.now_s())
-    track = track_of(resource)
-    load(track, state.store.runs)
-    assert track.controller is not None
-    unit, template = track.controller.unit(0), track.controller.template(0)
+    controller = work_of(resource, state.store.runs).controller
+    unit, template = controller.unit(0), controller.template(0)
     assert unit is not None
     # The price of a machine that nobody described is not known, unless all there are free.
     price = market.price(stray.provider, template, resource.namespace)

@@ -25,8 +25,8 @@ from fleetctl.daemon.adoption.targets import index_of
 from fleetctl.providers.orphans import SANDBOX, SHARED, Stray, Strays, work_mark
 from fleetctl.providers.remote.sandboxes.names import tag_of
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.tracking.load import work_of
 from fleetctl.tracking.run_names import run_name
-from fleetctl.tracking.track import load, track_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
@@ -109,20 +109,18 @@ class Recovery:
         attempt = None if index is None else _attempt_of(state, stray, index)
         if index is None or attempt is None:
             return  # the sweep ends it
-        track = track_of(resource)
-        load(track, state.store.runs)
-        assert track.controller is not None and track.history is not None
-        unit = track.controller.unit(index)
+        work = work_of(resource, state.store.runs)
+        unit = work.controller.unit(index)
         same = unit is not None and stray.work != SHARED
         if unit is not None and same:
             same = work_mark(unit.template_hash, unit.params_hash) == stray.work
         # Of a unit that has succeeded nothing more is wished for, and a newer attempt in the
         # records would say that it is.
-        wanted = same and index not in track.history.succeeded
-        if wanted and index in track.history.live_by_index:
+        wanted = same and index not in work.history.succeeded
+        if wanted and index in work.history.live_by_index:
             # Its predecessor's end is not known here yet; its own start will find it.
             self._spare(stray)
-        elif wanted and unit is not None and not track.controller.policy.suspend:
+        elif wanted and unit is not None and not work.controller.policy.suspend:
             log.info("run taken over", extra={"run": stray.run, "provider": stray.provider})
             enrol(state, self._market, resource, Taking(unit, attempt), stray)
         else:
@@ -130,7 +128,7 @@ class Recovery:
             await strays.remove(stray)
             # While an older attempt has no end here there can be no newer record beside it: that
             # may have succeeded with what is wished for now.
-            if index not in track.history.succeeded and index not in track.history.live_by_index:
+            if index not in work.history.succeeded and index not in work.history.live_by_index:
                 enrol_ended(state, resource, index, attempt, stray)
 
     def _spare(self, stray: Stray) -> None:
@@ -145,7 +143,7 @@ def _is_named(state: State, provider: str) -> bool:
         f'"{provider}"' in one.spec for one in state.store.resources.list()
     ):
         return True
-    histories = [it.history for it in state.tracks.values() if it.history is not None]
+    histories = [it.work.history for it in state.tracks.values() if it.work is not None]
     return any(run.provider == provider for it in histories for run in it.live.values())
 
 

@@ -17,7 +17,8 @@ from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds import KINDS, find_kind
 from fleetctl.specs.values.namespaces import split_key
 from fleetctl.stores.base import Store
-from fleetctl.tracking.track import Track, load, track_of
+from fleetctl.tracking.load import work_of
+from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
@@ -46,11 +47,10 @@ def home_of(state: State, stray: Stray, into: str) -> Home:
     resource = named(state.store, into) if into else _own(state.store, stray)
     if resource is None:
         return Home(None, None)
-    track = track_of(resource)
-    load(track, state.store.runs)
-    found = _taken(track, stray)
+    work = work_of(resource, state.store.runs)
+    found = _taken(work, stray)
     if isinstance(found, NotTaken):
-        if not into and not _same_work(track, stray):
+        if not into and not _same_work(work, stray):
             return Home(None, None)
         raise Refused(f"{resource.key}: {found.why}", hint=_or_else(stray))
     if not into and work_mark(found.unit.template_hash, found.unit.params_hash) != stray.work:
@@ -95,17 +95,15 @@ def _own(store: Store, stray: Stray) -> Resource | None:
     return store.resources.get(kind.name, name, namespace)
 
 
-def _taken(track: Track, stray: Stray) -> Taking | NotTaken:
-    assert track.controller is not None and track.history is not None
-    what = KINDS[track.resource.kind].unit
-    return taking(track.controller, track.history, index_of(stray), what=what)
+def _taken(work: Work, stray: Stray) -> Taking | NotTaken:
+    what = KINDS[work.resource.kind].unit
+    return taking(work.controller, work.history, index_of(stray), what=what)
 
 
-def _same_work(track: Track, stray: Stray) -> bool:
+def _same_work(work: Work, stray: Stray) -> bool:
     """The object still wishes for just what runs there."""
     index = index_of(stray)
-    assert track.controller is not None
-    unit = None if index is None else track.controller.unit(index)
+    unit = None if index is None else work.controller.unit(index)
     return unit is not None and work_mark(unit.template_hash, unit.params_hash) == stray.work
 
 

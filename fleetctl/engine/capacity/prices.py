@@ -22,7 +22,7 @@ from fleetctl.providers.prices import own
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.provider import ProviderSpec
 from fleetctl.specs.template import Template
-from fleetctl.tracking.track import Track
+from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
@@ -82,14 +82,13 @@ class Market:
             else:
                 self._admit(name, self._accounts.open(name, json.loads(resource.spec)))
 
-    def offers(self, track: Track) -> Offers:
+    def offers(self, work: Work) -> Offers:
         """What the candidates of an object are to each template that it may start."""
-        controller = track.controller
-        assert controller is not None
+        controller = work.controller
         names = [it.provider for it in controller.policy.placement.candidates]
         return {
             digest: {
-                name: self._offer(track, name, digest, template, only=len(names) == 1)
+                name: self._offer(work.track, name, digest, template, only=len(names) == 1)
                 for name in names
                 if name in self._state.providers and name not in self.closing
             }

@@ -37,7 +37,7 @@ def users(tracks: Mapping[str, Track], name: str) -> Iterator[str]:
     themselves.
     """
     for track in tracks.values():
-        about, history = track.resource, track.history
+        about, history = track.resource, track.work.history if track.work is not None else None
         if about.kind in ("Volume", "Function"):
             holds = kept_on(about) == name
         elif history is not None:

@@ -25,9 +25,12 @@ from fleetctl.engine.decide.assets import ASSET_KINDS
 from fleetctl.engine.execute.leftovers import leftover
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.tracking.load import last_values, score_of
 from fleetctl.tracking.result_cache import contents_of, fixed, take_over
 from fleetctl.tracking.run_names import run_name
-from fleetctl.tracking.track import Call, Track, last_values, score_of
+from fleetctl.tracking.track import Call, Track, Work
+
+_DURABLE = Start | Reuse | Stop | Drop  # done with the turn's transaction; the others are calls
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.admission import Admission
@@ -59,20 +62,26 @@ class Intents:
         self._market, self._budgets, self._leftovers = market, budgets, leftovers
         self._drop_call = drop_call
 
-    def record(self, track: Track, plan: Plan, now_s: float) -> None:
+    def record_asset(self, track: Track, plan: Plan) -> None:
+        """What is to be called for a volume or a function; nothing of it but its end is a row."""
+        if any(isinstance(action, Drop) for action in plan.actions):
+            self.drop(track)
+        track.asset_actions = [a for a in plan.actions if not isinstance(a, _DURABLE)]
+
+    def record(self, work: Work, plan: Plan, now_s: float) -> None:
         """The durable half of each action; effects.drive does the other half."""
+        track = work.track
         starts: list[Run] = []
         for action in plan.actions:
             match action:
                 case Start():
-                    starts.append(self._intent(track, action, now_s))
+                    starts.append(self._intent(work, action, now_s))
                 case Reuse():
-                    self._reuse(track, action, now_s)
+                    self._reuse(work, action, now_s)
                 case Stop():
-                    self._stop(track, action, now_s)
+                    self._stop(work, action, now_s)
                 case CloseSandbox():
-                    assert track.history is not None
-                    track.history.sandboxes.closing(action.sandbox)
+                    work.history.sandboxes.closing(action.sandbox)
                 case EnsureVolume() | RemoveVolume() | EnsureFunction() | RemoveFunction():
                     pass
                 case FreeScratch():
@@ -83,22 +92,19 @@ class Intents:
                     assert_never(action)
         if starts:
             self._state.store.runs.begin(starts)
-            assert track.history is not None
             for run in starts:
-                track.history.began(run)
+                work.history.began(run)
                 self._state.owner_of[run.name] = track.resource.uid
                 # Of an attempt that is new in the store, no earlier call was made.
                 track.calls[run.name] = Call(nothing_made=True)
-            self._begin_with(track, starts)
+            self._begin_with(work, starts)
             self._admission.started(track, starts, now_s)
-        durable = Start | Reuse | Stop | Drop
-        track.asset_actions = [a for a in plan.actions if not isinstance(a, durable)]
+        track.asset_actions = [a for a in plan.actions if not isinstance(a, _DURABLE)]
 
-    def _intent(self, track: Track, start: Start, now_s: float) -> Run:
-        assert track.controller is not None
-        uid = track.resource.uid
-        template = track.controller.template(start.index)
-        unit = track.controller.unit(start.index)
+    def _intent(self, work: Work, start: Start, now_s: float) -> Run:
+        uid = work.resource.uid
+        template = work.controller.template(start.index)
+        unit = work.controller.unit(start.index)
         assert unit is not None, f"unit {start.index} starts and is not wanted"
         name = run_name(self._state.store.store_id, uid, start.index, start.attempt)
         return Run(
@@ -113,32 +119,31 @@ class Intents:
             params=canonical_json(dict(start.params)),
             params_hash=start.params_hash,
             created_at_s=now_s,
-            usd_per_s=self._market.price(start.provider, template, track.resource.namespace),
+            usd_per_s=self._market.price(start.provider, template, work.resource.namespace),
             placed=start.placed,
             usd=start.usd,
             content=unit.content,
         )
 
-    def _begin_with(self, track: Track, starts: list[Run]) -> None:
+    def _begin_with(self, work: Work, starts: list[Run]) -> None:
         """What the work is now, where a volume or a Function may be another by its end. Known here
         alone: of a run that outlives this controller, nobody takes the result over.
         """
-        controller = track.controller
-        contents = contents_of(self._state.store, track)
+        controller = work.controller
+        contents = contents_of(self._state.store, work)
         if contents is None or controller is None:
             return
         for run in starts:
             unit = controller.unit(run.index)
             if unit is not None and not fixed(controller.content(run.index)):
-                track.begun_with[run.name] = contents.of(unit).key
+                work.track.begun_with[run.name] = contents.of(unit).key
 
-    def _reuse(self, track: Track, action: Reuse, now_s: float) -> None:
+    def _reuse(self, work: Work, action: Reuse, now_s: float) -> None:
         """Record the unit as done. One whose result is dropped by now starts in the next pass."""
-        assert track.history is not None and track.controller is not None
-        store, uid = self._state.store, track.resource.uid
-        del track.cached[action.index]
+        store, uid = self._state.store, work.resource.uid
+        del work.cached[action.index]
         name = run_name(store.store_id, uid, action.index, action.attempt)
-        unit = track.controller.unit(action.index)
+        unit = work.controller.unit(action.index)
         assert unit is not None, f"unit {action.index} is done and not wanted"
         taken = take_over(store, name, uid, action, unit.content, now_s)
         if taken is None:
@@ -146,12 +151,12 @@ class Intents:
         values = last_values(taken.metrics)
         store.runs.begin([replace(taken.run, state=RunState.STARTING, ended_at_s=None)])
         store.runs.advance(taken.run, result=taken.result, metrics=taken.metrics)
-        score = score_of(track.controller, taken.run, taken.result, lambda: values)
-        track.history.reused(taken.run, score=score)
+        score = score_of(work.controller, taken.run, taken.result, lambda: values)
+        work.history.reused(taken.run, score=score)
 
-    def _stop(self, track: Track, stop: Stop, now_s: float) -> None:
-        assert track.history is not None
-        run = track.history.live[stop.run]
+    def _stop(self, work: Work, stop: Stop, now_s: float) -> None:
+        track = work.track
+        run = work.history.live[stop.run]
         call = track.calls.get(run.name)
         if call is not None and _is_nowhere(run, call):
             ended = replace(
@@ -161,34 +166,33 @@ class Intents:
                 message=stop.message,
                 ended_at_s=now_s,
             )
-            self._records.end(track, ended, None)
+            self._records.end(work, ended, None)
             self._state.queue.add(track.resource.uid)
             return
         self._admission.stopped(run.provider, now_s)
         stopping = replace(run, state=RunState.STOPPING, reason=stop.reason, message=stop.message)
-        track.history.changed(stopping)
+        work.history.changed(stopping)
         track.waits.pop(run.name, None)
         if run.name in track.calls:
             # What its start waited for does not hold up the stop.
             track.calls[run.name].tries, track.calls[run.name].retry_at_s = 0, 0.0
         self._records.changed(stopping)
 
-    def abandon(self, track: Track, now_s: float) -> None:
+    def abandon(self, work: Work, now_s: float) -> None:
         """Somebody wants the object gone, confirmed or not: nothing of it has a record any more,
         and what may be there is ended in the background, by the sweep at the latest.
         """
-        history = track.history
-        assert history is not None
+        history = work.history
         for box in [box for box in history.sandboxes.values() if not box.busy]:
             self._leftovers.end(leftover(box.last))
-            self._records.closed(track, box.name)
+            self._records.closed(work, box.name)
         for run in list(history.live.values()):
-            call = track.calls.get(run.name)
+            call = work.track.calls.get(run.name)
             self._drop_call(run.name)
             if call is None or not _is_nowhere(run, replace(call, busy="")):
                 self._leftovers.end(leftover(run))
             ended = replace(run, state=RunState.STOPPED, reason="Abandoned", ended_at_s=now_s)
-            self._records.end(track, ended, None)
+            self._records.end(work, ended, None)
 
     def drop(self, track: Track) -> None:
         uid = track.resource.uid

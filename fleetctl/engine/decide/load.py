@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.model import Resource, RunState
+from fleetctl.tracking.load import load
 from fleetctl.tracking.result_cache import contents_of, lookup
-from fleetctl.tracking.track import Track, load, track_of
+from fleetctl.tracking.track import Track, Work, track_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
@@ -22,30 +23,29 @@ class Reading:
 
     def read(self, track: Track) -> None:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
-        load(track, self._state.store.runs)
-        self._own(track)
-        self._look_up(track)
+        work = load(track, self._state.store.runs)
+        if work is not None:
+            self._own(work)
+            self._look_up(work)
 
-    def _look_up(self, track: Track) -> None:
+    def _look_up(self, work: Work) -> None:
         """Which of its units have succeeded before, elsewhere or here; asked once a reading."""
-        track.cached, track.uncached = {}, ""
-        track.contents.clear()
-        contents = contents_of(self._state.store, track, revision=self._pinned(track))
-        if contents is not None and track.history is not None and not track.over:
-            track.cached, track.uncached = lookup(contents, track.history)
+        contents = contents_of(self._state.store, work, revision=self._pinned(work))
+        if contents is not None and not work.track.over:
+            work.cached, work.uncached = lookup(contents, work.history)
 
-    def _pinned(self, track: Track) -> str | None:
+    def _pinned(self, work: Work) -> str | None:
         """The commit that its runs have got of `source.git`; None where they have none, or work at
         different ones.
         """
-        first = track.controller.unit(0) if track.controller is not None else None
-        if track.controller is None or first is None:
+        first = work.controller.unit(0)
+        if first is None:
             return None
-        template = track.controller.content(first.index)
+        template = work.controller.content(first.index)
         if template.source is None or template.source.git is None:
             return None
-        uid, providers = track.resource.uid, self._state.providers
-        places = [it.provider for it in track.controller.policy.placement.candidates]
+        uid, providers = work.resource.uid, self._state.providers
+        places = [it.provider for it in work.controller.policy.placement.candidates]
         told = {
             providers[name].revision(uid, template, first.template_hash)
             for name in places
@@ -76,22 +76,20 @@ class Reading:
             track = state.tracks.hold(track_of(row))
         elif row.generation != track.resource.generation:
             track.resource = row
-            track.spec, track.controller, track.history = None, None, None
+            track.outdate()
             # The new generation's runs leave something again; a volume may have to be elsewhere.
             track.asset.freed, track.asset.ready = False, False
             track.forget_places()
         else:
             track.resource = row
-            if row.deleted_at_s is not None and track.history is None:
+            if row.deleted_at_s is not None and track.work is None:
                 track.spec = None
         return track
 
-    def _own(self, track: Track) -> None:
-        if track.history is None:
-            return
-        for run in track.history.live.values():
-            self._state.owner_of[run.name] = track.resource.uid
+    def _own(self, work: Work) -> None:
+        for run in work.history.live.values():
+            self._state.owner_of[run.name] = work.resource.uid
             if run.state is not RunState.STARTING:
                 self._look(run.name)
-        for box in track.history.sandboxes.values():
-            self._state.owner_of[box.last.name] = track.resource.uid
+        for box in work.history.sandboxes.values():
+            self._state.owner_of[box.last.name] = work.resource.uid

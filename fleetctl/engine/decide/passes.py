@@ -26,7 +26,7 @@ from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
 from fleetctl.specs.budget import BudgetSpec
 from fleetctl.tracking.annotations import ESTIMATE
-from fleetctl.tracking.track import Track
+from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.admission import Admission
@@ -72,21 +72,21 @@ class Passes:
             self._provided()
         if self._sleeps(track, now_s):
             return
-        if track.spec is None and track.history is None:
+        if track.spec is None and track.work is None:
             self._reading.read(track)
         if kind == BUDGET:
             self._budget(track, now_s)
-        elif track.controller is None:
+        elif track.work is None:
             plan = asset_plan(self._state, self._market, self._budgets, track)
-            self._intents.record(track, plan, now_s)
+            self._intents.record_asset(track, plan)
             status = asset_status(self._state, self._admission, self._budgets, track, plan, now_s)
             self._write_status(track, status)
         else:
-            self._runs(track, now_s)
+            self._runs(track.work, now_s)
 
     def _sleeps(self, track: Track, now_s: float) -> bool:
         """It is over and nothing is known of its runs, and nothing of it is to be freed yet."""
-        if not track.dormant or track.controller is not None:
+        if not track.dormant or track.work is not None:
             return False
         free_at_s = track.free_at_s
         if free_at_s is not None and free_at_s <= now_s:
@@ -102,32 +102,31 @@ class Passes:
             account = self._budgets.account(track, track.spec, now_s)
             self._write_status(track, budget_status(self._state, track, account, now_s))
 
-    def _runs(self, track: Track, now_s: float) -> None:
+    def _runs(self, work: Work, now_s: float) -> None:
         """The pass of what has units."""
-        assert track.history is not None
-        if self._is_abandoned(track) and (track.history.live or track.history.sandboxes):
-            self._intents.abandon(track, now_s)
+        track = work.track
+        if self._is_abandoned(track) and (work.history.live or work.history.sandboxes):
+            self._intents.abandon(work, now_s)
             self._state.queue.add(track.resource.uid)  # the next pass drops it
             return
-        wish = self._wish(track, now_s)
-        plan = reconcile(wish, track.history, now_s)
-        problems = lint(plan, track.history, parallelism=self._parallelism(track))
+        wish = self._wish(work, now_s)
+        plan = reconcile(wish, work.history, now_s)
+        problems = lint(plan, work.history, parallelism=self._parallelism(work))
         assert not problems, "; ".join(problems)
-        self._intents.record(track, plan, now_s)
-        self._take_note(track, plan, wish, now_s)
-        self._tell(track, plan, wish, now_s)
-        self._suggest(track, plan, wish)
+        self._intents.record(work, plan, now_s)
+        self._take_note(work, plan, wish, now_s)
+        self._tell(work, plan, wish, now_s)
+        self._suggest(work, plan, wish)
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()
             self._sleeps(track, now_s)
 
-    def _suggest(self, track: Track, plan: Plan, wish: Wish) -> None:
+    def _suggest(self, work: Work, plan: Plan, wish: Wish) -> None:
         """Have the next unit worked out where it could start at once, and not before: until then
         others may end, and it is to know of them.
         """
-        history, controller, policy = track.history, wish.controller, wish.controller.policy
-        assert history is not None
+        history, controller, policy = work.history, wish.controller, wish.controller.policy
         held = plan.final or plan.crowded or plan.denied or policy.suspend or wish.deleted
         index = None if held else controller.asks(history)
         if index is None:
@@ -137,11 +136,12 @@ class Passes:
             names = {it.provider for it in policy.placement.candidates}
             most = sum(it for name, it in wish.providers.items() if name in names)
         if len(history.live) < most:
-            uid = track.resource.uid
+            uid = work.resource.uid
             self._suggestions.ask(uid, controller, index, controller.work(history, index))
 
-    def _take_note(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
+    def _take_note(self, work: Work, plan: Plan, wish: Wish, now_s: float) -> None:
         """What the plan tells others: who waits for room or money, what was learned, when next."""
+        track = work.track
         track.shortages.update(plan.shortages)
         say_spills(self._state, track, plan)
         if plan.crowded:
@@ -155,14 +155,14 @@ class Passes:
         if plan.wake_at_s is not None:
             self._state.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
 
-    def _tell(self, track: Track, plan: Plan, wish: Wish, now_s: float) -> None:
+    def _tell(self, work: Work, plan: Plan, wish: Wish, now_s: float) -> None:
         """The status, and events about it; of one that the plan dropped there is nothing to say."""
+        track = work.track
         if track.resource.uid not in self._state.tracks:
             return
         if not plan.final:
-            assert track.history is not None
             before = track.status
-            after = status_of(plan, wish, track.history, before, now_s)
+            after = status_of(plan, wish, work.history, before, now_s)
             self._say_changes(track, before, plan)
             say_money(self._state, track, wish.allowance, after)
             self._write_status(track, after)
@@ -170,14 +170,14 @@ class Passes:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
 
-    def _wish(self, track: Track, now_s: float) -> Wish:
-        assert track.controller is not None
+    def _wish(self, work: Work, now_s: float) -> Wish:
+        track = work.track
         resource, state = track.resource, self._state
         return Wish(
             uid=resource.uid,
             generation=resource.generation,
             deleted=resource.deleted_at_s is not None,
-            controller=track.controller,
+            controller=work.controller,
             providers={
                 name: provider.contract.default_parallelism
                 for name, provider in state.providers.items()
@@ -194,13 +194,13 @@ class Passes:
                 for name in state.providers
                 if (trouble := self._troubles.of(name)) is not None and uses(track, name)
             },
-            offers=self._market.offers(track),
+            offers=self._market.offers(work),
             terms={name: terms_of(state, name) for name in state.providers},
             shortages=track.shortages,
             room=self._admission.room(now_s),
-            allowance=self._budgets.allowance(track, now_s),
-            cached=track.cached,
-            uncached=track.uncached,
+            allowance=self._budgets.allowance(work, now_s),
+            cached=work.cached,
+            uncached=work.uncached,
             swept=track.asset.swept or self._is_abandoned(track),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
@@ -209,9 +209,8 @@ class Passes:
         deleted = track.resource.deleted_at_s is not None
         return deleted and track.resource.uid in self._state.abandoned
 
-    def _parallelism(self, track: Track) -> int | None:
-        assert track.controller is not None
-        return track.controller.policy.parallelism
+    def _parallelism(self, work: Work) -> int | None:
+        return work.controller.policy.parallelism
 
     def _write_status(self, track: Track, status: Mapping[str, object]) -> None:
         resource = track.resource
@@ -255,7 +254,7 @@ class Passes:
         )
         state.queue.add(uid, now_s + wait_s)
         # What it holds in memory may be half changed; the next pass reads the rows back.
-        track.spec, track.controller, track.history = None, None, None
+        track.outdate()
         track.asset_actions = []
         text = f"this object cannot be handled by this version: {type(error).__name__}"
         state.say(uid, "Quarantined", text, kind="Warning")

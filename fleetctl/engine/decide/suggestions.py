@@ -17,13 +17,13 @@ from fleetctl.engine.boundary import NoAnswer, guarded
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
 
-Work = Callable[[], Params | None]
-Aside = Callable[[Work], Awaitable[Params | None]]
+Search = Callable[[], Params | None]
+Aside = Callable[[Search], Awaitable[Params | None]]
 FAILED = "SuggestionFailed"
 
 
 class Suggestions:
-    """aside: does work elsewhere, such as in a thread."""
+    """aside: runs a search elsewhere, such as in a thread."""
 
     def __init__(self, state: State, *, aside: Aside) -> None:
         self._state, self._aside = state, aside
@@ -31,22 +31,24 @@ class Suggestions:
         self._tries: dict[str, int] = {}
         self._not_before_s: dict[str, float] = {}
 
-    def ask(self, uid: str, controller: KindController, index: int, work: Work) -> None:
+    def ask(self, uid: str, controller: KindController, index: int, search: Search) -> None:
         """One at a time for each object: the next one is to know of it."""
         not_before_s = self._not_before_s.get(uid, 0.0)
         if not_before_s > self._state.clock.now_s():
             self._state.queue.add(uid, not_before_s)
         elif uid not in self._under_way:
-            answer = self._answer(uid, controller, index, work)
+            answer = self._answer(uid, controller, index, search)
             self._under_way[uid] = asyncio.ensure_future(answer)
 
     async def close(self) -> None:
         await cancel(self._under_way.values())
 
-    async def _answer(self, uid: str, controller: KindController, index: int, work: Work) -> None:
+    async def _answer(
+        self, uid: str, controller: KindController, index: int, search: Search
+    ) -> None:
         state = self._state
         try:
-            found = await guarded(self._aside(work), what=f"search for trial {index}", key=uid)
+            found = await guarded(self._aside(search), what=f"search for trial {index}", key=uid)
         finally:
             del self._under_way[uid]
         if isinstance(found, NoAnswer):
@@ -59,7 +61,7 @@ class Suggestions:
             self._tries.pop(uid, None)
             self._not_before_s.pop(uid, None)
             track = state.tracks.get(uid)
-            if track is not None and track.controller is controller:
+            if track is not None and track.work is not None and track.work.controller is controller:
                 controller.answer(index, found)
             state.queue.add(uid)
         state.inbox.wake()

@@ -52,7 +52,7 @@ def _calls(
     providers, namespace = state.providers, track.resource.namespace
     if isinstance(action, FreeScratch):
         # Only where it ran: a provider that is away must not hold up the others' objects.
-        used = track.history.providers if track.history is not None else set(providers)
+        used = track.work.history.providers if track.work is not None else set(providers)
         free = {name: providers[name].remove_scratch for name in sorted(used & set(providers))}
         return [
             (name, partial(call, action.uid, keep_logs=action.keep_logs))

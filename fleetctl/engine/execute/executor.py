@@ -44,7 +44,7 @@ from fleetctl.providers.base import RunOrder, RunRef
 from fleetctl.specs.content import combined_hash
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.hints import words_of
-from fleetctl.tracking.track import Call, Track
+from fleetctl.tracking.track import Call, Track, Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
@@ -75,33 +75,36 @@ class Effects:
 
     def drive(self, track: Track, now_s: float) -> None:
         """Begin every call that this resource needs now."""
-        if track.history is not None:
-            above = self._above_parallelism(track)
-            for run in track.history.live.values():
-                if run.state is RunState.STARTING:
-                    if above:
-                        continue  # after a scale-down, until enough is confirmed gone
-                    call = track.calls.get(run.name)
-                    if call is not None and call.busy:
-                        continue  # its answer brings the next look
-                    if self._makes_too_many(run):
-                        # Another object's stop makes the room, and tells this one nothing.
-                        self._state.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
-                        continue
-                    self._drive_start(track, run, now_s)
-                elif run.state is RunState.STOPPING:
-                    self._drive_stop(track, run, now_s)
+        work = track.work
+        if work is not None:
+            self._drive_runs(work, now_s)
         for action in track.asset_actions:
-            if isinstance(action, CloseSandbox):
-                self._drive_close(track, action, now_s)
-            else:
+            if not isinstance(action, CloseSandbox):
                 self._drive_asset(track, action, now_s)
+            elif work is not None:
+                self._drive_close(work, action, now_s)
 
-    def _above_parallelism(self, track: Track) -> bool:
+    def _drive_runs(self, work: Work, now_s: float) -> None:
+        above = self._above_parallelism(work)
+        for run in work.history.live.values():
+            if run.state is RunState.STARTING:
+                if above:
+                    continue  # after a scale-down, until enough is confirmed gone
+                call = work.track.calls.get(run.name)
+                if call is not None and call.busy:
+                    continue  # its answer brings the next look
+                if self._makes_too_many(run):
+                    # Another object's stop makes the room, and tells this one nothing.
+                    self._state.queue.add(work.resource.uid, now_s + ROOM_LOOK_S)
+                    continue
+                self._drive_start(work, run, now_s)
+            elif run.state is RunState.STOPPING:
+                self._drive_stop(work, run, now_s)
+
+    def _above_parallelism(self, work: Work) -> bool:
         """More runs are live than the present spec allows."""
-        assert track.history is not None and track.controller is not None
-        allowed = track.controller.policy.parallelism
-        return allowed is not None and len(track.history.live) > allowed
+        allowed = work.controller.policy.parallelism
+        return allowed is not None and len(work.history.live) > allowed
 
     def _makes_too_many(self, run: Run) -> bool:
         """It would make a sandbox where a lowered limit is still exceeded."""
@@ -111,8 +114,8 @@ class Effects:
     def _is_above_a_limit(self, run: Run) -> bool:
         """A limit was lowered while the start waited for its turn."""
         track = self._state.tracks.get(run.uid)
-        known = track is not None and track.history is not None
-        above = known and track is not None and self._above_parallelism(track)
+        work = track.work if track is not None else None
+        above = work is not None and self._above_parallelism(work)
         return above or self._makes_too_many(run)
 
     def drop(self, key: str) -> None:
@@ -133,46 +136,44 @@ class Effects:
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def _drive_start(self, track: Track, run: Run, now_s: float) -> None:
-        call = track.calls.setdefault(run.name, Call())
-        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
+    def _drive_start(self, work: Work, run: Run, now_s: float) -> None:
+        call = work.track.calls.setdefault(run.name, Call())
+        if self._must_wait(work, call, run.provider, now_s):
             return
         if self._state.holds_starts(run.provider):
-            self._state.queue.add(track.resource.uid, now_s + ROOM_LOOK_S)
+            self._state.queue.add(work.resource.uid, now_s + ROOM_LOOK_S)
             return
         call.busy, call.asked_at_s = "start", now_s
         if call.nothing_made:
             call.held_from_s = now_s  # the first that may make its sandbox
         cancelled = StartUnknown(run.name, "the start was cancelled")
-        self._spawn(run.name, self._start(track, run), cancelled)
+        self._spawn(run.name, self._start(work, run), cancelled)
 
-    def _drive_stop(self, track: Track, run: Run, now_s: float) -> None:
-        call = track.calls.setdefault(run.name, Call(appeared_at_s=self._state.started_at_s))
+    def _drive_stop(self, work: Work, run: Run, now_s: float) -> None:
+        call = work.track.calls.setdefault(run.name, Call(appeared_at_s=self._state.started_at_s))
         if call.busy == "start":
             # Its outcome is unknown now; the stop goes by name and the bound is waited out.
             # A call that has just ended has its fact in the inbox, and the stop follows that.
             if run.name in self._tasks:
                 self._tasks[run.name].cancel()
             return
-        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(run.provider):
+        if self._must_wait(work, call, run.provider, now_s):
             return
-        self._spawn_stop(track, call, run)
+        self._spawn_stop(work, call, run)
 
-    def _drive_close(self, track: Track, action: CloseSandbox, now_s: float) -> None:
-        assert track.history is not None
-        box = track.history.sandboxes.get(action.sandbox)
+    def _drive_close(self, work: Work, action: CloseSandbox, now_s: float) -> None:
+        box = work.history.sandboxes.get(action.sandbox)
         if box is None or box.busy:
             return
-        call = track.calls.setdefault(box.last.name, Call())
-        if call.busy or self._later(track, call.retry_at_s, now_s) or self._unknown(box.provider):
+        call = work.track.calls.setdefault(box.last.name, Call())
+        if self._must_wait(work, call, box.provider, now_s):
             return
-        self._spawn_stop(track, call, box.last)
+        self._spawn_stop(work, call, box.last)
 
-    def _spawn_stop(self, track: Track, call: Call, run: Run) -> None:
-        assert track.controller is not None
+    def _spawn_stop(self, work: Work, call: Call, run: Run) -> None:
         call.busy = "stop"
-        work = self._stop(run.provider, _ref(run), track.controller.policy.grace_s)
-        self._spawn(run.name, work, StopReplied(run.name, "cancelled"))
+        stopping = self._stop(run.provider, _ref(run), work.controller.policy.grace_s)
+        self._spawn(run.name, stopping, StopReplied(run.name, "cancelled"))
 
     def _later(self, track: Track, retry_at_s: float, now_s: float) -> bool:
         """True when it is too early to call; the resource is looked at again when it is time.
@@ -184,13 +185,16 @@ class Effects:
         self._state.queue.add(track.resource.uid, retry_at_s)
         return True
 
-    def _unknown(self, provider: str) -> bool:
+    def _must_wait(self, work: Work, call: Call, provider: str, now_s: float) -> bool:
+        """A call is under way, it is too early for the next, or nobody knows the provider."""
+        if call.busy or self._later(work.track, call.retry_at_s, now_s):
+            return True
         return provider not in self._state.providers
 
-    async def _start(self, track: Track, run: Run) -> None:
+    async def _start(self, work: Work, run: Run) -> None:
         tell = self._state.inbox.tell
         try:
-            order = self._order(track, run)
+            order = self._order(work, run)
             handle = await guarded(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))
@@ -200,17 +204,12 @@ class Effects:
         except Refused as error:
             tell(StartRefused(run.name, words_of(error)))
         except Unavailable as error:
-            known = track.calls.setdefault(run.name, Call())
-            known.tries += 1
-            delay_s = max(error.retry_after_s, self._state.backoff_s(known.tries))
-            retry_at_s = self._state.clock.now_s() + delay_s
-            said = words_of(error)
             tell(
                 StartWaits(
                     run.name,
                     error.reason,
-                    said,
-                    retry_at_s,
+                    words_of(error),
+                    error.retry_after_s,
                     account=error.account,
                     perhaps_made=error.perhaps_made,
                 )
@@ -231,9 +230,9 @@ class Effects:
 
     def _is_wished(self, run: Run) -> bool:
         track = self._state.tracks.get(run.uid)
-        if track is None or track.history is None:
+        if track is None or track.work is None:
             return track is not None and not track.dormant  # its rows are yet to be read back
-        known = track.history.live.get(run.name)
+        known = track.work.history.live.get(run.name)
         return known is not None and known.state is not RunState.STOPPING
 
     async def _stop(self, provider: str, ref: RunRef, grace_s: float) -> None:
@@ -246,13 +245,12 @@ class Effects:
             message = words_of(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
 
-    def _order(self, track: Track, run: Run) -> RunOrder:
+    def _order(self, work: Work, run: Run) -> RunOrder:
         """Everything that the provider needs; secrets are resolved here and kept nowhere."""
-        controller = track.controller
-        assert controller is not None
-        namespace = track.resource.namespace
+        controller = work.controller
+        namespace = work.resource.namespace
         own = controller.template(run.index)
-        own = functions.pinned(self._state, own, track.resource)
+        own = functions.pinned(self._state, own, work.resource)
         whole, function = functions.resolved(self._state, own, namespace)
         template = functions.placed(whole, namespace)
         if function is not None and not self._state.providers[run.provider].contract.functions:
@@ -261,7 +259,7 @@ class Effects:
                 hint="use `runtime: sandbox`, or place it on one that has",
             )
         policy = controller.policy
-        box = track.history.sandboxes.get(run.sandbox) if track.history else None
+        box = work.history.sandboxes.get(run.sandbox)
         used = box.used if box else 1
         shared = run.sandbox != run.name and box is not None
         found = self._secrets(template.secrets, namespace) if template.secrets else Found()
@@ -270,7 +268,7 @@ class Effects:
             sandbox=run.sandbox,
             owner=self._state.store.store_id,
             uid=run.uid,
-            resource=track.resource.key,
+            resource=work.resource.key,
             index=run.index,
             attempt=run.attempt,
             template=template,
@@ -282,7 +280,7 @@ class Effects:
             stop_grace_s=policy.grace_s,
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,
-            wandb=controller.wandb(track.resource.name),
+            wandb=controller.wandb(work.resource.name),
         )
 
     # -- assets ------------------------------------------------------------------------------------
@@ -311,9 +309,9 @@ class Effects:
             message = words_of(error)
         self._state.inbox.tell(AssetReplied(uid, what, message))
 
-    def _spawn(self, key: str, work: Coroutine[object, object, None], unknown: Fact) -> None:
+    def _spawn(self, key: str, call: Coroutine[object, object, None], unknown: Fact) -> None:
         """unknown: what to tell when the call ends without a fact, be it before its first step."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(call)
         self._tasks[key] = task
         task.add_done_callback(lambda done: self._ended(key, done, unknown))
 

@@ -63,8 +63,8 @@ def _known(state: State, box: Owned) -> bool:
     if box.sandbox in state.adopting:
         return True
     for track in state.tracks.values():
-        if track.history is not None:
-            known = box.sandbox in track.history.sandboxes
+        if track.work is not None:
+            known = box.sandbox in track.work.history.sandboxes
         else:
             # Of a resource whose pass raised nothing is in memory, but its rows tell.
             known = not track.dormant and _in_rows(state, track.resource.uid, box.sandbox)

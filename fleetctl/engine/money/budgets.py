@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.money.ledger import Charges
     from fleetctl.engine.state import State
-    from fleetctl.tracking.track import Track
+    from fleetctl.tracking.track import Track, Work
 
 BUDGET = "Budget"
 
@@ -70,13 +70,13 @@ class Budgets:
             if track is not None and any(track.status.get(it) != told[it] for it in told):
                 yield uid
 
-    def allowance(self, track: Track, now_s: float) -> Allowance:
+    def allowance(self, work: Work, now_s: float) -> Allowance:
         """What the next pass of this object may spend."""
-        shared = self.shared(track)
-        own = self._own(track, now_s)
+        shared = self.shared(work.track)
+        own = self._own(work, now_s)
         accounts = [*([own] if own is not None else []), *shared]
-        unit = KINDS[track.resource.kind].unit
-        return Allowance(accounts, own, unit, _left(track))
+        unit = KINDS[work.resource.kind].unit
+        return Allowance(accounts, own, unit, _left(work))
 
     def shared(self, track: Track) -> list[Account]:
         """The accounts of the Budgets that select this object."""
@@ -139,22 +139,21 @@ class Budgets:
                 self.warming.reserve(account, other, first_s=start_s, now_s=now_s)
         return account
 
-    def _own(self, track: Track, now_s: float) -> Account | None:
+    def _own(self, work: Work, now_s: float) -> Account | None:
         """Of the object's own budget; counts all that it ever ran."""
-        assert isinstance(track.spec, Execution) or track.spec is None
-        wanted = track.spec.budget if track.spec is not None else None
-        if wanted is None or track.history is None:
+        spec, history = work.track.spec, work.history
+        wanted = spec.budget if isinstance(spec, Execution) else None
+        if wanted is None:
             return None
         cap = Cap(
             owner="its budget",
-            raise_by=f"{track.resource.key} budget.maxCost",
+            raise_by=f"{work.resource.key} budget.maxCost",
             max_usd=wanted.max_cost,
             on_exceeded=OnExceeded(wanted.on_exceeded),
             warn_at=wanted.warn_at,
         )
-        history = track.history
         account = Account(cap, charged_usd=history.charged_usd, unpriced_s=history.unpriced_s)
-        reservations.reserve(self._state, account, track, now_s)
+        reservations.reserve(self._state, account, work.track, now_s)
         return account
 
 
@@ -165,10 +164,9 @@ def _stand(account: Account) -> tuple[object, ...]:
     return account.cap, *money, account.unpriced_live, account.unpriced_s
 
 
-def _left(track: Track) -> int:
+def _left(work: Work) -> int:
     """Units that have not ended and do not run; at least one."""
-    total = track.controller.total if track.controller is not None else None
-    if total is None or track.history is None:
+    total, history = work.controller.total, work.history
+    if total is None:
         return 1
-    history = track.history
     return max(1, total - len(history.succeeded) - len(history.failed) - len(history.live))

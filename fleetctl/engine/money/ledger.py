@@ -18,7 +18,7 @@ from fleetctl.stores.base import Entry
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
-    from fleetctl.tracking.track import Call, Track
+    from fleetctl.tracking.track import Call, Track, Work
 
 
 class Charges:
@@ -53,14 +53,13 @@ class Charges:
         self.add(track, usd or 0.0, 0.0 if usd is not None else _seconds(run))
         return charged
 
-    def idled(self, track: Track, last: Run, until_s: float) -> Run:
+    def idled(self, work: Work, last: Run, until_s: float) -> Run:
         """The last run of a sandbox that was open until now, charged for its idle time too."""
         if not last.usd_per_s or last.usd is None or last.ended_at_s is None:
             return last
         usd = last.usd_per_s * max(0.0, until_s - last.ended_at_s)
-        assert track.history is not None
-        track.history.charged(usd)
-        self.add(track, usd, 0.0)
+        work.history.charged(usd)
+        self.add(work.track, usd, 0.0)
         return replace(last, usd=last.usd + usd)
 
     def add(self, track: Track, usd: float, unpriced_s: float) -> None:

@@ -16,13 +16,14 @@ from fleetctl.engine.capacity.providers import contract_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
-    from fleetctl.tracking.track import Track
+    from fleetctl.tracking.track import Track, Work
 
 
 def reserve(state: State, account: Account, track: Track, now_s: float) -> None:
     """Add the live runs of an object."""
+    work = track.work
     for run in _live(state, track):
-        worst_usd = _worst_now_usd(state, track, run, now_s)
+        worst_usd = None if work is None else _worst_now_usd(state, work, run, now_s)
         usd = budget.reserved_usd(run, worst_usd=worst_usd, now_s=now_s)
         if usd is None:
             account.unpriced_live += 1
@@ -39,35 +40,34 @@ def terms_of(state: State, provider: str) -> Terms:
 
 
 def _live(state: State, track: Track) -> Iterator[Run]:
-    if track.history is not None:
-        yield from track.history.live.values()
+    if track.work is not None:
+        yield from track.work.history.live.values()
     elif not track.dormant:
         # Its spec cannot be read, or its pass raised: its runs cost all the same.
         rows = state.store.runs.of(track.resource.uid)
         yield from (run for run, _ in rows if run.state in LIVE_STATES)
 
 
-def _worst_now_usd(state: State, track: Track, run: Run, now_s: float) -> float | None:
+def _worst_now_usd(state: State, work: Work, run: Run, now_s: float) -> float | None:
     """Under the present deadline, which may be a later one than when the run began."""
-    controller = track.controller
+    controller = work.controller
     if controller is None or run.state is RunState.STOPPING:
         return None
     unit = controller.unit(run.index)
     if unit is None or unit.template_hash != run.template_hash:
         return None  # it goes on under the template that it began with, or is stopped
     since_s = now_s if run.started_at_s is None else run.started_at_s
-    lasts_s = _lasts_s(state, track, run.provider, run.index, now_s, since_s)
+    lasts_s = _lasts_s(state, work, run.provider, run.index, now_s, since_s)
     return budget.worst_case_usd(run.usd_per_s, lasts_s)
 
 
 def _lasts_s(
-    state: State, track: Track, provider: str, index: int, now_s: float, since_s: float
+    state: State, work: Work, provider: str, index: int, now_s: float, since_s: float
 ) -> float:
-    assert track.controller is not None
-    policy, terms = track.controller.policy, terms_of(state, provider)
-    ends_at_s = deadline_at_s(policy, track.prior, track.resource.generation, now_s)
+    policy, terms = work.controller.policy, terms_of(state, provider)
+    ends_at_s = deadline_at_s(policy, work.track.prior, work.resource.generation, now_s)
     return budget.lasts_s(
-        timeout_s=track.controller.template(index).timeout_seconds,
+        timeout_s=work.controller.template(index).timeout_seconds,
         left_s=None if ends_at_s is None else ends_at_s - since_s,
         lifetime_s=terms.lifetime_s,
         after_s=policy.grace_s + terms.quantum_s,

@@ -17,7 +17,7 @@ from fleetctl.providers.prices.devices import possible
 from fleetctl.providers.prices.table import dearest
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.template import Gpu, Template
-from fleetctl.tracking.track import Track
+from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
@@ -26,28 +26,28 @@ REASON_UNTOLD = "GpuNotTold"
 
 
 def priced_as_got(
-    state: State, market: Market, track: Track, before: Run, after: Run, seen: Alive | Ended
+    state: State, market: Market, work: Work, before: Run, after: Run, seen: Alive | Ended
 ) -> Run:
     """`after` at the price of what it got, once its journal begins, which tells that. Says so where
     it does not.
     """
     begins = before.journal_offset == 0 and (seen.journal_offset > 0 or isinstance(seen, Ended))
-    whole = _listing(state, track, after) if begins and after.usd_per_s else None
+    whole = _listing(state, work, after) if begins and after.usd_per_s else None
     gpu = whole.resources.gpu if whole is not None else None
     if whole is None or gpu is None:
         return after
     prices = {str(it): _price(state, market, after.provider, whole.with_gpu(it)) for it in gpu.each}
     if not seen.gpus and len(set(prices.values())) > 1:
-        _say_untold(state, track, gpu, after)
+        _say_untold(state, work, gpu, after)
     left = dearest(prices[str(it)] for it in possible(gpu, seen.gpus).each)
     return _cheaper(after, dearest(prices.values()), left)
 
 
-def _listing(state: State, track: Track, run: Run) -> Template | None:
+def _listing(state: State, work: Work, run: Run) -> Template | None:
     """The template that the run began with and all that its Function says; None where it lists no
     more than one GPU, or is another by now.
     """
-    controller = track.controller
+    controller = work.controller
     unit = controller.unit(run.index) if controller is not None else None
     if controller is None or unit is None or unit.template_hash != run.template_hash:
         return None
@@ -55,7 +55,7 @@ def _listing(state: State, track: Track, run: Run) -> Template | None:
     if not template.is_function:
         return None  # a sandbox has one sort
     try:
-        whole, _ = functions.resolved(state, template, track.resource.namespace)
+        whole, _ = functions.resolved(state, template, work.resource.namespace)
     except Unavailable:
         return None
     gpu = whole.resources.gpu
@@ -66,11 +66,11 @@ def _price(state: State, market: Market, provider: str, template: Template) -> f
     return charged(state.providers[provider], market.said.get(provider), template)
 
 
-def _say_untold(state: State, track: Track, gpu: Gpu, run: Run) -> None:
-    listed, unit = ", ".join(map(str, gpu.each)), KINDS[track.resource.kind].unit
+def _say_untold(state: State, work: Work, gpu: Gpu, run: Run) -> None:
+    listed, unit = ", ".join(map(str, gpu.each)), KINDS[work.resource.kind].unit
     as_what = f"the dearest, {per_hour(run.usd_per_s)}"
     what = f"a {unit} does not tell which GPU of {listed} it got; it is charged as {as_what}"
-    state.say(track.resource.uid, REASON_UNTOLD, what)
+    state.say(work.resource.uid, REASON_UNTOLD, what)
 
 
 def _cheaper(run: Run, listed_usd_per_s: float | None, got_usd_per_s: float | None) -> Run:

@@ -14,7 +14,7 @@ from fleetctl.controllers.model import LIVE_STATES, Alive, Ended, Gone, Observat
 from fleetctl.engine.execute.leftovers import leftover
 from fleetctl.engine.messages import Observed
 from fleetctl.engine.observe.gpu_price import priced_as_got
-from fleetctl.tracking.track import Track
+from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
@@ -41,29 +41,31 @@ class Sightings:
 
     def take(self, track: Track, fact: Observed) -> bool:
         """True when the resource must be looked at because of it."""
-        if track.history is None:
+        work = track.work
+        if work is None:
             return False
-        run = track.history.live.get(fact.run)
+        run = work.history.live.get(fact.run)
         if run is None:
-            return self._sandbox_seen(track, fact.seen, fact)
-        return self._run_seen(track, run, fact.seen, fact)
+            return self._sandbox_seen(work, fact.seen, fact)
+        return self._run_seen(work, run, fact.seen, fact)
 
-    def _run_seen(self, track: Track, run: Run, seen: Observation, fact: Observed) -> bool:
+    def _run_seen(self, work: Work, run: Run, seen: Observation, fact: Observed) -> bool:
+        track = work.track
         state = self._state
         measured = (
             not isinstance(seen, Gone)
             and bool(seen.metrics)
-            and self._records.measured(track, run, seen.metrics)
+            and self._records.measured(work, run, seen.metrics)
         )
         call = track.calls.get(run.name)
         bound_s = state.providers[fact.provider].contract.visibility_bound_s
         appeared_at_s = call.appeared_at_s if call else state.started_at_s
         settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
-        held_anew = self._take_held(track, run, seen.held if isinstance(seen, Alive) else "")
+        held_anew = self._take_held(work, run, seen.held if isinstance(seen, Alive) else "")
         if not isinstance(seen, Gone):
             track.missing.pop(run.name, None)
         elif run.state is not RunState.STARTING:
-            settled = settled and self._missed_twice(track, run, fact, bound_s)
+            settled = settled and self._missed_twice(work, run, fact, bound_s)
         after = outcome(run, seen, settled=settled)
         if after is None:
             if isinstance(seen, Gone) and run.state is not RunState.STARTING:
@@ -71,51 +73,49 @@ class Sightings:
                 self._look_later(run.name, since_s + bound_s)
             return held_anew or measured
         if isinstance(seen, Alive | Ended) and seen.note:
-            assert track.history is not None
-            track.history.note = seen.note
+            work.history.note = seen.note
         if isinstance(seen, Alive | Ended):
-            after = priced_as_got(state, self._market, track, run, after, seen)
-            self._records.entered(track, after)
+            after = priced_as_got(state, self._market, work, run, after, seen)
+            self._records.entered(work, after)
         if after.state in LIVE_STATES:
             began = run.state is RunState.STARTING
             cheaper = after.usd_per_s != run.usd_per_s  # so a budget may pay for others now
             track.waits.pop(run.name, None)
-            self._records.keep(track, after)
+            self._records.keep(work, after)
             return began or held_anew or cheaper or measured
-        self._records.end(track, after, seen.result if isinstance(seen, Ended) else None)
+        self._records.end(work, after, seen.result if isinstance(seen, Ended) else None)
         if isinstance(seen, Gone) and after.handle:
             # Should it live all the same, it must not go on: its unit gets another sandbox.
             self._leftovers.end(leftover(run))
         return True
 
-    def _missed_twice(self, track: Track, run: Run, fact: Observed, bound_s: float) -> bool:
+    def _missed_twice(self, work: Work, run: Run, fact: Observed, bound_s: float) -> bool:
         """Whether the provider said it before, a visibility bound ago: one answer may be odd."""
-        first_s = track.missing.get(run.name)
+        first_s = work.track.missing.get(run.name)
         if first_s is None:
-            track.missing[run.name] = fact.asked_at_s
+            work.track.missing[run.name] = fact.asked_at_s
             return False
         return fact.asked_at_s >= first_s + bound_s
 
-    def _take_held(self, track: Track, run: Run, held: str) -> bool:
+    def _take_held(self, work: Work, run: Run, held: str) -> bool:
         """Whether people are to be told something else than before."""
-        before = track.held.pop(run.name, "")
+        before = work.track.held.pop(run.name, "")
         if held:
-            track.held[run.name] = held
+            work.track.held[run.name] = held
             if held != before:
                 text = f"{run.name}: {held}"
-                self._state.say(track.resource.uid, "EndHeld", text, kind="Warning")
+                self._state.say(work.resource.uid, "EndHeld", text, kind="Warning")
         return held != before
 
-    def _sandbox_seen(self, track: Track, seen: Observation, fact: Observed) -> bool:
+    def _sandbox_seen(self, work: Work, seen: Observation, fact: Observed) -> bool:
         """Of the last run in an idle sandbox: is the sandbox still open?"""
-        assert track.history is not None
         if isinstance(seen, Alive) or (isinstance(seen, Ended) and seen.sandbox_open):
             return False
-        for box in track.history.sandboxes.values():
+        for box in work.history.sandboxes.values():
             if not box.busy and box.last.name == seen.run:
                 if isinstance(seen, Gone) and not self._settled_by_end(box.last, fact):
                     return False
-                self._records.closed(track, box.name)
+                self._records.closed(work, box.name)
                 return True
         return False
 

@@ -16,7 +16,8 @@ from fleetctl.engine.hurry import freed
 from fleetctl.engine.observe.remembered import remembered
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.base import Remembered
-from fleetctl.tracking.track import Track, last_values, score_of
+from fleetctl.tracking.load import last_values, score_of
+from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.money.ledger import Charges
@@ -60,26 +61,25 @@ class Records:
         """A pass changed a live run's record (a stop became the wish)."""
         self._changed[run.name] = run
 
-    def keep(self, track: Track, run: Run) -> None:
+    def keep(self, work: Work, run: Run) -> None:
         """A live run is still live, with a newer record."""
-        assert track.history is not None
-        track.history.changed(run)
+        work.history.changed(run)
         self._changed[run.name] = run
 
-    def end(self, track: Track, run: Run, result: str | None) -> None:
+    def end(self, work: Work, run: Run, result: str | None) -> None:
         """A live run is over."""
-        assert track.history is not None and track.controller is not None
+        track = work.track
         run = self._charges.ended(track, run, track.calls.get(run.name))
         latest = track.latest.pop(run.name, {})
-        score = score_of(track.controller, run, result, lambda: latest)
+        score = score_of(work.controller, run, result, lambda: latest)
         if run.state is not RunState.SUCCEEDED:
             result = None
-        track.history.ended(
+        work.history.ended(
             run,
             score=score,
-            superseded=superseded(track.controller, run),
-            outdated=outdated(track.controller, run),
-            wanted=track.controller.unit(run.index) is not None,
+            superseded=superseded(work.controller, run),
+            outdated=outdated(work.controller, run),
+            wanted=work.controller.unit(run.index) is not None,
         )
         track.waits.pop(run.name, None)
         track.held.pop(run.name, None)
@@ -90,52 +90,49 @@ class Records:
             freed(self._state, run.provider)
         self._changed[run.name] = run
         self._results[run.name] = result
-        self._remember(track, run, result, latest)
+        self._remember(work, run, result, latest)
         unit, ended = KINDS[track.resource.kind].unit, run.state.value
         if run.state in (RunState.FAILED, RunState.LOST):
             what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._state.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
-        elif run.state is RunState.SUCCEEDED and run.message and len(track.history.succeeded) == 1:
+        elif run.state is RunState.SUCCEEDED and run.message and len(work.history.succeeded) == 1:
             what = f"{unit} {run.index}: {run.message}"  # once: the others will say the same
             self._state.say(track.resource.uid, "Remark", what, kind="Warning")
 
-    def entered(self, track: Track, run: Run) -> None:
+    def entered(self, work: Work, run: Run) -> None:
         """The run has begun: from now on it speaks for its sandbox, and the one before no more."""
-        assert track.history is not None
-        last = track.history.sandboxes[run.sandbox].last
-        track.history.sandboxes.entered(run)
+        last = work.history.sandboxes[run.sandbox].last
+        work.history.sandboxes.entered(run)
         if last.name != run.name:
             until_s = run.started_at_s if run.started_at_s is not None else run.created_at_s
-            self._let_go(track, last, until_s)
+            self._let_go(work, last, until_s)
 
-    def closed(self, track: Track, sandbox: str) -> None:
+    def closed(self, work: Work, sandbox: str) -> None:
         """An idle sandbox is confirmed gone."""
-        assert track.history is not None
-        last = track.history.sandboxes[sandbox].last
-        track.history.sandboxes.closed(sandbox)
-        track.calls.pop(last.name, None)
-        self._let_go(track, last, self._state.clock.now_s())
+        last = work.history.sandboxes[sandbox].last
+        work.history.sandboxes.closed(sandbox)
+        work.track.calls.pop(last.name, None)
+        self._let_go(work, last, self._state.clock.now_s())
         freed(self._state, last.provider)
 
-    def measured(self, track: Track, run: Run, fresh: Sequence[Metric]) -> bool:
+    def measured(self, work: Work, run: Run, fresh: Sequence[Metric]) -> bool:
         """What a live run measured since it was seen last. True when its kind may decide by it."""
         self._metrics.setdefault(run.name, []).extend(fresh)
-        track.latest.setdefault(run.name, {}).update(last_values(fresh))
+        work.track.latest.setdefault(run.name, {}).update(last_values(fresh))
         self._changed.setdefault(run.name, run)
-        assert track.history is not None
-        curves = track.history.curves
+        curves = work.history.curves
         return curves is not None and curves.take(run.index, run.name, fresh)
 
-    def _let_go(self, track: Track, last: Run, until_s: float) -> None:
+    def _let_go(self, work: Work, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""
         self._state.owner_of.pop(last.name, None)
-        paid = self._charges.idled(track, last, until_s)
+        paid = self._charges.idled(work, last, until_s)
         self._closed[last.name] = replace(paid, sandbox_open=False)
 
     def _remember(
-        self, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
+        self, work: Work, run: Run, result: str | None, latest: Mapping[str, float]
     ) -> None:
         """Keep a success for equal work. It becomes known with the run's record, or not at all."""
-        kept = remembered(self._state, track, run, result, latest)
+        kept = remembered(self._state, work, run, result, latest)
         if kept is not None:
             self._remembered.append(kept)

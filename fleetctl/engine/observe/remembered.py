@@ -12,18 +12,18 @@ from fleetctl.controllers.model import Run, RunState
 from fleetctl.stores.base import Remembered
 from fleetctl.tracking.annotations import REVISION
 from fleetctl.tracking.result_cache import contents_of, fixed, success
-from fleetctl.tracking.track import Track
+from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
 
 
 def remembered(
-    state: State, track: Track, run: Run, result: str | None, latest: Mapping[str, float]
+    state: State, work: Work, run: Run, result: str | None, latest: Mapping[str, float]
 ) -> Remembered | None:
     """The success of an ended run, where equal work may have it; else None."""
-    begun_with = track.begun_with.pop(run.name, None)
-    controller = track.controller
+    begun_with = work.track.begun_with.pop(run.name, None)
+    controller = work.controller
     if run.state is not RunState.SUCCEEDED or controller is None:
         return None
     unit = controller.unit(run.index)
@@ -31,24 +31,24 @@ def remembered(
         return None
     if (unit.params_hash, unit.template_hash) != (run.params_hash, run.template_hash):
         return None
-    contents = contents_of(state.store, track, revision=_revision(state, track, run, controller))
+    contents = contents_of(state.store, work, revision=_revision(state, work, run, controller))
     if contents is None:
         return None
     if fixed(controller.content(run.index)):
-        contents.memo = track.contents
+        contents.memo = work.contents
     elif contents.of(unit).key != begun_with:
         return None  # a volume or a Function became another while it ran
-    return success(contents, unit, run, owner=track.resource.key, result=result, latest=latest)
+    return success(contents, unit, run, owner=work.resource.key, result=result, latest=latest)
 
 
-def _revision(state: State, track: Track, run: Run, controller: KindController) -> str:
+def _revision(state: State, work: Work, run: Run, controller: KindController) -> str:
     """What the run's copy of its source was: that of the apply where one was kept; else what the
     provider took, which is not what the directory held, nor where the branch is by now.
     """
     template = controller.content(run.index)
     if template.source is None:
         return ""
-    pinned = track.resource.annotations.get(REVISION, "")
+    pinned = work.resource.annotations.get(REVISION, "")
     if state.sources is not None and pinned:
         return pinned
     return state.providers[run.provider].revision(run.uid, template, run.template_hash)

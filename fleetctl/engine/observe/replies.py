@@ -24,7 +24,7 @@ from fleetctl.engine.messages import (
 )
 from fleetctl.providers.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
 from fleetctl.specs.values.hints import message_of
-from fleetctl.tracking.track import Call, Track
+from fleetctl.tracking.track import Call, Track, Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
@@ -73,9 +73,10 @@ class Answers:
         waited = track.waits.pop(fact.run, None) is not None
         if not isinstance(fact, StopReplied):
             call.appeared_at_s = now_s
-        if track.history is None:
+        work = track.work
+        if work is None:
             return False  # its rows are read back later, and every call is made that they ask for
-        run = track.history.live.get(fact.run)
+        run = work.history.live.get(fact.run)
         if isinstance(fact, StartWaits | StartUnknown) and (
             run is None or run.state is RunState.STOPPING
         ):
@@ -91,21 +92,21 @@ class Answers:
                     track.doubts.pop((run.template_hash, run.provider), None)
                     self._troubles.start_served(run.provider)
                 if run is not None and fact.begun:
-                    self._started(track, run, fact.handle, now_s)
-                    self._had_room(track, run.provider, now_s)
+                    self._started(work, run, fact.handle, now_s)
+                    self._had_room(work, run.provider, now_s)
                 elif run is not None:
-                    self._records.keep(track, replace(run, handle=fact.handle))
+                    self._records.keep(work, replace(run, handle=fact.handle))
                     # Once it is durable the work begins; there is nothing to decide.
                     self._records.begins.add(track.resource.uid)
                     return waited
             case StartRefused():
                 if run is not None:
-                    self._refused(track, run, call, fact.message, now_s)
+                    self._refused(work, run, call, fact.message, now_s)
             case StartWaits() if fact.reason == SANDBOX_CLOSED and run is not None:
                 # Nothing began there and nothing can: the unit goes to another sandbox.
                 ended = replace(run, state=RunState.STOPPED, reason=fact.reason, ended_at_s=now_s)
-                self._records.end(track, ended, None)
-                self._records.closed(track, run.sandbox)
+                self._records.end(work, ended, None)
+                self._records.closed(work, run.sandbox)
             case StartWaits() if fact.reason == BEGUN_AS_ANOTHER and run is not None:
                 # Under its name nothing can begin any more: the unit has another attempt.
                 ended = replace(
@@ -115,25 +116,28 @@ class Answers:
                     message=fact.message,
                     ended_at_s=now_s,
                 )
-                self._records.end(track, ended, None)
+                self._records.end(work, ended, None)
             case StartWaits():
-                call.retry_at_s = fact.retry_at_s
-                wait = Wait(fact.reason, fact.message, fact.retry_at_s, account=fact.account)
+                again_at_s = self._again(call, now_s, fact.retry_after_s)
+                wait = Wait(fact.reason, fact.message, again_at_s, account=fact.account)
                 self._wait(track, fact.run, _short(wait, call, now_s))
                 if fact.account and run is not None:
-                    self._troubles.start_waits(
-                        run.provider, fact.reason, fact.message, fact.retry_at_s
-                    )
+                    self._troubles.start_waits(run.provider, fact.reason, fact.message, again_at_s)
             case StartUnknown():
-                call.tries += 1
-                call.retry_at_s = now_s + self._state.backoff_s(call.tries)
+                self._again(call, now_s)
                 wait = Wait("StartUnknown", fact.message, call.retry_at_s)
                 self._wait(track, fact.run, _short(wait, call, now_s))
             case StopReplied():
-                self._stop_replied(track, fact, call, now_s)
+                self._stop_replied(work, fact, call, now_s)
             case _:
                 assert_never(fact)
         return True
+
+    def _again(self, call: Call, now_s: float, after_s: float = 0.0) -> float:
+        """When the start is asked for again: later with each try, and not before `after_s`."""
+        call.tries += 1
+        call.retry_at_s = now_s + max(after_s, self._state.backoff_s(call.tries))
+        return call.retry_at_s
 
     def of_asset(self, track: Track, fact: AssetReplied, now_s: float) -> bool:
         """The same, of a volume, a function, or what deleted work left behind."""
@@ -165,37 +169,37 @@ class Answers:
         self._state.queue.add(uid, wait.retry_at_s)
         self._state.say(uid, wait.reason, wait.message, kind="Warning")
 
-    def _started(self, track: Track, run: Run, handle: str, now_s: float) -> None:
+    def _started(self, work: Work, run: Run, handle: str, now_s: float) -> None:
         state = RunState.RUNNING if run.state is RunState.STARTING else run.state
         started_at_s = run.started_at_s if run.started_at_s is not None else now_s
         started = replace(run, state=state, handle=handle, started_at_s=started_at_s)
-        self._records.entered(track, started)
-        self._records.keep(track, started)
+        self._records.entered(work, started)
+        self._records.keep(work, started)
 
-    def _had_room(self, track: Track, provider: str, now_s: float) -> None:
-        short = track.shortages.get(provider)
-        if short is not None and track.history is not None:
-            track.shortages[provider] = grown(short, provider, track.history, now_s)
+    def _had_room(self, work: Work, provider: str, now_s: float) -> None:
+        short = work.track.shortages.get(provider)
+        if short is not None and work.history is not None:
+            work.track.shortages[provider] = grown(short, provider, work.history, now_s)
 
-    def _refused(self, track: Track, run: Run, call: Call, message: str, now_s: float) -> None:
+    def _refused(self, work: Work, run: Run, call: Call, message: str, now_s: float) -> None:
         if run.state is RunState.STOPPING:
             ended = replace(run, state=RunState.STOPPED, ended_at_s=now_s)
-        elif (again_at_s := self._doubted(track, run, call, now_s)) is not None:
+        elif (again_at_s := self._doubted(work.track, run, call, now_s)) is not None:
             call.retry_at_s = again_at_s
-            self._wait(track, run.name, Wait(REFUSED_ONCE, message, again_at_s))
+            self._wait(work.track, run.name, Wait(REFUSED_ONCE, message, again_at_s))
             return
-        elif self._has_another_place(track, run, message):
+        elif self._has_another_place(work, run, message):
             ended = replace(
                 run, state=RunState.STOPPED, reason="RefusedHere", message=message, ended_at_s=now_s
             )
             text = f"provider `{run.provider}` does not take it: {message}"
-            self._state.say(track.resource.uid, "RefusedHere", text, kind="Warning")
+            self._state.say(work.resource.uid, "RefusedHere", text, kind="Warning")
         else:
             ended = replace(
                 run, state=RunState.REFUSED, reason="Refused", message=message, ended_at_s=now_s
             )
-            self._state.say(track.resource.uid, "Refused", message, kind="Warning")
-        self._records.end(track, ended, None)
+            self._state.say(work.resource.uid, "Refused", message, kind="Warning")
+        self._records.end(work, ended, None)
 
     def _doubted(self, track: Track, run: Run, call: Call, now_s: float) -> float | None:
         """When to ask again before the refusal is believed; None when this one is the second."""
@@ -204,33 +208,31 @@ class Answers:
         # Of starts that were under way together, each may have met the same odd moment.
         return None if call.asked_at_s >= believed_from_s else believed_from_s
 
-    def _has_another_place(self, track: Track, run: Run, message: str) -> bool:
+    def _has_another_place(self, work: Work, run: Run, message: str) -> bool:
         """Remember that this one is none, and tell whether any candidate is left."""
-        assert track.controller is not None
-        placement = track.controller.policy.placement
+        placement = work.controller.policy.placement
         if len(placement.candidates) < 2:
             return False
-        track.refusals[run.template_hash, run.provider] = message_of(message)
-        offers = self._market.offers(track).get(run.template_hash, {})
+        work.track.refusals[run.template_hash, run.provider] = message_of(message)
+        offers = self._market.offers(work).get(run.template_hash, {})
         return any(it.fits for it in judge(placement, offers))
 
-    def _stop_replied(self, track: Track, fact: StopReplied, call: Call, now_s: float) -> None:
+    def _stop_replied(self, work: Work, fact: StopReplied, call: Call, now_s: float) -> None:
         call.tries += 1
-        track.held.pop(fact.run, None)
+        work.track.held.pop(fact.run, None)
         if fact.message:
             call.retry_at_s = now_s + self._state.backoff_s(call.tries)
-            track.held[fact.run] = f"its stop failed: {fact.message}"
+            work.track.held[fact.run] = f"its stop failed: {fact.message}"
             text = f"stop of {fact.run} failed: {fact.message}"
-            self._state.say(track.resource.uid, "StopFailed", text, kind="Warning")
+            self._state.say(work.resource.uid, "StopFailed", text, kind="Warning")
         else:
-            assert track.controller is not None
-            wait_s = track.controller.policy.grace_s + self._state.settings.stop_again_s
+            wait_s = work.controller.policy.grace_s + self._state.settings.stop_again_s
             call.retry_at_s = now_s + wait_s * min(call.tries, 8)
             self._look(fact.run)
         if call.tries == self._state.settings.attention_after:
             text = f"{call.tries} stops of {fact.run} are not confirmed; trying on"
-            self._state.say(track.resource.uid, "NeedsAttention", text, kind="Warning")
-        self._state.queue.add(track.resource.uid, call.retry_at_s)
+            self._state.say(work.resource.uid, "NeedsAttention", text, kind="Warning")
+        self._state.queue.add(work.resource.uid, call.retry_at_s)
 
 
 def _tells_that_nothing_is_made(fact: CallReplied) -> bool:

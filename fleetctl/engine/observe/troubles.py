@@ -99,7 +99,7 @@ class Troubles:
 
 def uses(track: Track, provider: str) -> bool:
     """Whether the object has something there that the provider has to serve."""
-    if track.history is None:
+    if track.work is None:
         return False
-    live = any(run.provider == provider for run in track.history.live.values())
-    return live or any(box.provider == provider for box in track.history.sandboxes.values())
+    live = any(run.provider == provider for run in track.work.history.live.values())
+    return live or any(box.provider == provider for box in track.work.history.sandboxes.values())

@@ -127,12 +127,13 @@ class Watcher:
     def _known(self, name: str) -> Run | None:
         uid = self._state.owner_of.get(name)
         track = self._state.tracks.get(uid) if uid is not None else None
-        if track is None or track.history is None:
+        if track is None or track.work is None:
             return None
-        run = track.history.live.get(name)
+        history = track.work.history
+        run = history.live.get(name)
         if run is not None:
             return run
-        return next((b.last for b in track.history.sandboxes.values() if b.last.name == name), None)
+        return next((b.last for b in history.sandboxes.values() if b.last.name == name), None)
 
     def _provider_of(self, name: str) -> str | None:
         run = self._known(name)

@@ -52,9 +52,9 @@ def stop_believed_when_asked() -> Context:
     """A stop that the provider took counts as confirmed."""
 
     def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Answers, track: Any, fact: Any, call: Any, now_s: float) -> None:
-            stop_replied(self, track, fact, call, now_s)
-            run = track.history.live.get(fact.run)
+        def patched(self: Answers, work: Any, fact: Any, call: Any, now_s: float) -> None:
+            stop_replied(self, work, fact, call, now_s)
+            run = work.history.live.get(fact.run)
             if not fact.message and run is not None:
                 call.appeared_at_s = 0.0
                 news = Observed(run.provider, now_s + 1e6, Gone(run.name, now_s))
@@ -69,8 +69,8 @@ def stop_asked_once() -> Context:
     """A stop is asked for once; one that was ignored or failed is waited for without end."""
 
     def make(stop_replied: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Answers, track: Any, fact: Any, call: Any, now_s: float) -> None:
-            stop_replied(self, track, fact, call, now_s)
+        def patched(self: Answers, work: Any, fact: Any, call: Any, now_s: float) -> None:
+            stop_replied(self, work, fact, call, now_s)
             call.retry_at_s = float("inf")
 
         return patched
@@ -82,10 +82,10 @@ def start_asked_once() -> Context:
     """A start whose answer was lost is never asked for again."""
 
     def make(drive: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Effects, track: Any, run: Run, now_s: float) -> None:
-            call = track.calls.get(run.name)
+        def patched(self: Effects, work: Any, run: Run, now_s: float) -> None:
+            call = work.track.calls.get(run.name)
             if call is None or call.tries == 0:
-                drive(self, track, run, now_s)
+                drive(self, work, run, now_s)
 
         return patched
 
@@ -121,16 +121,16 @@ def first_phase_taken_for_the_start() -> Context:
 
 def idle_sandbox_forgotten() -> Context:
     """Nobody closes a sandbox that has no task left."""
-    return swapped(Effects, "_drive_close", lambda self, track, action, now_s: None)
+    return swapped(Effects, "_drive_close", lambda self, work, action, now_s: None)
 
 
 def scratch_forgotten() -> Context:
     """A deleted object is dropped without freeing what its runs left."""
 
     def make(wish: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(self: Passes, track: Any, *rest: Any) -> Any:
-            track.asset.swept = True
-            return wish(self, track, *rest)
+        def patched(self: Passes, work: Any, *rest: Any) -> Any:
+            work.track.asset.swept = True
+            return wish(self, work, *rest)
 
         return patched
 
@@ -193,9 +193,9 @@ def push_means_gone() -> Context:
     def notify(self: Engine, run: str) -> None:
         uid = self.state.owner_of.get(run)
         track = self.state.tracks.get(uid) if uid is not None else None
-        if track is not None and track.history is not None and run in track.history.live:
+        if track is not None and track.work is not None and run in track.work.history.live:
             now_s = self.state.clock.now_s()
-            provider = track.history.live[run].provider
+            provider = track.work.history.live[run].provider
             self.state.inbox.tell(Observed(provider, now_s + 1e6, Gone(run, now_s)))
 
     return swapped(Engine, "notify", notify)

@@ -20,7 +20,7 @@ from fleetctl.controllers.schedule import stops
 from fleetctl.engine.decide import assets, passes
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.turn import Turns
-from fleetctl.tracking import track
+from fleetctl.tracking import load
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -123,7 +123,7 @@ def open_sandboxes_forgotten_at_restart() -> Context:
 
         return patched
 
-    return around(track, "replay", make)
+    return around(load, "replay", make)
 
 
 def wake_time_ignored() -> Context:
@@ -211,7 +211,7 @@ def program_is_no_content() -> Context:
 
 def outdated_counts_after_a_restart() -> Context:
     """Reading the rows back takes outdated successes for wished ones."""
-    return swapped(track, "superseded", _superseded_without_content)
+    return swapped(load, "superseded", _superseded_without_content)
 
 
 def _superseded_without_content(controller: Any, run: Any) -> bool:

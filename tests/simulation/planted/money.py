@@ -108,8 +108,8 @@ def passes_of_a_turn_do_not_see_each_other() -> Context:
     """Each pass takes from the money that was there at the begin of the turn."""
 
     def make(allowance: Callable[..., Allowance]) -> Callable[..., Allowance]:
-        def patched(self: Budgets, track: Any, now_s: float) -> Allowance:
-            found = allowance(self, track, now_s)
+        def patched(self: Budgets, work: Any, now_s: float) -> Allowance:
+            found = allowance(self, work, now_s)
             return replace(found, accounts=[replace(it) for it in found.accounts])
 
         return patched

@@ -31,9 +31,9 @@ def spill_costs_an_attempt() -> Context:
     """A start that moves counts as a failure of the application."""
 
     def make(end: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Records, track: Any, run: Run, result: Any) -> None:
+        def patched(self: Records, work: Any, run: Run, result: Any) -> None:
             moves = run.reason == SPILLED_OVER
-            end(self, track, replace(run, state=RunState.FAILED) if moves else run, result)
+            end(self, work, replace(run, state=RunState.FAILED) if moves else run, result)
 
         return patched
 
@@ -47,7 +47,7 @@ def provider_limit_counts_running_alone() -> Context:
         def patched(tracks: Any) -> Any:
             found = count(tracks)
             for track in tracks:
-                for run in track.history.live.values() if track.history else ():
+                for run in track.work.history.live.values() if track.work else ():
                     if run.state is RunState.STARTING and run.sandbox == run.name:
                         found[run.provider].sandboxes -= 1
             return found

@@ -19,7 +19,7 @@ from fleetctl.engine.turn import Turns
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
 from fleetctl.stores.sqlite.session import Session
-from fleetctl.tracking import track
+from fleetctl.tracking import load
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -53,7 +53,7 @@ def offset_not_kept() -> Context:
 
 def metrics_dropped() -> Context:
     """The journal's offset moves on without its metrics."""
-    return swapped(Records, "measured", lambda self, track, run, fresh: False)
+    return swapped(Records, "measured", lambda self, work, run, fresh: False)
 
 
 def half_a_history_after_a_restart() -> Context:
@@ -143,10 +143,10 @@ def starting_lost_at_restart() -> Context:
     def make(read: Callable[..., None]) -> Callable[..., None]:
         def patched(self: Turns, owner: Any) -> None:
             read(self, owner)
-            for run in list(owner.history.live.values()) if owner.history else ():
+            for run in list(owner.work.history.live.values()) if owner.work else ():
                 if run.state is RunState.STARTING:
                     lost = replace(run, state=RunState.LOST, ended_at_s=self._state.clock.now_s())
-                    self._records.end(owner, lost, None)
+                    self._records.end(owner.work, lost, None)
 
         return patched
 
@@ -155,7 +155,7 @@ def starting_lost_at_restart() -> Context:
 
 def superseded_counts_at_restart() -> Context:
     """A restart counts attempts under older specs, which the running controller did not."""
-    return swapped(track, "superseded", lambda controller, run: False)
+    return swapped(load, "superseded", lambda controller, run: False)
 
 
 def generation_not_raised() -> Context:

@@ -74,9 +74,10 @@ def waiting_costs_an_attempt() -> Context:
 
     def make(call: Callable[..., Any]) -> Callable[..., Any]:
         def patched(self: Answers, owner: Any, fact: Any, now_s: float) -> Any:
-            run = owner.history.live.get(fact.run) if owner.history else None
+            run = owner.work.history.live.get(fact.run) if owner.work else None
             if isinstance(fact, StartWaits) and run is not None and run.state is RunState.STARTING:
-                self._records.end(owner, replace(run, state=RunState.LOST, ended_at_s=now_s), None)
+                lost = replace(run, state=RunState.LOST, ended_at_s=now_s)
+                self._records.end(owner.work, lost, None)
                 return True
             return call(self, owner, fact, now_s)
 
@@ -90,10 +91,10 @@ def no_answer_means_nothing_began() -> Context:
 
     def make(call: Callable[..., Any]) -> Callable[..., Any]:
         def patched(self: Answers, owner: Any, fact: Any, now_s: float) -> Any:
-            run = owner.history.live.get(fact.run) if owner.history else None
+            run = owner.work.history.live.get(fact.run) if owner.work else None
             if isinstance(fact, StartUnknown) and run is not None:
                 self._records.end(
-                    owner, replace(run, state=RunState.STOPPED, ended_at_s=now_s), None
+                    owner.work, replace(run, state=RunState.STOPPED, ended_at_s=now_s), None
                 )
                 return True
             return call(self, owner, fact, now_s)

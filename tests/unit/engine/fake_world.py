@@ -17,7 +17,7 @@ from fleetctl.apply import commit
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.controllers.kind import Params
 from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Observation, Resource, Run
-from fleetctl.engine.decide.suggestions import Work
+from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.settings import Settings
@@ -352,7 +352,7 @@ class Fleet:
         engine.turns.load()
         return store, engine
 
-    async def aside(self, work: Work) -> Params | None:
+    async def aside(self, search: Search) -> Params | None:
         """In place of a thread: at once, or as a test says by `works`."""
         step = self.works.pop(0) if self.works else None
         if step is HANG:
@@ -360,7 +360,7 @@ class Fleet:
         if isinstance(step, Exception):
             raise step
         self.worked += 1
-        return work()
+        return search()
 
     def _before_commit(self) -> None:
         if self.fail_commits:

@@ -36,7 +36,7 @@ def started(parts: Parts, count: int = 1, **fields: object) -> str:
 
 
 def run_of(parts: Parts, uid: str) -> str:
-    (run,) = parts.state.tracks[uid].history.live.values()  # type: ignore[union-attr]
+    (run,) = parts.state.tracks[uid].work.history.live.values()  # type: ignore[union-attr]
     return run.name
 
 
@@ -125,9 +125,9 @@ def test_reading_finds_live_runs_again_and_wants_them_observed() -> None:
     parts.state.tracks.forget()
     parts.state.owner_of.clear()
     again = parts.track(uid)
-    assert again.history is not None
-    assert [run.state for run in again.history.live.values()] == [RunState.RUNNING]
-    assert parts.looked == list(again.history.live)
+    assert again.work is not None
+    assert [run.state for run in again.work.history.live.values()] == [RunState.RUNNING]
+    assert parts.looked == list(again.work.history.live)
 
 
 async def test_effects_call_the_provider_for_what_is_written_and_tell_the_answer() -> None:
@@ -145,7 +145,7 @@ def test_an_answer_makes_a_record_and_no_call() -> None:
     parts = Parts()
     uid = started(parts)
     name = run_of(parts, uid)
-    wait = StartWaits(name, "NoCapacity", "no machine is free", 1_030.0)
+    wait = StartWaits(name, "NoCapacity", "no machine is free", 30.0)
     assert parts.answers.of_call(parts.state.tracks[uid], wait, 1_000.0)
     assert parts.state.tracks[uid].waits[name].reason == "NoCapacity"
     assert parts.state.queue.next_due_at_s() == 1_000.0 or len(parts.state.queue) == 1
@@ -182,7 +182,7 @@ def test_the_end_of_a_sandbox_hurries_the_start_that_waits_longest() -> None:
     parts = Parts()
     uid = started(parts)
     name, track = run_of(parts, uid), parts.state.tracks[uid]
-    parts.answers.of_call(track, StartWaits(name, "Quota", "full", 9_999.0, account=True), 1_000.0)
+    parts.answers.of_call(track, StartWaits(name, "Quota", "full", 8_999.0, account=True), 1_000.0)
     assert track.calls[name].retry_at_s == 9_999.0
     freed(parts.state, "elsewhere")
     hurry(parts.state, "SecretMissing")
