@@ -18,6 +18,7 @@ from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import asset_name
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec, status
+from tests.simulation.wishing import UNREADABLE_SPEC
 
 
 def finished_stays_finished(scene: Scene) -> Iterator[str]:
@@ -74,6 +75,16 @@ def cost_adds_up(scene: Scene) -> Iterator[str]:
             abs(cost["actual"] - spent_usd) > 1e-5
         ):
             yield f"{resource.key} says it cost {cost['actual']}; its runs cost {spent_usd:.6f}"
+
+
+def readable_is_handled(scene: Scene) -> Iterator[str]:
+    """P7: only what nobody can read is set aside; no pass fails by what it decides."""
+    for uid, resource in scene.now.resources.items():
+        if scene.before.resources.get(uid) is resource or resource.spec == UNREADABLE_SPEC:
+            continue
+        said = status(resource)
+        if said.get("reason") == "Quarantined":
+            yield f"{resource.key}: {said.get('message')}"
 
 
 def status_is_true(scene: Scene) -> Iterator[str]:
@@ -179,6 +190,7 @@ WISH_CHECKS = (
     deletions_stay,
     conserved,
     cost_adds_up,
+    readable_is_handled,
     status_is_true,
     only_the_wanted_goes_on,
     starts_within_parallelism,
