@@ -24,7 +24,7 @@ from tests.unit.cli.test_cli_help import parser_of
 
 CODES = {0, 1, 2, 3, 4, 5, 124}
 LINES_OF_EACH_VERB = 40
-LINES_OF_SLOW_VERBS = 3  # they try this machine and ask providers
+LINES_OF_SLOW_VERBS = 3  # they try this machine, ask providers, or pack much
 # What waits for the world, and `up`, which is a world of its own.
 BLOCKING = {"--watch", "--follow", "--wait", "--detach", "--interactive", "--stdin", "--help"}
 NO_FILE = "there/is/none.yaml"
@@ -76,7 +76,7 @@ def lines_of(verb: str, seed: int) -> Iterator[list[str]]:
     """Lines of words for a verb, half of them near to sense."""
     dice = random.Random(f"{verb} {seed}")
     arguments = [it for it in parser_of(verb).arguments() if not BLOCKING & set(it.option_strings)]
-    slow = verb in ("doctor", "orphans")
+    slow = verb in ("bundle", "doctor", "orphans")
     for _ in range(LINES_OF_SLOW_VERBS if slow else LINES_OF_EACH_VERB):
         words = [verb]
         for it in arguments:

@@ -173,10 +173,10 @@ RARE = {
     ("parameter", "count"),
     [
         (RARE, 3),
-        ({"distribution": "q_uniform", "min": 0, "max": 500, "q": 1}, 501),
+        ({"distribution": "q_uniform", "min": 0, "max": 80, "q": 1}, 81),
         ({"distribution": "q_uniform", "min": 0.26, "max": 1.1, "q": 0.5}, 2),
-        ({"distribution": "q_log_uniform_values", "min": 1, "max": 300, "q": 1}, 300),
-        ({"distribution": "int_uniform", "min": -3, "max": 1000}, 1004),
+        ({"distribution": "q_log_uniform_values", "min": 1, "max": 60, "q": 1}, 60),
+        ({"distribution": "int_uniform", "min": -3, "max": 90}, 94),
     ],
     ids=str,
 )
