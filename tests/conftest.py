@@ -23,7 +23,7 @@ __all__ = [
     "pytest_xdist_make_scheduler",
 ]
 
-settings.register_profile("build", deadline=None, derandomize=True, database=None)
+settings.register_profile("build", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("build")
 

@@ -133,7 +133,7 @@ def facts(history: History) -> dict[str, object]:
     }
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fields, events)
 def test_a_restart_at_any_moment_knows_what_was_known_before(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -144,7 +144,7 @@ def test_a_restart_at_any_moment_knows_what_was_known_before(
     assert facts(play.history) == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fields, events)
 def test_what_is_held_is_what_counting_all_sandboxes_gives(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -157,7 +157,7 @@ def test_what_is_held_is_what_counting_all_sandboxes_gives(
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fields, events)
 def test_starts_never_exceed_parallelism_and_every_count_adds_up(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -182,7 +182,7 @@ def test_starts_never_exceed_parallelism_and_every_count_adds_up(
         assert play.status["active"] == len(history.live)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fields, events)
 def test_an_object_that_waits_for_time_says_when_to_look_again(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -198,7 +198,7 @@ def test_an_object_that_waits_for_time_says_when_to_look_again(
         assert plan.wake_at_s is not None and plan.wake_at_s <= due_s
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fields, events)
 def test_every_life_comes_to_an_end_once_nothing_disturbs_it(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
@@ -218,7 +218,7 @@ def test_every_life_comes_to_an_end_once_nothing_disturbs_it(
     assert not play.active
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fields, events)
 def test_deletion_ends_every_life_with_nothing_left(
     spec: dict[str, Any], lived: list[tuple[tuple[str, Any], int]]
