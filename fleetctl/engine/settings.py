@@ -20,6 +20,11 @@ class Settings:
     # Beyond a few, a third of all turns would be for news that nothing waits for, such as that a
     # run has begun. It comes with the next turn, or so much later.
     news_wait_s: float = 0.25  # people hardly see it
+    # A run that has reported so often in a row is looked at in steps of the gap: of a thousand
+    # reports a second each would cost a turn. A person, or a search that stops trials, sees no
+    # difference.
+    few_reports: int = 5
+    report_gap_s: float = 0.1
     resync_s: float = 60.0  # the slow full scan under the watch
     # What has no record is ended within two minutes of its beginning: a list that lags, the grace,
     # and the next sweep.

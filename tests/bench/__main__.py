@@ -16,6 +16,7 @@ from tests.bench import (
     modal,
     screens,
     smalljobs,
+    sweeps,
     tasks,
     wandbfiles,
 )
@@ -33,6 +34,8 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "asked": finished.while_many_run,
     "plans": changes.plans,
     "watches": changes.watches,
+    "trials": sweeps.random_trials,
+    "reports": sweeps.reports,
     "bayes": bayes.figures,
     "wandb": wandbfiles.reading,
     "modal": modal.figures,

@@ -23,6 +23,7 @@ from fleetctl.specs.search.early_terminate import EarlyTerminate
 from tests.bench.harness import Figure
 
 SEEDS, TRIALS = 20, 30
+ROUNDS = 5
 Point = Mapping[str, Any]
 
 _SCALES = [
@@ -182,9 +183,12 @@ def _many() -> Figure:
     search = Search(method="random", parameters=parameters)
     points = [random_point(search, 0, index) for index in range(1000)]
     trials = [Trial(it, value(it)) for it in points]
-    begin_s = time.process_time()
-    suggest(parameters, 0, 1000, trials)
-    took_ms = 1000 * (time.process_time() - begin_s)
+    took: list[float] = []
+    for seed in range(ROUNDS):
+        begin_s = time.process_time()
+        suggest(parameters, seed, 1000, trials)
+        took.append(1000 * (time.process_time() - begin_s))
+    took_ms = statistics.median(took)
     return Figure(
         "a suggestion after 1,000 trials, CPU", f"{took_ms:.0f} ms", "300 ms", took_ms <= 300
     )

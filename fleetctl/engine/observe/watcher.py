@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.model import Alive, Observation, Run, RunState
 from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.hurry import hurry_start
 from fleetctl.engine.messages import Observed
@@ -19,6 +20,7 @@ from fleetctl.providers.base import RunRef
 
 if TYPE_CHECKING:
     from fleetctl.engine.execute.rate_limit import Gate
+    from fleetctl.engine.settings import Settings
     from fleetctl.engine.state import State
 
 log = logging.getLogger("fleetctl.engine")
@@ -31,6 +33,7 @@ class Watcher:
         self._state, self._gates = state, gates
         self._pushed: dict[str, set[str]] = {name: set() for name in state.providers}
         self._later: dict[str, float] = {}
+        self._talk = _Talk(state.settings)
         self._wakes = {name: asyncio.Event() for name in state.providers}
 
     def add(self, provider: str) -> None:
@@ -43,13 +46,21 @@ class Watcher:
         Of a start that waits, it says that what it waited for may be there: it is tried at once.
         """
         provider = self._provider_of(run)
-        if provider is not None and provider in self._pushed:
-            hurry_start(self._state, run)
-            self._pushed[provider].add(run)
-            self._wakes[provider].set()
+        if provider is None or provider not in self._pushed:
+            return
+        now_s = self._state.clock.now_s()
+        until_s = self._talk.until_s(run, now_s)
+        if until_s > now_s:
+            self.look_later(run, min(until_s, self._later.get(run, until_s)))
+            return
+        hurry_start(self._state, run)
+        self._pushed[provider].add(run)
+        self._wakes[provider].set()
 
     def look_later(self, run: str, at_s: float) -> None:
         """Observe `run` again at at_s: what was seen before may be stale."""
+        if self._later.get(run) == at_s:
+            return
         self._later[run] = at_s
         provider = self._provider_of(run)
         if provider in self._wakes:
@@ -105,6 +116,7 @@ class Watcher:
             if isinstance(seen, NoAnswer):
                 return False
             for each in seen:
+                self._talk.heard(each, asked_at_s)
                 state.inbox.tell(Observed(provider, asked_at_s, each))
         return True
 
@@ -119,6 +131,7 @@ class Watcher:
     def _polled(self, provider: str) -> set[str]:
         """Every confirmed live run, and the last run of every open sandbox."""
         names = set()
+        self._talk.forget(self._state.owner_of)
         for run in map(self._known, self._state.owner_of):
             if run is not None and run.provider == provider and run.state is not RunState.STARTING:
                 names.add(run.name)
@@ -144,3 +157,33 @@ class Watcher:
         if run is None:
             return None
         return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
+
+
+class _Talk:
+    """Which runs report so often that one look is to answer many reports: each look costs a turn
+    and a transaction. All that talk are looked at together. What a run says rarely, and its end
+    after that, is looked at in the moment of its push.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._few, self._gap_s = settings.few_reports, settings.report_gap_s
+        self._heard: dict[str, tuple[int, float]] = {}  # reports in a row, when the last one came
+
+    def heard(self, seen: Observation, at_s: float) -> None:
+        if not isinstance(seen, Alive):
+            self._heard.pop(seen.run, None)
+        elif seen.metrics:
+            count, last_s = self._heard.get(seen.run, (0, at_s))
+            quiet = at_s - last_s > self._few * self._gap_s
+            self._heard[seen.run] = (0 if quiet else count + 1, at_s)
+
+    def forget(self, known: Container[str]) -> None:
+        """All but these."""
+        self._heard = {run: it for run, it in self._heard.items() if run in known}
+
+    def until_s(self, run: str, now_s: float) -> float:
+        """When to look at it next."""
+        count, last_s = self._heard.get(run, (0, 0.0))
+        if count < self._few or not 0 <= now_s - last_s < self._few * self._gap_s:
+            return now_s
+        return math.ceil(now_s / self._gap_s) * self._gap_s

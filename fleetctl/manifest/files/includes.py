@@ -28,8 +28,8 @@ from fleetctl.manifest.files.requirements import (
 from fleetctl.manifest.files.rows import RowError, read_rows
 from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.problems import Path, Problem, shortened, value_text
-from fleetctl.manifest.yaml import wandb
-from fleetctl.manifest.yaml.reader import Dialect, read
+from fleetctl.manifest.yaml.reader import read
+from fleetctl.manifest.yaml.wandb import WANDB
 from fleetctl.specs.batchjob import FromFile
 from fleetctl.specs.kinds import kind_called
 from fleetctl.specs.sweep import SearchFile
@@ -179,7 +179,7 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
         included.findings.append(Finding(at, at, said, _near(whole, path)))
         return
     path = _shown(path, document)
-    reading = read(path, found.text, dialect=Dialect(wandb.resolve, wandb.TAGS))
+    reading = read(path, found.text, dialect=WANDB)
     included.problems.extend(reading.problems)
     if len(reading.roots) != 1:
         if not reading.problems:

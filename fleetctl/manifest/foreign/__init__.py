@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign.fitting import fitted
 from fleetctl.manifest.foreign.reading import Foreign
-from fleetctl.manifest.foreign.text import documents
+from fleetctl.manifest.foreign.text import documents, sweep_files
 
 
 class Conversion(NamedTuple):
@@ -28,7 +28,8 @@ def convert(format_: str, text: str, *, file: str, name: str) -> Conversion:
     module = import_module(f"{__name__}.{format_.replace('-', '_')}")
     notes: list[str] = []
     manifests = []
-    for data in documents(text, file):
+    found = sweep_files(text, file) if format_ == "wandb" else documents(text, file)
+    for data in found:
         if not isinstance(data, dict):
             notes.append("a document that is not a mapping is left out")
             continue

@@ -1,6 +1,7 @@
 """YAML of other tools, which may hold anchors: read into plain data within limits.
 
-Scalars mean what YAML 1.2 says, as in our own manifests: `1e-4` is a number and `no` a text.
+Scalars mean what YAML 1.2 says, as in our own manifests: `1e-4` is a number and `no` a text. W&B's
+sweep files are read as `searchFrom` reads them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import yaml
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.plain import resolve
+from fleetctl.manifest.problems import ManifestErrors
+from fleetctl.manifest.yaml.reader import read
+from fleetctl.manifest.yaml.wandb import WANDB
 
 VALUES_MAX = 200_000  # with what anchors repeat, so that no file is a bomb
 DEPTH_MAX = 64
@@ -31,6 +35,14 @@ def documents(text: str, file: str) -> list[Any]:
         raise UsageError(f"{file}{where}: this is not YAML: {said}") from error
     except ValueError as error:
         raise UsageError(f"{file}: {error}") from error
+
+
+def sweep_files(text: str, file: str) -> list[Any]:
+    """The same of W&B's, by its YAML. Raises ManifestErrors."""
+    reading = read(file, text, dialect=WANDB)
+    if reading.problems:
+        raise ManifestErrors(reading.problems)
+    return [root.value for root in reading.roots]
 
 
 class _Building:

@@ -1,8 +1,9 @@
 """Strict YAML: one walk over the parser's events, with limits, that builds plain Python values.
 
 Refuses duplicate keys, aliases and anchors, tags, merge keys and keys that are not texts, and goes
-on, so that one reading finds all of them. Nothing is expanded and nothing recurses, so no document
-is a bomb. Called by loader.py; a second walk tells where the paths stand that a message needs.
+on, so that one reading finds all of them. Nothing recurses, and in our own manifests nothing is
+expanded, so no document is a bomb; where a dialect expands aliases, anchors.py counts what they
+repeat. Called by loader.py; a second walk tells where the paths stand that a message needs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import yaml
 
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, Problem, masked, path_text, shortened, value_text
+from fleetctl.manifest.yaml.anchors import Anchors, merge
 from fleetctl.manifest.yaml.errors import Position, reader_problem, syntax_problem
 
 DEPTH_MAX = 64  # the deepest valid manifest has about 15 levels
@@ -62,11 +64,12 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """plain: the value of a scalar without quotes. tags: what `!!NAME` makes of a scalar; no other
-    tag is known.
+    tag is known. aliases: they stand for what their anchor holds, and `<<` merges it.
     """
 
     plain: Callable[[str], Any] = resolve
     tags: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    aliases: bool = False
 
 
 OURS = Dialect()
@@ -95,13 +98,18 @@ def read(
 
 
 class _Frame:
-    """An open collection. wanted: somebody asked for the position of an entry of it."""
+    """An open collection. wanted: somebody asked for the position of an entry of it. merged: what
+    `<<` brings to it.
+    """
 
-    __slots__ = ("at", "container", "full", "key", "keyed", "wanted")
+    __slots__ = ("anchor", "at", "container", "full", "key", "keyed", "merged", "merges", "wanted")
 
-    def __init__(self, container: Any, at: Position, *, wanted: bool) -> None:
+    def __init__(self, container: Any, at: Position, anchor: str | None, *, wanted: bool) -> None:
         self.container = container
         self.at = at
+        self.anchor = anchor
+        self.merged: list[Any] = []
+        self.merges = False  # the value that comes next is merged
         self.wanted = wanted
         self.key: str | None = None
         self.full = False
@@ -121,6 +129,7 @@ class _Walk:
         self.documents = 0
         self.unwanted = 0  # anchors and aliases
         self.unwanted_at: Position = (1, 1)  # of the first that is not told by itself
+        self.anchors = Anchors() if dialect.aliases else None
 
     def report(self, at: Position, message: str, hint: str = "") -> None:
         self.reading.problems.append(Problem(self.file, *at, message, hint))
@@ -137,7 +146,13 @@ class _Walk:
             return self._open(event, {} if sort is yaml.MappingStartEvent else [])
         if sort is yaml.MappingEndEvent or sort is yaml.SequenceEndEvent:
             frame = self.stack.pop()
+            if frame.merged and not merge(frame.container, frame.merged):
+                self.report(frame.at, "`<<` merges mappings alone")
+            if frame.anchor is not None and self.anchors is not None:
+                self.anchors.close(frame.anchor, frame.container)
             self._add(frame.container, frame.at)
+        elif sort is yaml.AliasEvent and self.anchors is not None:
+            return self._repeat(event, self.anchors)
         elif sort is yaml.AliasEvent:
             self._unwanted(_at(event), f"`*{shortened(event.anchor)}` is an alias")
             self._add(None, _at(event), broken=True)
@@ -159,8 +174,22 @@ class _Walk:
                 shown = masked(value, self._path()) or f"`{shortened(value)}`"
                 self.report(at, f"{self._named()}{shown}; {error}")
                 broken = True
+        if event.anchor is not None and self.anchors is not None:
+            self.anchors.close(event.anchor, value)
         self._add(value, at, broken=broken, written=event.value if event.implicit[0] else "")
         return self._counted(at)
+
+    def _repeat(self, event: Any, anchors: Anchors) -> bool:
+        """What an anchor holds, once more."""
+        at = _at(event)
+        try:
+            value = anchors.repeat(event.anchor, depth_max=DEPTH_MAX - len(self.stack))
+        except ValueError as error:
+            self.report(at, f"`*{shortened(event.anchor)}` {error}")
+            self._add(None, at, broken=True)
+            return not anchors.full
+        self._add(value, at)
+        return True
 
     def _open(self, event: Any, container: Any) -> bool:
         at = _at(event)
@@ -169,7 +198,9 @@ class _Walk:
             self.report(at, f"the document is nested more than {DEPTH_MAX} levels deep")
             return False
         wanted = bool(self.wanted_in) and self._path() in self.wanted_in
-        self.stack.append(_Frame(container, at, wanted=wanted))
+        if event.anchor is not None and self.anchors is not None:
+            self.anchors.open(event.anchor)
+        self.stack.append(_Frame(container, at, event.anchor, wanted=wanted))
         return self._counted(at)
 
     def _counted(self, at: Position) -> bool:
@@ -181,7 +212,7 @@ class _Walk:
 
     def _decorated(self, event: Any, at: Position) -> bool:
         """Report an anchor or a tag; True when the tag makes the value something else."""
-        if event.anchor is not None:
+        if event.anchor is not None and self.anchors is None:
             self._unwanted(at, f"`&{shortened(event.anchor)}` is an anchor")
         if event.tag is None or self._tagged(event) is not None:
             return False
@@ -233,7 +264,10 @@ class _Walk:
             if frame.wanted or broken:
                 self._mark(value, at, broken=broken, written=written)
             frame.keyed = False
-            if frame.key is not None:
+            if frame.merges:
+                frame.merges = False
+                frame.merged += value if isinstance(value, list) else [value]
+            elif frame.key is not None:
                 frame.container[frame.key] = value
         else:
             if frame.wanted or broken:
@@ -245,6 +279,8 @@ class _Walk:
         if not isinstance(key, str):
             if not broken:
                 self.report(at, f"{value_text(key)} is a key; a key must be a text, so quote it")
+        elif key == "<<" and plain and self.anchors is not None:
+            frame.merges = True
         elif key == "<<" and plain:
             self.report(at, "`<<` merges mappings; each value must be written out where it is used")
         elif len(frame.container) == KEYS_MAX:
@@ -282,6 +318,7 @@ class _Walk:
 
     def _document(self, at: Position) -> bool:
         root, self.root = self.root, Root(None, (1, 1))
+        self.anchors = Anchors() if self.dialect.aliases else None
         self.documents += 1
         if root.value is not None or root.broken:
             self.reading.roots.append(root)

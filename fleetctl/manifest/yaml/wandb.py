@@ -1,6 +1,8 @@
 """How W&B reads its sweep files: YAML 1.1, by PyYAML, and exponents without a point are numbers, as
 its service takes them. `yes` is true there, `1_000` is 1000, `1:30` is 90, `010` is 8 and `0o17` a
-text; a manifest of ours reads each of them otherwise.
+text; a manifest of ours reads each of them otherwise. Aliases stand for what their anchors hold.
+
+Called by includes.py and foreign/text.py.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable, Mapping
 import yaml
 
 from fleetctl.manifest.plain import resolve as resolve_ours
+from fleetctl.manifest.yaml.reader import Dialect
 
 Scalar = str | int | float | bool | None
 
@@ -55,3 +58,5 @@ TAGS: Mapping[str, Callable[[str], Scalar]] = {
     "float": _float,
     "str": str,
 }
+
+WANDB = Dialect(resolve, TAGS, aliases=True)

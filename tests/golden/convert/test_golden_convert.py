@@ -105,7 +105,8 @@ def test_a_field_is_carried_over_or_told_as_the_loader_takes_it(
     [
         ("wandb", "a: 1", "not a W&B sweep"),
         ("wandb", "", "nothing of `wandb`"),
-        ("wandb", "a: [", "this is not YAML"),
+        ("wandb", "a: [", "the `[` is not closed"),
+        ("dstack", "a: [", "this is not YAML"),
         ("wandb", "- a", "not a mapping"),
         ("k8s-job", "kind: Deployment\nmetadata: {name: x}\n", "a `Deployment` is left out"),
         ("k8s-job", "kind: Job\nspec: {template: {spec: {containers: [{}]}}}", "ENTRYPOINT"),

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from types import FrameType
+from typing import Any
 
+from fleetctl.apply import commit
 from fleetctl.engine.settings import Settings
+from fleetctl.manifest import Manifest
+from fleetctl.specs.common import Metadata
+from fleetctl.specs.kinds import KINDS
 from tests.unit.engine.fake_world import Fleet, tasks
 
 # A pass and a drive look at each live run a few times: 7 calls for each, and once there were 14.
@@ -71,3 +76,27 @@ async def test_a_turn_asks_little_of_each_live_run() -> None:
 async def test_objects_that_are_over_cost_a_turn_nothing() -> None:
     few, many = [await calls_of_an_end(done=0, live=5, over=number) for number in (1, 50)]
     assert many == few
+
+
+async def test_a_search_that_is_new_draws_only_the_points_that_start() -> None:
+    few, many = [await calls_of_a_new_search(trials) for trials in (10, 10_000)]
+    assert many <= few + 20
+
+
+async def calls_of_a_new_search(trials: int) -> int:
+    """Calls until the first of so many random trials are begun."""
+    search = {"method": "random", "parameters": {"x": {"min": 0.0, "max": 1.0}}}
+    spec = {"search": search, "trials": trials, "parallelism": 4}
+    async with Fleet() as fleet:
+        commit.apply(fleet.store, [sweep(spec)], fleet.clock.now_s())
+        with Calls() as calls:
+            fleet.engine.turns.make()
+        await fleet.settle()
+        assert fleet.local.working() == [0, 1, 2, 3]
+        return calls.count
+
+
+def sweep(spec: dict[str, Any]) -> Manifest:
+    checked = KINDS["Sweep"].spec.model_validate({"template": {"python": "pass"}, **spec})
+    about = Metadata.model_validate({"name": "sw"})
+    return Manifest("Sweep", "sw", about, checked, "test.yaml", 1)

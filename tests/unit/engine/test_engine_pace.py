@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 
+from fleetctl.controllers.model import Metric
 from fleetctl.engine.messages import StartReplied
 from fleetctl.engine.settings import Settings
 from tests.unit.engine.fake_world import Fleet, tasks
@@ -68,6 +69,32 @@ def test_that_a_run_has_begun_is_written_with_other_news_or_a_little_later(
                     await running
 
     asyncio.run(scene())
+
+
+async def test_a_run_that_reports_all_the_time_is_looked_at_in_steps_and_nothing_is_lost() -> None:
+    few, gap_s = 2, 64.0
+    async with Fleet(settings=Settings(few_reports=few, report_gap_s=gap_s)) as fleet:
+        await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
+        name = fleet.local.run(0)
+
+        async def report() -> int:
+            told = fleet.local.metrics[name]
+            told.append(Metric(len(told), 0, "loss", 1.0, fleet.clock.now_s()))
+            fleet.engine.notify(name)
+            await fleet.settle()
+            return len(told) - len(fleet.store.runs.metrics_of(name))
+
+        assert [await report() for _ in range(few + 2)] == [0, 0, 1, 2]
+        await fleet.later(1024 - fleet.clock.now_s())  # a step
+        assert await report() == 0
+        await fleet.later(1.0)
+        assert await report() == 1
+        await fleet.later(few * gap_s)  # a pause: it talks no more
+        assert await report() == 0
+        await fleet.later(1.0)
+        fleet.local.finish(0)
+        await fleet.settle()
+        assert fleet.status("job")["succeeded"] == 1
 
 
 async def _spin() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.manifest.foreign import convert
 from fleetctl.manifest.yaml.wandb import resolve
 
 MANIFEST = """
@@ -71,3 +73,52 @@ def test_a_whole_cap_may_have_a_point_and_a_word_of_the_command_may_be_a_number(
     assert found.command == ("python", "t.py", "--epochs", "3", "0.5", "True")
     with pytest.raises(ManifestErrors, match="run_cap"):
         search(tmp_path, BASE + "run_cap: 3.5\nparameters: {a: {values: [1]}}\n")
+
+
+def test_aliases_and_merges_stand_for_what_their_anchors_hold(tmp_path: Path) -> None:
+    text = BASE + (
+        "parameters:\n"
+        "  rate: &rate {distribution: q_uniform, min: &low 0.1, max: 0.9, q: 0.2}\n"
+        "  decay: *rate\n"
+        "  drop: {max: 0.7, <<: *rate}\n"
+        "  warm: {<<: [{q: 0.3}, *rate]}\n"
+        "  floor: {value: *low}\n"
+    )
+    found = search(tmp_path, text).parameters
+    assert found == yaml.safe_load(text)["parameters"]
+    assert found["drop"] == {"distribution": "q_uniform", "min": 0.1, "max": 0.7, "q": 0.2}
+    assert (found["warm"]["q"], found["floor"]) == (0.3, {"value": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ("{a: {values: *no}}", "no `&no` stands before it"),
+        ("{a: {values: &x [1, *x]}}", "`*x` is an alias of what it stands in"),
+        ("{a: {<<: 3, values: [1]}}", "`<<` merges mappings alone"),
+    ],
+)
+def test_an_alias_that_stands_for_nothing_is_refused_where_it_is(
+    tmp_path: Path, parameters: str, said: str
+) -> None:
+    with pytest.raises(ManifestErrors, match=re.escape(said)) as caught:
+        search(tmp_path, BASE + f"parameters: {parameters}\n")
+    assert str(caught.value).startswith("sweep.yaml:3:")
+
+
+@pytest.mark.parametrize("width", [1, 10])
+def test_a_file_that_repeats_itself_without_end_is_no_bomb(tmp_path: Path, width: int) -> None:
+    """Wide, or deep: each level is an alias of the one before."""
+    levels = ["  l0: &l0 {values: [1]}"]
+    for at in range(1, 100):
+        below = ", ".join(f"p{it}: *l{at - 1}" for it in range(width))
+        levels.append(f"  l{at}: &l{at} {{parameters: {{{below}}}}}")
+    with pytest.raises(ManifestErrors, match=r"one too many|nested too deep"):
+        search(tmp_path, BASE + "parameters:\n" + "\n".join(levels) + "\n")
+
+
+def test_convert_reads_a_sweep_file_as_searchfrom_does() -> None:
+    text = BASE + "parameters: {a: &a {values: [yes, 1_000, 010, 3e-5]}, b: *a}\n"
+    (made,) = convert("wandb", text, file="sweep.yaml", name="x").manifests
+    values = {"values": [True, 1000, 8, 3e-5]}
+    assert made["spec"]["search"]["parameters"] == {"a": values, "b": values}
