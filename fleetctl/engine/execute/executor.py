@@ -283,6 +283,7 @@ class Effects:
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,
             wandb=controller.wandb(track.resource.name),
+            metric=controller.metric,
         )
 
     # -- assets ------------------------------------------------------------------------------------

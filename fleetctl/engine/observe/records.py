@@ -126,6 +126,13 @@ class Records:
         curves = track.history.curves
         return curves is not None and curves.take(run.index, run.name, fresh)
 
+    def remarked(self, track: Track, run: Run, remarks: Sequence[str]) -> None:
+        """What the guest of a live run could not read as metrics."""
+        unit = KINDS[track.resource.kind].unit
+        for text in remarks:
+            what = f"{unit} {run.index} attempt {run.attempt}: {text}"
+            self._state.say(track.resource.uid, "MetricsUnread", what, kind="Warning")
+
     def _let_go(self, track: Track, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""
         self._state.owner_of.pop(last.name, None)

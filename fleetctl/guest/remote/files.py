@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from fleetctl.guest.metriclines import MetricLines
+    from fleetctl.guest.metrics.followed import Followed
     from fleetctl.guest.record import Journal
     from fleetctl.guest.wandbtrial import Trial
 
@@ -49,6 +50,18 @@ def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -
     trial.prepare()
     trial.begin()
     return trial
+
+
+def followed_of(order: dict[str, Any], directory: str, say: Callable[[str], None]) -> Followed:
+    """What reads the metrics of a program as its template says; to be called before it starts.
+
+    directory: where it begins; say: a word in its log.
+    """
+    from fleetctl.guest.metrics.followed import Followed
+
+    followed = Followed(order["metrics"], directory, say)
+    followed.begin()
+    return followed
 
 
 def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:

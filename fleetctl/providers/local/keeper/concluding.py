@@ -59,8 +59,8 @@ def conclude(
             ended.update(ok=False, reason="ResultInvalid", message=problem)
     if ended["ok"]:
         ended["message"] = "; ".join(filter(None, [*run.remarks, run.metrics.remark]))
-    if run.wandb is not None:
-        line = run.wandb.conclude(line, ended, run.journal)
+    for follower in run.followers:
+        line = follower.conclude(line, ended, run.journal)
     return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
 
 
@@ -94,7 +94,7 @@ def read_metrics(sandbox: Sandbox, run: Run) -> bool:
         return False
     found, wrong = run.metrics.take(data)
     for problem in wrong:
-        run.log.write(f"fleetctl: {problem}\n".encode("utf-8", "backslashreplace"))
+        run.say(problem)
     return sum(run.journal.metric(step, values, None) for step, values in found) > 0
 
 
