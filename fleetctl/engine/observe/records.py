@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fleetctl.engine.state import State
 
 
+REMARKS_MAX = 20  # events of an object; what more runs have to say stands in their logs
+
+
 class Records:
     def __init__(self, state: State, charges: Charges) -> None:
         self._state, self._charges = state, charges
@@ -31,6 +34,7 @@ class Records:
         self._results: dict[str, str | None] = {}
         self._remembered: list[Remembered] = []
         self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
+        self._remarked: dict[str, int] = {}  # events of it, by uid
         self.begins: set[str] = set()  # uids of runs whose sandbox is made, and work is to begin
 
     def write(self) -> None:
@@ -127,11 +131,15 @@ class Records:
         return curves is not None and curves.take(run.index, run.name, fresh)
 
     def remarked(self, track: Track, run: Run, remarks: Sequence[str]) -> None:
-        """What the guest of a live run could not read as metrics."""
+        """What the guest of a live run could not read as metrics. Many runs may say the same."""
         unit = KINDS[track.resource.kind].unit
         for text in remarks:
+            uid = track.resource.uid
+            self._remarked[uid] = self._remarked.get(uid, 0) + 1
+            if self._remarked[uid] > REMARKS_MAX:
+                return
             what = f"{unit} {run.index} attempt {run.attempt}: {text}"
-            self._state.say(track.resource.uid, "MetricsUnread", what, kind="Warning")
+            self._state.say(uid, "MetricsUnread", what, kind="Warning")
 
     def _let_go(self, track: Track, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""

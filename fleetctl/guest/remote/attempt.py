@@ -372,7 +372,7 @@ class Attempt:
         self._stop_listening()
         from fleetctl.guest.remote.files import read_metrics
 
-        self.metrics, _ = read_metrics(self.metrics, self.journal, self.say)
+        self.metrics, _ = read_metrics(self.metrics, self.journal, self.say, whole=True)
         for follower in self._followers:
             follower.take(self.journal, whole=True)
         self._log.close()

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 
 
 def read_metrics(
-    known: Optional[MetricLines], journal: Journal, say: Callable[[str], None]
+    known: Optional[MetricLines],
+    journal: Journal,
+    say: Callable[[str], None],
+    *,
+    whole: bool = False,
 ) -> tuple[Optional[MetricLines], bool]:
     """Take in what was appended to $FLEETCTL_METRICS; whether there was anything.
 
-    known: what was read before; say: tells a person what is wrong with a line.
+    known: what was read before; say: tells a person what is wrong with a line; whole: not only as
+    much as a look holds.
     """
     if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
         return known, False
@@ -32,11 +37,16 @@ def read_metrics(
     from fleetctl.guest.results import METRICS_READ_BYTES_MAX
 
     lines = known or MetricLines()
-    data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
-    found, wrong = lines.take(data or b"")
-    for problem in wrong:
-        say(problem)
-    return lines, sum(journal.metric(step, values, None) for step, values in found) > 0
+    news = 0
+    while True:
+        before = lines.offset
+        data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
+        found, wrong = lines.take(data or b"")
+        for problem in wrong:
+            say(problem)
+        news += sum(journal.metric(step, values, None) for step, values in found)
+        if not whole or lines.offset == before:
+            return lines, news > 0
 
 
 def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -> Trial:

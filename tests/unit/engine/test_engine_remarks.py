@@ -75,6 +75,15 @@ async def test_what_cannot_be_read_as_a_metric_is_an_event_of_its_task() -> None
         assert events(fleet, "MetricsUnread") == [f"task 1 attempt 1: {odd}"]
 
 
+async def test_a_thousand_tasks_that_say_the_same_make_few_events() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(30, parallelism=30))
+        for index in range(30):
+            fleet.local.finish(index, remarks=("no metric was found",))
+        await fleet.settle()
+        assert len(events(fleet, "MetricsUnread")) == 20
+
+
 async def test_a_trial_is_told_which_metric_counts() -> None:
     async with Fleet() as fleet:
         await fleet.apply("Sweep", "lr", SWEEP)

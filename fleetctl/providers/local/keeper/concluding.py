@@ -79,17 +79,28 @@ def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
     return (result_line(text) if text else ""), problem
 
 
-def read_metrics(sandbox: Sandbox, run: Run) -> bool:
-    """Take in what a command appended to $FLEETCTL_METRICS; whether there was anything."""
+def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:
+    """Take in what a command appended to $FLEETCTL_METRICS since the last look, or all that is
+    left; whether there was anything.
+    """
     work = _open_work(sandbox)
     if work is None:
         return False
+    news = False
     try:
-        data = record.read_private(
-            work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX
-        )
+        while True:
+            before = run.metrics.offset
+            news = _take(work, run) or news
+            if not whole or run.metrics.offset == before:
+                break
     finally:
         os.close(work)
+    return news
+
+
+def _take(work: int, run: Run) -> bool:
+    """Whether there was anything to record in one piece of it."""
+    data = record.read_private(work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX)
     if not data:
         return False
     found, wrong = run.metrics.take(data)

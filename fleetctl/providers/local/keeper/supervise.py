@@ -293,7 +293,7 @@ class Supervisor:
             return
         left = files_left(sandbox.work)
         if "metrics.jsonl" in left:
-            read_metrics(sandbox, run)
+            read_metrics(sandbox, run, whole=True)
         self._hearing.finish(sandbox, run)
         for follower in run.followers:
             follower.take(run.journal, whole=True)
