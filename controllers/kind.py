@@ -154,6 +154,11 @@ class KindController(ABC):
         """The unit's value from its result (JSON object) or the last values it reported."""
         return None
 
+    @property
+    def metric(self) -> str:
+        """The name of the value that it compares units by; "" where it does not."""
+        return ""
+
     def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
         """What programs that ask `wandb.init` are told; None: nothing. name: of the object."""
         return None

@@ -158,6 +158,7 @@ class Alive:
     note: str = ""  # how it runs, for people, such as `namespaces+landlock`
     held: str = ""  # a sentence why its end cannot be told yet, though its work is over; or empty
     gpus: tuple[str, ...] = ()  # that it has, as their driver names them; empty: not told
+    remarks: tuple[str, ...] = ()  # what its user should know, as it happened
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,7 @@ class Ended:
     sandbox_open: bool = False
     note: str = ""
     gpus: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ OF_EVENTS = {
     "BudgetWarning": "A budget crossed one of its `warnAt` levels.",
     "EndHeld": "A run has ended and its sandbox is not confirmed gone yet.",
     "GpuNotTold": "A run did not report which GPU of a list it got; it is charged as the dearest.",
+    "MetricsUnread": "What a program printed or wrote could not be read as its `metrics` say.",
     "NeedsAttention": "Many stops of a run were not confirmed; it is tried again.",
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",

@@ -128,6 +128,11 @@ class Sweep(KindController):
     def content(self, index: int) -> Template:  # noqa: ARG002 - one command for all trials
         return self._shared
 
+    @property
+    def metric(self) -> str:
+        metric = self.spec.search.metric
+        return metric.name if metric is not None else ""
+
     def wandb(self, name: str) -> WandbTrial | None:
         if self._command is None:
             return None  # the template's own work, which knows us

@@ -46,6 +46,7 @@ TEMPLATE: Mapping[str, Role] = {
     "timeout_seconds": RULE,
     "termination_grace_period_seconds": RULE,
     "workdir": WORK,
+    "metrics": WORK,  # what is known of a unit when it is done, and what a trial counts for
 }
 
 # What kinds that run have in common. A template is judged by its own table.

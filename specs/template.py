@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
+from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.scalars import (
     Bool,
     Cpu,
@@ -262,6 +263,11 @@ class Template(Spec):
     )
     workdir: NonEmptyText | None = Field(
         default=None, description="Directory that the task starts in; default: the source's."
+    )
+    metrics: Metrics | None = Field(
+        default=None,
+        description="Metrics that the program prints, or writes to files; default: those alone that"
+        " it reports.",
     )
 
     @property

@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.onefile import compile_part, version
+from fleetctl.guest.onefile import PACKAGES, compile_part, version
 from fleetctl.guest.recompile import table
 
 # In the order in which they need each other.
@@ -28,6 +28,7 @@ DRIVER_PARTS = (
 REMOTE_PARTS = (
     *("digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
     *("metriclines.py", "program.py", "thinning.py"),
+    *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
     *("wandbvalues.py", "wandbfile.py", "wandbparams.py", "wandbtrial.py"),
     *(f"remote/{name}.py" for name in ("place", "main", "attach", "story", "follow", "verbs")),
     *(f"remote/{name}.py" for name in ("loop", "telling", "supervise", "visitors", "attempt")),
@@ -95,7 +96,7 @@ def _head() -> str:
 def _remote_sources() -> dict[str, str]:
     """By name of module."""
     here = Path(__file__).parent
-    sources = dict.fromkeys(("fleetctl", "fleetctl.guest", "fleetctl.guest.remote"), "")
+    sources = dict.fromkeys(PACKAGES, "")
     for part in REMOTE_PARTS:
         name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")
         sources[name] = (here / part).read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SOURCES = COMPILED = ""
 UNPACKED: dict[str, bytes] = {}  # the code as it is, in a head that was itself compiled
 COMPILED_BY = ""  # what `version` says of the interpreter that did it
-PACKAGES = ("fleetctl", "fleetctl.guest", "fleetctl.guest.remote")
+PACKAGES = ("fleetctl", "fleetctl.guest", "fleetctl.guest.metrics", "fleetctl.guest.remote")
 
 
 class OneFile:

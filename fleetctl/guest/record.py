@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+REMARKS_MAX = 20  # of one run; each becomes an event
+REMARK_CHARACTERS_MAX = 1024
+
+
 class Journal:
     """Append-only JSON lines; one write call a line, so that a reader sees whole lines or a torn
     last one.
@@ -25,7 +29,7 @@ class Journal:
         """Raises FileExistsError when the run has begun before."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
-        self._metrics = 0
+        self._metrics = self._remarks = 0
         self._torn = b""
 
     def begin(self, at_s: float, identity: str) -> None:
@@ -47,6 +51,20 @@ class Journal:
         except OSError:
             return False
         self._metrics += len(told)
+        return True
+
+    def remark(self, text: str) -> bool:
+        """Record what its user should know while it runs; False when there are enough of them, or
+        the disk refuses.
+        """
+        self._remarks += 1
+        if self._remarks > REMARKS_MAX:
+            return False
+        event = {"e": "remark", "at": time.time(), "message": text[:REMARK_CHARACTERS_MAX]}
+        try:
+            self._write(compact(event) + "\n")
+        except OSError:
+            return False
         return True
 
     def end(self, result: str, ended: dict[str, Any], *, sandbox_open: bool) -> None:

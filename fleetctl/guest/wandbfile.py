@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from zlib import crc32
 
+from fleetctl.guest.metrics.protobuf import fields, signed
 from fleetctl.guest.wandbvalues import finite, flatten, numbers, parsed, without_media
 
 TYPE_CHECKING = False
@@ -25,8 +26,6 @@ CHUNK_HEADER = Struct("<IHB")  # sum, length, type
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # of one in many pieces; a larger one is passed over
 NAMES_KEPT_MAX = 10_000  # of metrics, so that each is decoded once
-VARINT_BITS_MAX = 63
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 HISTORY, SUMMARY, HEADER = 2, 3, 21
 KEY, NESTED_KEY, VALUE = 1, 2, 16
 VALUE_TAG = b"\x82\x01"  # of field 16
@@ -126,7 +125,7 @@ class WandbFile:
     # -- records -----------------------------------------------------------------------------------
 
     def _read(self, record: bytes, found: list[Row]) -> None:
-        for field, start, stop in _fields(record, 0, len(record)):
+        for field, start, stop in fields(record, 0, len(record)):
             if field == HISTORY:
                 row = self._history(record, start, stop)
                 if row[2]:
@@ -143,11 +142,10 @@ class WandbFile:
         time_s: Optional[float] = None
         odd, deep = "", False  # deep: a value has parts, or is one
         names, number = self._names, float
-        for field, start, stop in _fields(data, at, end):
+        for field, start, stop in fields(data, at, end):
             if field == 2:  # HistoryStep {num}
-                step = next((num for one, num, _ in _fields(data, start, stop) if one == 1), step)
-                if step is not None and step >= 1 << 63:
-                    step -= 1 << 64  # a negative one
+                step = next((num for one, num, _ in fields(data, start, stop) if one == 1), step)
+                step = None if step is None else signed(step)
             if field != 1:
                 continue
             key, value_at, value_end = _item(data, start, stop)
@@ -177,7 +175,7 @@ class WandbFile:
         return step, time_s, numbers(values, typed) if deep else values
 
     def _take_summary(self, data: bytes, at: int, end: int) -> None:
-        for field, start, stop in _fields(data, at, end):
+        for field, start, stop in fields(data, at, end):
             key, value_at, value_end = _item(data, start, stop)
             if field == 1:
                 name = self._names.get(key) or self._name(key)
@@ -188,9 +186,9 @@ class WandbFile:
 
     def _take_header(self, data: bytes, at: int, end: int) -> None:
         """HeaderRecord {1 version_info {1 producer}}: the version, `+` and a revision."""
-        for field, start, stop in _fields(data, at, end):
+        for field, start, stop in fields(data, at, end):
             if field == 1:
-                for one, begin, over in _fields(data, start, stop):
+                for one, begin, over in fields(data, start, stop):
                     if one == 1:
                         text = data[begin:over].decode("utf-8", "replace")
                         self.version = text.partition("+")[0]
@@ -199,7 +197,7 @@ class WandbFile:
         """The dotted name of an item's key, which is here as in the file: one part, or several."""
         if len(self._names) >= NAMES_KEPT_MAX:
             self._names.clear()
-        parts = [key[start:stop] for _, start, stop in _fields(key, 0, len(key))]
+        parts = [key[start:stop] for _, start, stop in fields(key, 0, len(key))]
         name = b".".join(parts).decode("utf-8", "replace")
         return self._names.setdefault(key, name)
 
@@ -214,51 +212,10 @@ def _item(data: bytes, at: int, end: int) -> tuple[bytes, int, int]:
         if size < 128 and begin + size == end and data[value : value + 2] == VALUE_TAG:
             return data[at:value], begin, end
     key, value_at, value_end, before = b"", end, end, at
-    for field, start, stop in _fields(data, at, end):
+    for field, start, stop in fields(data, at, end):
         if field in (KEY, NESTED_KEY):
             key += data[before:stop]
         elif field == VALUE:
             value_at, value_end = start, stop
         before = stop
     return key, value_at, value_end
-
-
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(number, where its bytes begin, where they end) of each field between two places; of a whole
-    number, (number, its value, where it ends). Raises IndexError or ValueError.
-    """
-    while at < end:
-        tag = data[at]
-        at += 1
-        if tag > 127:
-            tag, at = _varint(data, at - 1)
-        wire = tag & 7
-        if wire == BYTES:
-            size = data[at]
-            at += 1
-            if size > 127:
-                size, at = _varint(data, at - 1)
-            if at + size > end:
-                raise ValueError("a field is longer than what it is in")
-            yield tag >> 3, at, at + size
-            at += size
-        elif wire == VARINT:
-            value, at = _varint(data, at)
-            yield tag >> 3, value, at
-        elif wire in (FIXED64, FIXED32):
-            at += 8 if wire == FIXED64 else 4
-        else:
-            raise ValueError("no such form of a field")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128 and value < 1 << 64:
-            return value, at
-        shift += 7
-        if shift > VARINT_BITS_MAX:
-            raise ValueError("a whole number has more than 64 bits")

@@ -106,6 +106,14 @@ class RunOrder:
     function: FunctionOrder | None = None
     # What `wandb.init` in its program is told; None: nothing.
     wandb: WandbTrial | None = None
+    metric: str = ""  # that its kind compares, of which every value is recorded
+
+    def followed(self) -> dict[str, object] | None:
+        """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""
+        asked = self.template.metrics
+        if asked is None:
+            return None
+        return {**asked.model_dump(by_alias=True), "metric": self.metric}
 
 
 @dataclass(frozen=True, slots=True)

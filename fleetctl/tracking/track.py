@@ -121,6 +121,7 @@ class Work:
     cached: dict[int, Key] = field(default_factory=dict)
     uncached: str = ""
     contents: dict[tuple[str, str], Content] = field(default_factory=dict)
+    remarks: int = 0  # events that told what could not be read as metrics
 
     @property
     def resource(self) -> Resource:

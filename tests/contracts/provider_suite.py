@@ -16,6 +16,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.base import RunRef
 from fleetctl.specs.template import Template
+from tests.contracts.provider_metrics import ProviderMetrics
 from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_wandb import ProviderWandb
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
@@ -23,7 +24,7 @@ from tests.contracts.provider_worlds import World, command, eventually, python, 
 WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
-class ProviderSuite(ProviderOutputs, ProviderWandb):
+class ProviderSuite(ProviderOutputs, ProviderMetrics, ProviderWandb):
     """`world` builds the provider; nothing else is asked of a subclass."""
 
     def world(self, tmp_path: Path) -> World:

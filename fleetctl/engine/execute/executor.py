@@ -281,6 +281,7 @@ class Effects:
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,
             wandb=controller.wandb(work.resource.name),
+            metric=controller.metric,
         )
 
     # -- assets ------------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ class Sightings:
             and bool(seen.metrics)
             and self._records.measured(work, run, seen.metrics)
         )
+        if not isinstance(seen, Gone):
+            self._records.remarked(work, run, seen.remarks)
         call = track.calls.get(run.name)
         bound_s = state.providers[fact.provider].contract.visibility_bound_s
         appeared_at_s = call.appeared_at_s if call else state.started_at_s

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fleetctl.engine.state import State
 
 
+REMARKS_MAX = 20  # events of an object; what more runs have to say stands in their logs
+
+
 class Records:
     def __init__(self, state: State, charges: Charges) -> None:
         self._state, self._charges = state, charges
@@ -122,6 +125,14 @@ class Records:
         self._changed.setdefault(run.name, run)
         curves = work.history.curves
         return curves is not None and curves.take(run.index, run.name, fresh)
+
+    def remarked(self, work: Work, run: Run, remarks: Sequence[str]) -> None:
+        """What the guest of a live run could not read as metrics. Many runs may say the same."""
+        unit = KINDS[work.resource.kind].unit
+        for text in remarks[: REMARKS_MAX - work.remarks]:
+            what = f"{unit} {run.index} attempt {run.attempt}: {text}"
+            self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
+        work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 
     def _let_go(self, work: Work, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""

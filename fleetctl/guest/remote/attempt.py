@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
-    from fleetctl.guest.wandbtrial import Trial
+
+    class Follower(Protocol):
+        """Reads what the program tells of its metrics; see files.py."""
+
+        def take(self, journal: Journal, *, whole: bool = False) -> bool: ...
+        def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str: ...
 
     class Box(Protocol):
         """The sandbox, as one run of it sees it; see supervise.py."""
@@ -64,7 +69,8 @@ class Attempt:
         self.journal = journal
         self.started_at_s = time.time()
         self.metrics: Optional[MetricLines] = None  # of its file, once there is one
-        self._trial: Optional[Trial] = None  # what its program tells wandb
+        self._followers: list[Follower] = []
+        self._hears: Optional[Callable[[bytes], None]] = None  # one that wants its output too
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
         self._box, self._loop = box, box.loop
@@ -132,6 +138,12 @@ class Attempt:
         self._loop.cancel("timeout")
         if order["timeout_s"] is not None:
             self._loop.after("timeout", order["timeout_s"], self._expire)
+        if order.get("metrics"):
+            from fleetctl.guest.remote.files import followed_of
+
+            followed = followed_of(order, start_directory(order), self.say)
+            self._hears = followed.hear
+            self._followers.append(followed)
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
@@ -151,8 +163,9 @@ class Attempt:
         if order.get("wandb"):
             from fleetctl.guest.remote.files import trial_of
 
-            self._trial = trial_of(order, variables, directory)
-            variables.update(self._trial.variables)
+            trial = trial_of(order, variables, directory)
+            variables.update(trial.variables)
+            self._followers.append(trial)
         self._launch(order["argv"], variables, directory, self._ended)
 
     def _variables(self) -> dict[str, str]:
@@ -202,6 +215,8 @@ class Attempt:
             self._stop_listening()
             return False
         self._log.write(data)
+        if self._hears is not None:
+            self._hears(data)
         self._tail = (self._tail + data)[-LAST_WORDS_BYTES:]
         self._box.visitors.tell_soon()
         return True
@@ -240,8 +255,8 @@ class Attempt:
         from fleetctl.guest.remote.files import read_metrics
 
         self.metrics, news = read_metrics(self.metrics, self.journal, self.say)
-        if self._trial is not None:
-            news = self._trial.take(self.journal) or news
+        for follower in self._followers:
+            news = follower.take(self.journal) or news
         if news:
             self._box.visitors.tell()
         most = self.order["memory"]
@@ -357,9 +372,9 @@ class Attempt:
         self._stop_listening()
         from fleetctl.guest.remote.files import read_metrics
 
-        self.metrics, _ = read_metrics(self.metrics, self.journal, self.say)
-        if self._trial is not None:
-            self._trial.take(self.journal, whole=True)
+        self.metrics, _ = read_metrics(self.metrics, self.journal, self.say, whole=True)
+        for follower in self._followers:
+            follower.take(self.journal, whole=True)
         self._log.close()
         if self._began and self.order["sync"]:
             from fleetctl.guest.remote.sync import sync
@@ -384,8 +399,8 @@ class Attempt:
         if ended["ok"]:
             remarks = [*self.remarks, self.metrics.remark if self.metrics else ""]
             ended["message"] = "; ".join(filter(None, remarks))
-        if self._trial is not None:
-            line = self._trial.conclude(line, ended, self.journal)
+        for follower in self._followers:
+            line = follower.conclude(line, ended, self.journal)
         self._write_end(line, ended)
 
     def abandon(self) -> None:

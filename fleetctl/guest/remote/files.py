@@ -14,16 +14,22 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from fleetctl.guest.metriclines import MetricLines
+    from fleetctl.guest.metrics.followed import Followed
     from fleetctl.guest.record import Journal
     from fleetctl.guest.wandbtrial import Trial
 
 
 def read_metrics(
-    known: Optional[MetricLines], journal: Journal, say: Callable[[str], None]
+    known: Optional[MetricLines],
+    journal: Journal,
+    say: Callable[[str], None],
+    *,
+    whole: bool = False,
 ) -> tuple[Optional[MetricLines], bool]:
     """Take in what was appended to $FLEETCTL_METRICS; whether there was anything.
 
-    known: what was read before; say: tells a person what is wrong with a line.
+    known: what was read before; say: tells a person what is wrong with a line; whole: not only as
+    much as a look holds.
     """
     if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
         return known, False
@@ -31,11 +37,16 @@ def read_metrics(
     from fleetctl.guest.results import METRICS_READ_BYTES_MAX
 
     lines = known or MetricLines()
-    data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
-    found, wrong = lines.take(data or b"")
-    for problem in wrong:
-        say(problem)
-    return lines, sum(journal.metric(step, values, None) for step, values in found) > 0
+    news = 0
+    while True:
+        before = lines.offset
+        data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
+        found, wrong = lines.take(data or b"")
+        for problem in wrong:
+            say(problem)
+        news += sum(journal.metric(step, values, None) for step, values in found)
+        if not whole or lines.offset == before:
+            return lines, news > 0
 
 
 def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -> Trial:
@@ -49,6 +60,18 @@ def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -
     trial.prepare()
     trial.begin()
     return trial
+
+
+def followed_of(order: dict[str, Any], directory: str, say: Callable[[str], None]) -> Followed:
+    """What reads the metrics of a program as its template says; to be called before it starts.
+
+    directory: where it begins; say: a word in its log.
+    """
+    from fleetctl.guest.metrics.followed import Followed
+
+    followed = Followed(order["metrics"], directory, say)
+    followed.begin()
+    return followed
 
 
 def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:

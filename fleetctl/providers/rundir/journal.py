@@ -1,8 +1,8 @@
 """Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
 
 Used by every provider whose guest or keeper writes one. Pure; it opens nothing. Events: `started`,
-`metric`, `result`, `ended`, `closed` (the sandbox that the run left open is closed). A guest
-without Python writes `metrics` and a `result` that nobody has looked at; see raw_events.py.
+`metric`, `remark`, `result`, `ended`, `closed` (the sandbox that the run left open is closed). A
+guest without Python writes `metrics` and a `result` that nobody has looked at; see raw_events.py.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Journal:
     mark: str = ""  # of the work that began, as strays.work_mark tells it
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     metrics: tuple[Metric, ...] = ()
+    remarks: tuple[str, ...] = ()
     result: str | None = None
     problem: str = ""  # with a result that cannot be kept
     ending: Ending | None = None
@@ -62,6 +63,7 @@ class _Read:
     mark: str = ""
     gpus: tuple[str, ...] = ()
     metrics: list[Metric] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     result: str | None = None
     problem: str = ""
     ending: Ending | None = None
@@ -89,6 +91,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         mark=read.mark,
         gpus=read.gpus,
         metrics=tuple(read.metrics),
+        remarks=tuple(read.remarks),
         result=read.result,
         problem=read.problem,
         ending=read.ending,
@@ -116,6 +119,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.metrics += found
                 read.wrong += wrong
                 read.raw = True
+            case "remark":
+                read.remarks.append(str(event["message"]))
             case "started":
                 at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
                 read.started_at_s, read.keeper = at_s, keeper

@@ -53,7 +53,7 @@ class Runs:
         if seen.ending is None and not _ended_before(path):
             return seen
         whole = parse(_read(path, 0) or b"")
-        return replace(whole, metrics=seen.metrics, offset=seen.offset)
+        return replace(whole, metrics=seen.metrics, remarks=seen.remarks, offset=seen.offset)
 
     def just_beginning(self, uid: str, run: str) -> bool:
         """Whether the journal was made a moment ago and its first line may still be to come."""
@@ -81,6 +81,7 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
         started_at_s=seen.started_at_s,
         journal_offset=seen.offset,
         metrics=seen.metrics,
+        remarks=seen.remarks,
         note=seen.note,
         gpus=seen.gpus,
     )
@@ -107,6 +108,7 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
         exit_code=ending.exit_code,
         journal_offset=seen.offset,
         metrics=seen.metrics,
+        remarks=seen.remarks,
         result=seen.result,
         sandbox_open=sandbox_open,
         note=ending.note,

@@ -64,3 +64,36 @@ async def test_a_trial_gets_what_wandb_is_told_with_its_order() -> None:
             "only": True,
             "metric": "val/loss",
         }
+
+
+async def test_what_cannot_be_read_as_a_metric_is_an_event_of_its_task() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(2))
+        odd = "line 3 of `m.jsonl` is not recorded"
+        fleet.local.finish(1, ok=False, remarks=(odd,))
+        await fleet.settle()
+        assert events(fleet, "MetricsUnread") == [f"task 1 attempt 1: {odd}"]
+
+
+async def test_a_thousand_tasks_that_say_the_same_make_few_events() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "job", tasks(30, parallelism=30))
+        for index in range(30):
+            fleet.local.finish(index, remarks=("no metric was found",))
+        await fleet.settle()
+        assert len(events(fleet, "MetricsUnread")) == 20
+
+
+async def test_a_trial_is_told_which_metric_counts() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "lr", SWEEP)
+        (order,) = fleet.local.orders.values()
+        assert (order.metric, order.followed()) == ("val/loss", None)
+
+
+async def test_what_its_template_says_of_metrics_goes_with_the_order() -> None:
+    async with Fleet() as fleet:
+        asked = {"from": "jsonl", "path": "m.jsonl"}
+        await fleet.apply("BatchJob", "job", tasks(1, template={"script": "a", "metrics": asked}))
+        (order,) = fleet.local.orders.values()
+        assert order.followed() == {**asked, "regex": None, "metric": ""}

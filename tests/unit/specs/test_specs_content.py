@@ -85,6 +85,7 @@ OTHER: dict[str, Any] = {
     "timeoutSeconds": 9,
     "terminationGracePeriodSeconds": 9,
     "workdir": "/w",
+    "metrics": {"from": "jsonl", "path": "m.jsonl"},
     "python": "b",
     "command": ["b"],
     "script": "b",

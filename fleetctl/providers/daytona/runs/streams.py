@@ -72,7 +72,8 @@ class Guest:
             image.snapshot is not None or (image.registry is not None and image.python is None)
         )
         return cls(
-            posix=foreign and template.python is None,
+            # Metrics of a program are read beside it, in Python.
+            posix=foreign and template.python is None and template.metrics is None,
             uploaded=image is not None and image.snapshot is not None,
         )
 

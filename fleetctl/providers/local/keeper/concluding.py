@@ -59,8 +59,8 @@ def conclude(
             ended.update(ok=False, reason="ResultInvalid", message=problem)
     if ended["ok"]:
         ended["message"] = "; ".join(filter(None, [*run.remarks, run.metrics.remark]))
-    if run.wandb is not None:
-        line = run.wandb.conclude(line, ended, run.journal)
+    for follower in run.followers:
+        line = follower.conclude(line, ended, run.journal)
     return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
 
 
@@ -79,22 +79,33 @@ def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
     return (result_line(text) if text else ""), problem
 
 
-def read_metrics(sandbox: Sandbox, run: Run) -> bool:
-    """Take in what a command appended to $FLEETCTL_METRICS; whether there was anything."""
+def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:
+    """Take in what a command appended to $FLEETCTL_METRICS since the last look, or all that is
+    left; whether there was anything.
+    """
     work = _open_work(sandbox)
     if work is None:
         return False
+    news = False
     try:
-        data = record.read_private(
-            work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX
-        )
+        while True:
+            before = run.metrics.offset
+            news = _take(work, run) or news
+            if not whole or run.metrics.offset == before:
+                break
     finally:
         os.close(work)
+    return news
+
+
+def _take(work: int, run: Run) -> bool:
+    """Whether there was anything to record in one piece of it."""
+    data = record.read_private(work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX)
     if not data:
         return False
     found, wrong = run.metrics.take(data)
     for problem in wrong:
-        run.log.write(f"fleetctl: {problem}\n".encode("utf-8", "backslashreplace"))
+        run.say(problem)
     return sum(run.journal.metric(step, values, None) for step, values in found) > 0
 
 

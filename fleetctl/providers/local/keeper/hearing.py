@@ -61,7 +61,6 @@ class Hearing:
             if not self._pump(run):
                 break
         self._forget_output(run)
-        run.log.close()
 
     def _pump(self, run: Run) -> bool:
         """Move some output to the log; False when there is none now."""
@@ -73,6 +72,8 @@ class Hearing:
             return False
         if data:
             run.log.write(data)
+            if run.hear is not None:
+                run.hear(data)
         else:
             self._forget_output(run)
         return bool(data)

@@ -7,7 +7,7 @@ nothing but how an ended run is called.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
 
 from fleetctl.guest.logfile import LogFile
 from fleetctl.guest.metriclines import MetricLines
@@ -15,6 +15,13 @@ from fleetctl.guest.record import Journal
 
 if TYPE_CHECKING:
     from fleetctl.guest.wandbtrial import Trial
+
+    class Follower(Protocol):
+        """Reads what a run tells of its metrics; see followers.py."""
+
+        def take(self, journal: Journal, *, whole: bool = False) -> bool: ...
+        def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str: ...
+
 
 CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
 
@@ -36,8 +43,14 @@ class Run:
         self.exit_code: Optional[int] = None  # told by a worker that lives on
         self.metrics = MetricLines()
         self.wandb: Optional[Trial] = None  # what its program tells wandb
+        self.followers: list[Follower] = []  # that one, and what reads other metrics of it
+        self.hear: Optional[Callable[[bytes], None]] = None  # its output, as it comes
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.memory_used = 0  # when it was ended for it
+
+    def say(self, text: str) -> None:
+        """A word of ours to the person who reads the log."""
+        self.log.write(f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
 
 
 class Sandbox:

@@ -22,12 +22,12 @@ from .begun import Begun
 from .child import Birth, become, variable
 from .cleaning import Janitor
 from .concluding import conclude, files_left, left_at, read_metrics
+from .followers import follow
 from .hearing import Hearing
 from .poller import Poller
 from .sandbox import Run, Sandbox
 from .timers import Timers
 from .visits import Visits
-from .wandbruns import trial_of
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
@@ -187,9 +187,8 @@ class Supervisor:
         run = Run(order, journal, log)
         journal.begin(run.started_at_s, self._identity_with(order))
         for remark in self._config["remarks"]:
-            log.write(f"fleetctl: {remark}\n".encode())
-        if order["wandb"]:
-            run.wandb = trial_of(self._config, sandbox, order)
+            run.say(remark)
+        follow(self._config, sandbox, run)
         run.output, writable = os.pipe()
         try:
             if sandbox.channel is None:
@@ -294,10 +293,11 @@ class Supervisor:
             return
         left = files_left(sandbox.work)
         if "metrics.jsonl" in left:
-            read_metrics(sandbox, run)
-        if run.wandb is not None:
-            run.wandb.take(run.journal, whole=True)
+            read_metrics(sandbox, run, whole=True)
         self._hearing.finish(sandbox, run)
+        for follower in run.followers:
+            follower.take(run.journal, whole=True)
+        run.log.close()
         limits = {**self._config["limits"], "timeout_s": self._config["timeout_s"]}
         result, ended = conclude(sandbox, run, left, limits)
         crashed = self._config["mode"] == "python" and sandbox.status is not None
@@ -360,8 +360,8 @@ class Supervisor:
 
 def _reported(sandbox: Sandbox, run: Run) -> bool:
     """Take in what the run has told through files; whether there was anything."""
-    news = read_metrics(sandbox, run)
-    return (run.wandb is not None and run.wandb.take(run.journal)) or news
+    news = [read_metrics(sandbox, run), *(one.take(run.journal) for one in run.followers)]
+    return any(news)
 
 
 def _no_room(error: OSError) -> Reply:

@@ -76,12 +76,12 @@ class Tracked:
 
     def read_before(self, offset: int) -> Journal | None:
         """What was read of the journal at its end, if that is all; given out once, as it may be
-        large. From an offset on its metrics are others, and all else is the same.
+        large. From an offset on its metrics and remarks are others, and all else is the same.
         """
         seen, self.last_read = self.last_read, None
         if seen is None or seen.offset != self.mirror.journal_at:
             return None
-        return seen if offset == 0 or not seen.metrics else None
+        return seen if offset == 0 or not (seen.metrics or seen.remarks) else None
 
     def look_after(
         self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace

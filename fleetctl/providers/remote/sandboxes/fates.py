@@ -68,4 +68,5 @@ def without_record(ref: RunRef, seen: Journal | None, fate: Fate, now_s: float) 
         metrics=seen.metrics if seen is not None else (),
         note=seen.note if seen is not None else "",
         gpus=seen.gpus if seen is not None else (),
+        remarks=seen.remarks if seen is not None else (),
     )

@@ -1,0 +1,212 @@
+"""Reads the event files of TensorBoard while they grow: scalars, by tag and step.
+
+Called by followed.py. A file is a row of records as TFRecord has them: length (8 bytes), its sum,
+data, its sum, the sums crc32c and masked. The data are protobuf, tensorflow/core/util/event.proto
+and framework/summary.proto; fields are named here by their numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from struct import Struct, error, unpack_from
+
+from fleetctl.guest.metrics.files import (
+    ENTRIES_MAX,
+    FILES_MAX,
+    READ_BYTES_MAX,
+    Growing,
+    below,
+    is_older,
+    matches,
+)
+from fleetctl.guest.metrics.protobuf import fields, signed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Optional
+
+    from fleetctl.guest.metrics.files import Problems, Row
+
+MARK = "tfevents"  # in the name of every event file
+HEADER = Struct("<QI")
+FOOTER = Struct("<I")
+FRAME_BYTES = HEADER.size + FOOTER.size
+MASK_DELTA = 0xA282EAD8
+WALL_TIME, STEP, SUMMARY = 1, 2, 5  # of Event
+VALUE = 1  # of Summary
+TAG, SIMPLE_VALUE, TENSOR = 1, 2, 8  # of Summary.Value
+DTYPE, CONTENT, FLOATS, DOUBLES = 1, 4, 5, 6  # of TensorProto
+FORMS = {1: "f", 2: "d"}  # of DT_FLOAT and DT_DOUBLE
+
+
+class EventFiles:
+    """Those in a directory and all below it, in several that a pattern names, or one file."""
+
+    def __init__(self, start: str, path: str) -> None:
+        """start: the directory that the program begins in."""
+        self.what = f"`{path}`"
+        self._path, self._start = os.path.join(start, path), start
+        self._begun_s = 0.0
+        self._before: set[str] = set()
+        self._files: dict[str, Growing] = {}
+        self._broken: set[str] = set()
+
+    def begin(self, problems: Problems) -> None:  # noqa: ARG002 - others may have some
+        self._begun_s = time.time()
+        self._before.update(path for path, _ in self._found())
+
+    def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
+        for path, prefix in self._found():
+            if path in self._before or path in self._broken:
+                continue
+            if path not in self._files and is_older(path, self._begun_s):
+                self._before.add(path)
+                continue
+            file = self._files.setdefault(path, Growing())
+            while data := file.read(path):
+                before = file.offset
+                yield from self._taken(path, prefix, file, data, problems)
+                if not whole or file.offset == before or path in self._broken:
+                    break
+
+    def _found(self) -> list[tuple[str, str]]:
+        """(path, what stands before the tags in it), by age. As TensorBoard names its runs: by the
+        directory below the one that was asked for.
+        """
+        found: list[tuple[str, str]] = []
+        for top in matches(self._path):
+            if not os.path.isdir(top):
+                found.append((top, ""))
+                continue
+            seen = 0
+            for directory, _, names in os.walk(top):
+                run = os.path.relpath(directory, top)
+                prefix = "" if run == "." else f"{run}/"
+                found += [(os.path.join(directory, it), prefix) for it in names if MARK in it]
+                seen += len(names) + 1
+                if seen > ENTRIES_MAX:
+                    break
+        return sorted(found, key=_age)[:FILES_MAX]
+
+    def _taken(
+        self, path: str, prefix: str, file: Growing, data: bytes, problems: Problems
+    ) -> Iterator[Row]:
+        name, at = below(path, self._start), 0
+        while at + HEADER.size <= len(data):
+            size, total = HEADER.unpack_from(data, at)
+            where = f"the record at byte {file.offset} of `{name}`"
+            if masked(data[at : at + 8]) != total:
+                said = "has a wrong sum, so nothing after it is read"
+                problems.add(name, f"{where} {said}; is it an event file of TensorBoard?")
+                self._broken.add(path)
+                return
+            if size + FRAME_BYTES > READ_BYTES_MAX:  # no scalar is so large
+                file.skip(size + FRAME_BYTES)
+                return
+            end = at + FRAME_BYTES + size
+            if end > len(data):
+                return  # still being written
+            record = data[at + HEADER.size : end - FOOTER.size]
+            yield from _judged(record, data[end - FOOTER.size : end], prefix, name, where, problems)
+            file.took(data[at:end])
+            at = end
+
+
+def _age(found: tuple[str, str]) -> tuple[str, str]:
+    """The time stands in the name: events.out.tfevents.<seconds>.<host>."""
+    return os.path.basename(found[0]), found[0]
+
+
+def _judged(
+    record: bytes, footer: bytes, prefix: str, name: str, where: str, problems: Problems
+) -> Iterator[Row]:
+    """Only where it holds scalars is its sum asked: pictures are large, and crc32c is slow here."""
+    try:
+        row, odd = scalars(record, prefix)
+    except (IndexError, ValueError, error):
+        problems.add(name, f"{where} is damaged and is not recorded")
+        return
+    if not (row[2] or odd):
+        return
+    if masked(record) != FOOTER.unpack(footer)[0]:
+        problems.add(name, f"{where} has a wrong sum and is not recorded")
+        return
+    if odd:
+        problems.add(
+            name, f"`{odd}` at step {row[0]} of `{name}` is not finite and is not recorded"
+        )
+    if row[2]:
+        yield row
+
+
+def scalars(record: bytes, prefix: str) -> tuple[Row, str]:
+    """(step, seconds since the epoch, finite scalars by tag) of one event, and the first tag whose
+    value is not finite. Raises IndexError, ValueError or struct.error.
+    """
+    values: dict[str, float] = {}
+    step, at_s, odd = 0, None, ""
+    for field, start, stop in fields(record, 0, len(record)):
+        if field == WALL_TIME:
+            (at_s,) = unpack_from("<d", record, start)
+        elif field == STEP:
+            step = signed(start)
+        elif field == SUMMARY:
+            for one, begin, end in fields(record, start, stop):
+                tag, value = _value(record, begin, end) if one == VALUE else ("", None)
+                if value is None:
+                    continue
+                if value - value == 0:
+                    values[prefix + tag] = value
+                else:
+                    odd = odd or prefix + tag
+    return (step, at_s, values), odd
+
+
+def _value(data: bytes, at: int, end: int) -> tuple[str, Optional[float]]:
+    """(tag, scalar) of a Summary.Value; None for pictures, histograms and the like."""
+    tag, value = "", None
+    for field, start, stop in fields(data, at, end):
+        if field == TAG:
+            tag = data[start:stop].decode("utf-8", "replace")
+        elif field == SIMPLE_VALUE:
+            (value,) = unpack_from("<f", data, start)
+        elif field == TENSOR:
+            value = _scalar(data, start, stop)
+    return tag, value
+
+
+def _scalar(data: bytes, at: int, end: int) -> Optional[float]:
+    """The one number of a tensor, as `tf.summary.scalar` writes it; None where it has more."""
+    form, found = "", b""
+    for field, start, stop in fields(data, at, end):
+        if field == DTYPE:
+            form = FORMS.get(start, "")
+        elif field in (CONTENT, FLOATS, DOUBLES):
+            found += data[start:stop]
+    if not form or len(found) != Struct(form).size:
+        return None
+    (value,) = unpack_from(f"<{form}", found)
+    return float(value)
+
+
+def masked(data: bytes) -> int:
+    """crc32c (Castagnoli), rotated and shifted as TFRecord does it."""
+    table = _table()
+    total = 0xFFFFFFFF
+    for byte in data:
+        total = table[(total ^ byte) & 255] ^ total >> 8
+    total ^= 0xFFFFFFFF
+    return ((total >> 15 | total << 17) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def _table() -> list[int]:
+    if not _TABLE:
+        for number in range(256):
+            for _ in range(8):
+                number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
+            _TABLE.append(number)
+    return _TABLE
+
+
+_TABLE: list[int] = []

@@ -1,0 +1,219 @@
+"""Files that a program writes its metrics to, as they grow; and lines of JSON in them.
+
+Called by followed.py and events.py. What was there before the program began is not its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from fleetctl.guest.metriclines import LINE_BYTES_MAX, shown
+from fleetctl.guest.results import read_file
+from fleetctl.guest.text import parse_as_python
+from fleetctl.guest.wandbvalues import flatten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Optional
+
+    Row = tuple[Optional[int], Optional[float], dict[str, float]]
+
+READ_BYTES_MAX = 1024 * 1024  # a look, so that one run does not hold up others
+FILES_MAX = 100
+ENTRIES_MAX = 10_000  # of directories that are looked through for files
+TAIL_BYTES = 64  # by which it is seen that a file was written anew
+CLOCK_S = 1.0  # between the clocks of programs and of files, at most
+EXAMPLE = '{"step": 3, "loss": 0.5}'
+
+
+class Problems:
+    """What could not be read: of each file the first, which says where."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._fresh: list[str] = []
+
+    def add(self, file: str, text: str) -> None:
+        self._counts[file] = self._counts.get(file, 0) + 1
+        if self._counts[file] == 1 and len(self._counts) <= FILES_MAX:
+            self._fresh.append(text)
+
+    def news(self) -> list[str]:
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def totals(self) -> list[str]:
+        """At the end: how many there were, where it was more than one."""
+        return [
+            f"{count} places of {file} could not be read as metrics in all"
+            for file, count in self._counts.items()
+            if count > 1
+        ]
+
+
+class Growing:
+    """One file as far as it has been read. `offset` is where to go on."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.lines = 0  # before the offset
+        self._tail = b""
+        self._untouched: Optional[int] = None  # when it was written last, before the program began
+
+    def pass_over(self, path: str) -> None:
+        """All that the file holds now is of others."""
+        while data := self.read(path):
+            self.took(data)
+        try:
+            self._untouched = os.stat(path).st_mtime_ns
+        except OSError:
+            self._untouched = None
+
+    def read(self, path: str) -> bytes:
+        """The next bytes; none when there is nothing new."""
+        try:
+            about = os.stat(path)
+        except OSError:
+            return b""
+        rewritten = self._untouched not in (None, about.st_mtime_ns)
+        if about.st_size < self.offset or (about.st_size == self.offset and rewritten):
+            self._anew()
+        if about.st_size <= self.offset:
+            return b""
+        data = _read(path, self.offset - len(self._tail), READ_BYTES_MAX)
+        if data.startswith(self._tail):
+            return data[len(self._tail) :]
+        self._anew()
+        return _read(path, 0, READ_BYTES_MAX)
+
+    def took(self, data: bytes) -> None:
+        """The first of what was read needs no second look."""
+        self.offset += len(data)
+        self.lines += data.count(b"\n")
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._untouched = None
+
+    def skip(self, size: int) -> None:
+        """Go on behind what need not be read; it may still have to be written."""
+        self.offset += size
+        self._tail = b""
+
+    def _anew(self) -> None:
+        self.offset = self.lines = 0
+        self._tail, self._untouched = b"", None
+
+
+class JsonLines:
+    """One object a line, in one file or all that a pattern names."""
+
+    def __init__(self, start: str, path: str) -> None:
+        """start: the directory that the program begins in."""
+        self.what = f"`{path}`"
+        self._path = os.path.join(start, path)
+        self._start = start
+        self._begun_s = 0.0
+        self._files: dict[str, Growing] = {}
+
+    def begin(self, problems: Problems) -> None:  # noqa: ARG002 - others may have some
+        self._begun_s = time.time()
+        for path in matches(self._path):
+            self._files[path] = Growing()
+            self._files[path].pass_over(path)
+
+    def rows(self, problems: Problems, *, whole: bool) -> Iterator[Row]:
+        for path in matches(self._path):
+            if os.path.isdir(path):
+                name = below(path, self._start)
+                problems.add(
+                    name, f"`{name}` is a directory; `path` must name a file of JSON lines"
+                )
+                continue
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = Growing()
+                if is_older(path, self._begun_s):
+                    file.pass_over(path)
+            while data := file.read(path):
+                before = file.offset
+                yield from self._taken(path, file, data, problems, whole=whole)
+                if not whole or file.offset == before:
+                    break
+
+    def _taken(
+        self, path: str, file: Growing, data: bytes, problems: Problems, *, whole: bool
+    ) -> Iterator[Row]:
+        end = data.rfind(b"\n") + 1
+        if not end and (whole or len(data) > LINE_BYTES_MAX):
+            end = len(data)
+        number, name = file.lines, below(path, self._start)
+        for line in data[:end].removesuffix(b"\n").split(b"\n") if end else ():
+            step, values, problem = json_row(line, number)
+            number += 1
+            if values:
+                yield step, None, values
+            if problem:
+                problems.add(name, f"line {number} of `{name}` {problem}")
+        file.took(data[:end])
+
+
+def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
+    """(step, values by dotted name, what is wrong or ""). number: how many lines came before, the
+    step of a line that says none. Texts and truth values are what a line says of other things.
+    """
+    if not line.strip():
+        return number, {}, ""
+    try:
+        row = parse_as_python(line.decode()) if len(line) <= LINE_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        return number, {}, f"is not recorded: it is `{shown(line)}`, and no object as {EXAMPLE}"
+    step = row.pop("step", number)
+    if isinstance(step, float) and step.is_integer():
+        step = int(step)
+    if not isinstance(step, int) or isinstance(step, bool):
+        return number, {}, f"is not recorded: its step is `{shown(str(step).encode())}`, no number"
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        flatten(name, value, found, [])
+    values = {name: float(it) for name, it in found.items() if not isinstance(it, (bool, str))}
+    odd = [name for name, it in row.items() if isinstance(it, float) and name not in values]
+    return step, values, f"has `{odd[0]}`, which is not finite and is not recorded" if odd else ""
+
+
+def matches(path: str) -> list[str]:
+    """What is there of a path, or of a pattern such as `runs/*`; sorted."""
+    if not any(one in path for one in "*?["):
+        return [path] if os.path.lexists(path) else []
+    from glob import iglob
+    from itertools import islice
+
+    return sorted(islice(iglob(path, recursive=True), ENTRIES_MAX))[:FILES_MAX]
+
+
+def is_older(path: str, begun_s: float) -> bool:
+    """Whether a file was written before the program began, and copied here after that."""
+    try:
+        return os.stat(path).st_mtime < begun_s - CLOCK_S
+    except OSError:
+        return False
+
+
+def below(path: str, start: str) -> str:
+    """A path as its user would say it."""
+    inside = os.path.join(start, "")
+    return path[len(inside) :] if path.startswith(inside) else path
+
+
+def _read(path: str, offset: int, limit: int) -> bytes:
+    """b"" for what is no regular file. Links are followed: it sees no more than the program."""
+    parent, name = os.path.split(os.path.realpath(path))
+    try:
+        directory = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return read_file(directory, name, offset, limit) or b""
+    finally:
+        os.close(directory)

@@ -1,0 +1,61 @@
+"""The wire form of protobuf, read by hand: a sandbox has the standard library alone.
+
+Pure; called by wandbfile.py and events.py.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT_BITS_MAX = 63
+
+
+def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(number, where its bytes begin, where they end) of each field between two places; of a whole
+    number, (number, its value, where it ends). Raises IndexError or ValueError.
+    """
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag > 127:
+            tag, at = varint(data, at - 1)
+        wire = tag & 7
+        if wire == BYTES:
+            size = data[at]
+            at += 1
+            if size > 127:
+                size, at = varint(data, at - 1)
+        elif wire == VARINT:
+            value, at = varint(data, at)
+            yield tag >> 3, value, at
+            continue
+        elif wire in (FIXED64, FIXED32):
+            size = 8 if wire == FIXED64 else 4
+        else:
+            raise ValueError("no such form of a field")
+        if at + size > end:
+            raise ValueError("a field is longer than what it is in")
+        yield tag >> 3, at, at + size
+        at += size
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """(the whole number that begins here, where it ends). Raises IndexError or ValueError."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128 and value < 1 << 64:
+            return value, at
+        shift += 7
+        if shift > VARINT_BITS_MAX:
+            raise ValueError("a whole number has more than 64 bits")
+
+
+def signed(value: int) -> int:
+    """An int64, which is written as if it had no sign."""
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,368 @@
+"""What a program prints or writes of metrics without knowing us becomes metrics of its run."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.guest.metrics.followed import Followed
+from fleetctl.guest.record import Journal
+from fleetctl.providers.rundir.journal import parse
+from tests.unit.guest.metrics.event_writer import (
+    event,
+    field,
+    framed,
+    masked,
+    simple,
+    tensor,
+    value,
+    write_events,
+)
+
+# What tensorboardX 2.6 wrote: a header, a scalar at step 3, and a text.
+WRITTEN = (
+    "1800000000000000a37f4b2209bb16a87f3cc1da411a0d627261696e2e4576656e743a3298c823e2"
+    "1e00000000000000d9dc123209a71fa87f3cc1da4110032a110a0f0a0876616c2f6c6f7373150000003f170f5e56"
+    "3d000000000000006049f1ec09a72fa87f3cc1da4110012a300a2e0a116e6f74652f746578745f73756d6d617279"
+    "420f0807120412020801420568656c6c6f4a080a060a04746578747506f8e201"
+)
+
+
+class Place:
+    """A directory that programs begin in, and a journal."""
+
+    def __init__(self, top: Path) -> None:
+        self.start, self.runs = top / "start", top / "runs"
+        self.start.mkdir()
+        self.runs.mkdir()
+        self.journal = Journal(os.open(self.runs, os.O_RDONLY), "r-1")
+        self.log: list[str] = []
+
+    def follow(self, **asked: Any) -> Followed:
+        whole = {"regex": None, "path": None, "metric": "loss", **asked}
+        followed = Followed(whole, str(self.start), self.log.append)
+        followed.begin()
+        return followed
+
+    def printed(self, regex: str, text: str) -> list[tuple[int, str, float]]:
+        """What is told of all of an output."""
+        followed = self.follow(**{"from": "stdout", "regex": regex})
+        followed.hear(text.encode())
+        followed.take(self.journal, whole=True)
+        return self.told()
+
+    def told(self) -> list[tuple[int, str, float]]:
+        return [(it.step, it.name, it.value) for it in self._parsed().metrics]
+
+    def remarks(self) -> list[str]:
+        return list(self._parsed().remarks)
+
+    def _parsed(self) -> Any:
+        return parse((self.runs / "r-1.jsonl").read_bytes())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+JSONL = {"from": "jsonl", "path": "out/metrics.jsonl"}
+BOARD = {"from": "tensorboard", "path": "runs"}
+
+
+# -- what it prints ----------------------------------------------------------------------------
+
+
+def test_each_named_group_is_a_metric(place: Place) -> None:
+    text = "epoch 1: loss 0.5, acc 50\nsaved\nepoch 2: loss 2.5e-1, acc 75\n"
+    found = place.printed(r"loss (?P<loss>\S+), acc (?P<acc>\d+)", text)
+    assert found == [(0, "loss", 0.5), (0, "acc", 50), (1, "loss", 0.25), (1, "acc", 75)]
+
+
+def test_the_group_step_is_the_step(place: Place) -> None:
+    regex = r"epoch (?P<step>\d+): loss (?P<loss>[\d.]+)"
+    assert place.printed(regex, "epoch 10: loss 0.5\n") == [(10, "loss", 0.5)]
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [r"(?P<name>[\w/]+)=(?P<value>[\w.+-]+)", r"([\w/]+)=([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"],
+)
+def test_names_may_be_printed_beside_their_values_as_katib_has_them(
+    place: Place, regex: str
+) -> None:
+    found = place.printed(regex, "val/loss=0.5 acc=1\nstep=7 val/loss=0.25\n")
+    assert found == [(0, "val/loss", 0.5), (0, "acc", 1), (7, "val/loss", 0.25)]
+
+
+def test_progress_bars_and_a_last_line_without_its_end_are_read(place: Place) -> None:
+    found = place.printed(r"loss=(?P<loss>\S+)", "10% loss=3\r20% loss=2\rloss=1")
+    assert [value for _, _, value in found] == [3, 2, 1]
+
+
+def test_lines_may_come_in_pieces_and_are_told_as_they_come(place: Place) -> None:
+    followed = place.follow(**{"from": "stdout", "regex": r"loss=(?P<loss>\S+)"})
+    followed.hear(b"loss=0.")
+    assert not followed.take(place.journal)
+    followed.hear(b"5\nlo")
+    assert followed.take(place.journal)
+    assert place.told() == [(0, "loss", 0.5)]
+
+
+def test_what_is_no_number_is_said_once_with_its_line(place: Place) -> None:
+    text = "start\nloss=0.5\nloss=nan\nloss=n/a\n"
+    assert place.printed(r"loss=(?P<loss>\S+)", text) == [(0, "loss", 0.5)]
+    assert place.remarks() == [
+        "line 3 of what it printed, `loss=nan`: `loss` is `nan`, which is no finite number, and is"
+        " not recorded"
+    ]
+    assert place.log == [
+        *place.remarks(),
+        "2 places of what it printed could not be read as metrics in all",
+    ]
+
+
+def test_of_many_values_those_of_the_metric_are_whole_and_others_a_sample(place: Place) -> None:
+    text = "".join(f"loss={it} other={-it}\n" for it in range(5000))
+    told = place.printed(r"loss=(?P<loss>\S+) other=(?P<other>\S+)", text)
+    assert [step for step, name, _ in told if name == "loss"] == list(range(5000))
+    others = [step for step, name, _ in told if name == "other"]
+    assert len(others) < 4000 and others[-1] == 4999
+
+
+def test_nothing_found_is_said_of_a_run_that_ended_well(place: Place) -> None:
+    followed = place.follow(**{"from": "stdout", "regex": r"loss=(?P<loss>\S+)"})
+    assert followed.conclude("", {"ok": False}, place.journal) == ""
+    assert place.remarks() == []
+    assert followed.conclude("as it was", {"ok": True}, place.journal) == "as it was"
+    assert place.remarks() == [
+        "no metric was found: there was nothing to read in any line that matches"
+        r" `loss=(?P<loss>\S+)`"
+    ]
+
+
+# -- lines of JSON -----------------------------------------------------------------------------
+
+
+def write(place: Place, text: str, *, mode: str = "a", name: str = "out/metrics.jsonl") -> Path:
+    path = place.start / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open(mode) as file:
+        file.write(text)
+    return path
+
+
+def test_each_look_takes_the_lines_that_are_new(place: Place) -> None:
+    followed = place.follow(**JSONL)
+    assert not followed.take(place.journal)
+    write(place, '{"step": 3, "loss": 0.5}\n{"loss"')
+    assert followed.take(place.journal)
+    assert place.told() == [(3, "loss", 0.5)]
+    write(place, ': 0.25, "val": {"acc": 1}, "name": "a", "best": true}')
+    assert not followed.take(place.journal)
+    followed.take(place.journal, whole=True)
+    assert place.told()[1:] == [(1, "loss", 0.25), (1, "val.acc", 1)]
+    assert place.remarks() == []
+
+
+def test_a_line_that_is_no_object_is_said_with_file_and_line(place: Place) -> None:
+    followed = place.follow(**JSONL)
+    write(
+        place, '{"loss": 1}\nloss: 2\n[3]\n{"loss": NaN}\n{"step": "x", "loss": 1}\n{"loss": 5}\n'
+    )
+    followed.take(place.journal, whole=True)
+    assert [value for _, _, value in place.told()] == [1, 5]
+    assert place.remarks() == [
+        "line 2 of `out/metrics.jsonl` is not recorded: it is `loss: 2`, and no object as"
+        ' {"step": 3, "loss": 0.5}'
+    ]
+    assert place.log[1:] == ["4 places of out/metrics.jsonl could not be read as metrics in all"]
+
+
+def test_a_number_that_is_not_finite_is_said(place: Place) -> None:
+    followed = place.follow(**JSONL)
+    write(place, '{"loss": NaN, "acc": 1}\n')
+    followed.take(place.journal, whole=True)
+    assert place.told() == [(0, "acc", 1)]
+    assert place.remarks() == [
+        "line 1 of `out/metrics.jsonl` has `loss`, which is not finite and is not recorded"
+    ]
+
+
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_what_was_there_before_is_of_others(place: Place, mode: str) -> None:
+    """The next trial in a sandbox goes on with the file, or writes it anew."""
+    write(place, '{"loss": 1}\n')
+    followed = place.follow(**JSONL)
+    assert not followed.take(place.journal)
+    path = write(place, '{"loss": 2}\n', mode=mode)
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))  # clocks of files are coarse
+    followed.take(place.journal, whole=True)
+    assert [value for _, _, value in place.told()] == [2]
+
+
+def test_a_file_that_came_with_the_source_is_of_others(place: Place) -> None:
+    """A copy of the source is made after the look at what is there, and keeps its times."""
+    followed = place.follow(**JSONL)
+    os.utime(write(place, '{"loss": 1}\n'), (1, 1))
+    assert not followed.take(place.journal)
+    write(place, '{"loss": 2}\n')
+    followed.take(place.journal, whole=True)
+    assert [value for _, _, value in place.told()] == [2]
+
+
+def test_a_file_that_is_written_anew_is_read_anew(place: Place) -> None:
+    followed = place.follow(**JSONL)
+    write(place, '{"loss": 1}\n{"loss": 2}\n')
+    followed.take(place.journal)
+    write(place, '{"loss": 3}\n', mode="w")
+    followed.take(place.journal)
+    assert [value for _, _, value in place.told()] == [1, 2, 3]
+
+
+def test_more_than_a_look_holds_is_all_there_at_the_end(place: Place) -> None:
+    followed = place.follow(**JSONL)
+    count = 100_000
+    write(place, "".join(f'{{"step": {it}, "loss": {it}.5}}\n' for it in range(count)))
+    followed.take(place.journal)
+    assert 0 < len(place.told()) < count
+    followed.take(place.journal, whole=True)
+    assert [step for step, _, _ in place.told()] == list(range(count))
+
+
+def test_a_pattern_names_files_and_a_directory_is_none(place: Place) -> None:
+    followed = place.follow(**{"from": "jsonl", "path": "out/*/m*"})
+    write(place, '{"loss": 1}\n', name="out/a/m.jsonl")
+    write(place, '{"loss": 2}\n', name="out/b/m.jsonl")
+    (place.start / "out/c/models").mkdir(parents=True)
+    followed.take(place.journal, whole=True)
+    assert [value for _, _, value in place.told()] == [1, 2]
+    assert place.remarks() == [
+        "`out/c/models` is a directory; `path` must name a file of JSON lines"
+    ]
+
+
+# -- event files of TensorBoard ----------------------------------------------------------------
+
+
+def test_what_the_real_writer_wrote_is_read(place: Place) -> None:
+    followed = place.follow(**BOARD)
+    path = place.start / "runs/events.out.tfevents.1795486206.vm"
+    path.parent.mkdir()
+    path.write_bytes(bytes.fromhex(WRITTEN))
+    followed.take(place.journal)
+    (metric,) = place._parsed().metrics
+    assert (metric.step, metric.name, metric.value) == (3, "val/loss", 0.5)
+    assert 1.79e9 < metric.at_s < 1.80e9
+    assert place.remarks() == []
+
+
+def test_scalars_of_all_forms_are_read_while_they_are_written(place: Place) -> None:
+    followed = place.follow(**BOARD)
+    events = [
+        event(1, simple("loss", 0.5)),
+        event(2, tensor("loss", 0.25)),
+        event(3, tensor("loss", 0.125, content=True)),
+        event(-1, tensor("loss", 2.0, "d")),
+        event(4, value("picture", field(4, b"\x89PNG"))),
+    ]
+    data = b"".join(events)
+    write_events(place.start / "runs", data[:60])
+    assert followed.take(place.journal)
+    assert place.told() == [(1, "loss", 0.5)]
+    with open(place.start / "runs/events.out.tfevents.1700000000.host", "ab") as file:
+        file.write(data[60:])
+    followed.take(place.journal)
+    assert place.told()[1:] == [(2, "loss", 0.25), (3, "loss", 0.125), (-1, "loss", 2.0)]
+
+
+def test_directories_below_stand_before_the_tag_as_tensorboard_names_runs(place: Place) -> None:
+    followed = place.follow(**BOARD)
+    for run, number in (("train", 1.0), ("validation", 2.0), (".", 3.0)):
+        write_events(
+            place.start / "runs" / run, event(0, simple("loss", number)), name=f"{number}.tfevents"
+        )
+    followed.take(place.journal, whole=True)
+    assert place.told() == [(0, "train/loss", 1), (0, "validation/loss", 2), (0, "loss", 3)]
+
+
+def test_a_pattern_takes_a_directory_away(place: Place) -> None:
+    followed = place.follow(**{"from": "tensorboard", "path": "runs/*"})
+    write_events(place.start / "runs/Nov24_12-00-00_host", event(0, simple("loss", 1.0)))
+    followed.take(place.journal, whole=True)
+    assert place.told() == [(0, "loss", 1)]
+
+
+def test_files_that_were_there_before_are_of_others(place: Place) -> None:
+    old = write_events(place.start / "runs", event(0, simple("loss", 1.0)), name="a.tfevents")
+    followed = place.follow(**BOARD)
+    with open(old, "ab") as file:
+        file.write(event(1, simple("loss", 1.5)))
+    copied = write_events(place.start / "runs", event(0, simple("loss", 3.0)), name="c.tfevents")
+    os.utime(copied, (1, 1))
+    write_events(place.start / "runs", event(0, simple("loss", 2.0)), name="b.tfevents")
+    followed.take(place.journal, whole=True)
+    assert [number for _, _, number in place.told()] == [2]
+
+
+def test_a_wrong_sum_is_said_and_what_follows_is_read(place: Place) -> None:
+    followed = place.follow(**BOARD)
+    bad = bytearray(event(1, simple("loss", 1.0)))
+    bad[-1] ^= 1
+    write_events(place.start / "runs", bytes(bad), event(2, simple("loss", 2.0)))
+    followed.take(place.journal, whole=True)
+    assert place.told() == [(2, "loss", 2)]
+    assert place.remarks() == [
+        "the record at byte 31 of `runs/events.out.tfevents.1700000000.host` has a wrong sum and is"
+        " not recorded"
+    ]
+
+
+def test_a_file_of_another_kind_is_said_and_left(place: Place) -> None:
+    followed = place.follow(**BOARD)
+    path = place.start / "runs/notes.tfevents.txt"
+    path.parent.mkdir()
+    path.write_text("no events, but a longer text")
+    followed.take(place.journal, whole=True)
+    followed.take(place.journal, whole=True)
+    assert place.told() == []
+    assert place.remarks() == [
+        "the record at byte 0 of `runs/notes.tfevents.txt` has a wrong sum, so nothing after it is"
+        " read; is it an event file of TensorBoard?"
+    ]
+
+
+def test_damaged_and_infinite_values_are_said(place: Place) -> None:
+    followed = place.follow(**BOARD)
+    write_events(place.start / "runs", framed(b"\x2a\xff"), name="a.tfevents")
+    write_events(place.start / "runs", event(4, simple("loss", float("inf"))), name="b.tfevents")
+    followed.take(place.journal, whole=True)
+    assert place.remarks() == [
+        "the record at byte 31 of `runs/a.tfevents` is damaged and is not recorded",
+        "`loss` at step 4 of `runs/b.tfevents` is not finite and is not recorded",
+    ]
+
+
+def test_a_record_that_no_look_holds_is_passed_over(place: Place) -> None:
+    """A picture of two megabytes; its sum is not asked for either."""
+    followed = place.follow(**BOARD)
+    large = field(5, field(1, field(4, bytes(2 << 20))))
+    frame = bytearray(framed(large[:100]))
+    frame[:8] = len(large).to_bytes(8, "little")
+    picture = bytes(frame[:8]) + masked(bytes(frame[:8])) + large + b"\0\0\0\0"
+    write_events(place.start / "runs", picture, event(2, simple("loss", 2.0)))
+    followed.take(place.journal, whole=True)
+    assert (place.told(), place.remarks()) == ([(2, "loss", 2)], [])
+
+
+def test_a_journal_takes_only_so_many_remarks(place: Place) -> None:
+    followed = place.follow(**{"from": "jsonl", "path": "out/*"})
+    for number in range(30):
+        write(place, "x\n", name=f"out/{number:02}")
+    followed.take(place.journal, whole=True)
+    assert len(place.remarks()) == 20
+    assert json.loads((place.runs / "r-1.jsonl").read_text().splitlines()[0])["e"] == "remark"
