@@ -75,6 +75,7 @@ class Status(TypedDict, total=False):
     rungs: Annotated[
         Sequence[Block], "of a Sweep with early_terminate: iteration, trials, threshold"
     ]
+    paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
@@ -101,7 +102,8 @@ Count = Literal[
     "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
 ]  # fmt: skip
 Map = Literal[
-    "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "slots", "spend", "warm",
+    "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom", "slots",
+    "spend", "warm",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

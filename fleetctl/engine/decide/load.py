@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource, RunState
+from fleetctl.controllers.winner import SWEEP, Lacking, params_text, winner_of
+from fleetctl.specs.common import ParamsFrom
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.tracking.annotations import PARAMS
 from fleetctl.tracking.result_cache import contents_of, lookup
 from fleetctl.tracking.track import Track, load, track_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
+
+
+def params_from(track: Track) -> ParamsFrom | None:
+    """Where its parameters come from, of an object that is read."""
+    found: ParamsFrom | None = getattr(track.spec, "params_from", None)
+    return found
 
 
 class Reading:
@@ -25,6 +37,30 @@ class Reading:
         load(track, self._state.store.runs)
         self._own(track)
         self._look_up(track)
+
+    def settle(self, track: Track) -> Lacking | None:
+        """Of work that takes its parameters from a sweep: take them once they are known, for good
+        until it is applied again. What is lacking else.
+        """
+        wanted = params_from(track)
+        if wanted is None or track.controller is None or track.controller.given is not None:
+            return None
+        resource, resources = track.resource, self._state.store.resources
+        found = winner_of(resources.get(SWEEP, wanted.sweep, resource.namespace), wanted.sweep)
+        if isinstance(found, Lacking):
+            return found
+        notes = {**resource.annotations, PARAMS: canonical_json(dict(found))}
+        again = replace(resource, annotations=notes)
+        try:
+            track.resource = resources.put(again, expected_version=resource.version)
+        except Conflict:
+            # A wish was written in between; the next turn takes it in.
+            self._state.queue.add(resource.uid)
+            return Lacking("its spec has just changed")
+        self.read(track)
+        said = f"{params_text(found)} of the best trial of sweep/{wanted.sweep}"
+        self._state.say(resource.uid, "ParametersTaken", said)
+        return None
 
     def _look_up(self, track: Track) -> None:
         """Which of its units have succeeded before, elsewhere or here; asked once a reading."""

@@ -90,6 +90,7 @@ OTHER: dict[str, Any] = {
     "script": "b",
     "path": "/other",
     "resume": "None",
+    "paramsFrom": {"sweep": "s"},
     "signalBeforeStopSeconds": 9,
     "name": "two",
 }
