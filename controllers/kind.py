@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
 from fleetctl.controllers.model import Run, RunState, WandbTrial
@@ -106,7 +107,7 @@ class KindController(ABC):
 
     # Units build upon each other: none begins before `ready` says so.
     in_order: ClassVar[bool] = False
-    # Units are compared by the number that `score` finds.
+    # Units are compared by what `score` finds.
     compares: ClassVar[bool] = False
     # A unit keeps the index that its parameters had: the controller is told of those with runs.
     keeps_indexes: ClassVar[bool] = False
@@ -154,8 +155,8 @@ class KindController(ABC):
         """May this unit, which had attempts before, start now?"""
         return True
 
-    def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:  # noqa: ARG002
-        """The unit's value from its result (JSON object) or the last values it reported."""
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:  # noqa: ARG002
+        """The unit's value, or several, from its result (JSON object) or what it reported last."""
         return None
 
     def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002

@@ -16,7 +16,7 @@ from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
 from fleetctl.controllers.status_keys import SPILLED_OVER, Status
-from fleetctl.controllers.winner import AWAITS_BEST
+from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.controllers.wish import Prior, Wish, revived
 from fleetctl.specs.values.hints import message_of, parted
 

@@ -72,6 +72,11 @@ class Status(TypedDict, total=False):
     method: Annotated[str, "of a Sweep: grid, random, bayes"]
     metric: Annotated[Block, "of a Sweep: name, goal"]
     best: Annotated[Block, "of a Sweep: index, params, metric"]
+    metrics: Annotated[Sequence[Block], "of a Sweep with several: name, goal of each"]
+    front: Annotated[
+        Sequence[Block], "of a Sweep with several metrics: index, metrics of trials none beats"
+    ]
+    frontSize: Annotated[int, "of a Sweep with several metrics: trials that no other one beats"]
     rungs: Annotated[
         Sequence[Block], "of a Sweep with early_terminate: iteration, trials, threshold"
     ]
@@ -100,6 +105,7 @@ Text = Literal[
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
     "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
+    "frontSize",
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom", "slots",

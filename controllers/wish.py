@@ -13,7 +13,7 @@ from fleetctl.controllers.money.budget import Allowance, Terms
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.controllers.placement import Offer, Vacancy
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Shortage
-from fleetctl.controllers.winner import Lacking
+from fleetctl.controllers.trials.winner import Lacking
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "search": UNITS,  # its program and command are WORK: they stand in the template
         "trials": UNITS,
         "trials_per_worker": RULE,
+        "metrics": RULE,
         "backend": RULE,
         "template": WORK,
     },

@@ -14,7 +14,7 @@ from fleetctl.controllers.placement import Judgement
 from fleetctl.controllers.plan import Plan
 from fleetctl.controllers.schedule.capacity import Seats
 from fleetctl.controllers.schedule.stops import end_all
-from fleetctl.controllers.winner import AWAITS_BEST, Lacking
+from fleetctl.controllers.trials.winner import AWAITS_BEST, Lacking
 from fleetctl.controllers.wish import Wish
 from fleetctl.specs.values.hints import message_of
 

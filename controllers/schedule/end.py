@@ -10,7 +10,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import Verdict
 from fleetctl.controllers.plan import Phase, Plan
 from fleetctl.controllers.schedule.stops import close_all, end_all, stopping
-from fleetctl.controllers.winner import NO_BEST
+from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.controllers.wish import Wish, ends_at_s
 
 

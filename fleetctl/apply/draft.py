@@ -13,7 +13,7 @@ from fleetctl.apply.options import Order
 from fleetctl.apply.prune import APPLYSET
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.winner import SWEEP, Lacking, params_text, winner_of
+from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.common import Execution, ParamsFrom
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec

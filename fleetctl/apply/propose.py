@@ -30,7 +30,7 @@ from fleetctl.common.errors import Conflict
 from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import Rollout
-from fleetctl.controllers.winner import NO_BEST
+from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.specs.common import Execution
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.winner import SWEEP, unfit_search
+from fleetctl.controllers.trials.winner import SWEEP, unfit_search
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding

@@ -17,7 +17,7 @@ from fleetctl.controllers.money.estimate import estimate_of
 from fleetctl.controllers.plan import TERMINAL_PHASES, Plan
 from fleetctl.controllers.reconcile import reconcile
 from fleetctl.controllers.status import status_of
-from fleetctl.controllers.winner import Lacking
+from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.controllers.wish import Wish
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills

@@ -185,3 +185,22 @@ async def test_equal_work_with_another_best_trial_is_not_equal() -> None:
         assert (fleet.status("full")["cached"], given(fleet)) == (0, [])
         await search(fleet, 1.0, 2.0)
         assert given(fleet) == [{"lr": 0.1}]
+
+
+async def test_a_sweep_of_several_metrics_tells_its_front_and_has_no_winner() -> None:
+    async with Fleet() as fleet:
+        wanted = {
+            "search": {"method": "grid", "parameters": {"lr": {"values": [1, 2, 3]}}},
+            "metrics": [{"name": "loss"}, {"name": "acc", "goal": "maximize"}],
+            "template": {"python": "pass"},
+        }
+        await apply(fleet, manifest("Sweep", "x", **wanted), job())
+        assert fleet.status("full")["reason"] == "NoBest"
+        for index, (loss, acc) in enumerate([(1.0, 0.5), (2.0, 0.9), (3.0, 0.7)]):
+            fleet.local.finish(index, result=json.dumps({"loss": loss, "acc": acc}))
+        await fleet.settle()
+        status = fleet.status("x")
+        assert (status["phase"], status["frontSize"], "best" in status) == ("Succeeded", 2, False)
+        assert [it["index"] for it in status["front"]] == [0, 1]
+        await apply(fleet, manifest("Sweep", "x", **wanted, parallelism=2))
+        assert fleet.status("x")["front"] == status["front"]  # read back from the rows

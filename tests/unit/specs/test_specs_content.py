@@ -91,6 +91,7 @@ OTHER: dict[str, Any] = {
     "path": "/other",
     "resume": "None",
     "paramsFrom": {"sweep": "s"},
+    "metrics": [{"name": "a"}, {"name": "b"}],
     "signalBeforeStopSeconds": 9,
     "name": "two",
 }

@@ -53,6 +53,8 @@ def unfit_search(spec: Mapping[str, Any]) -> str:
     """Why a sweep with this stored spec never has a best trial, as the rest of a sentence; or
     nothing.
     """
+    if spec.get("metrics"):
+        return "has several metrics, so none of its trials is the best"
     if spec.get("search", {}).get("metric") is None:
         return "has no `metric`, so none of its trials is the best"
     return ""
