@@ -132,6 +132,8 @@ def test_a_search_ends_the_trials_that_do_badly_and_keeps_its_best(fleet: Fleet)
     assert states.count("Succeeded") == 12 - status["stopped"] > 0
     best = max(rows, key=lambda row: row["params"]["lr"])
     assert (best["state"], status["best"]["index"]) == ("Succeeded", best["index"])
+    drawn = " ".join(fleet.ok("plot", "sweep/early", "--kind", "rungs").split())
+    assert "came so far: 12 trials at 3" in drawn and "stopped: trial " in drawn
 
 
 def test_the_grid_finds_its_golden_best(fleet: Fleet) -> None:

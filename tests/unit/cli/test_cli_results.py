@@ -108,6 +108,12 @@ def test_of_several_metrics_the_best_are_those_that_none_beats(several: None) ->
     assert "metric.loss,metric.lr," in results("-o", "csv")[1].splitlines()[0]
 
 
+def test_a_plot_of_several_metrics_draws_the_same_front(several: None) -> None:
+    out = io.StringIO()
+    assert guarded(["plot", "sweep/x", "--kind", "front"], Screen(out, io.StringIO())) == 0
+    assert "2 trials of 3 that no other one beats: 2, 5" in out.getvalue()
+
+
 def test_an_order_that_there_is_not_says_which_there_are(sweep: None) -> None:
     code, out, talk = results("--sort-by", "result.los")
     assert (code, out) == (2, "") and "did you mean `result.loss`?" in talk
