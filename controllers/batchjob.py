@@ -12,14 +12,16 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import (
     UNITS_KEPT_MAX,
     KindController,
+    Params,
     Unit,
     Verdict,
     limits_of,
     policy_of,
+    taken_from,
 )
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
-from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
+from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
 if TYPE_CHECKING:
@@ -42,20 +44,22 @@ class BatchJob(KindController):
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
         self.total = spec.count()
-        self.template_hash = template_hash(spec.template, spec.placement, pins)
+        self.template_hash = template_hash(spec.template, spec.placement, pins, spec.params_from)
+        self.given = given_params(spec.params_from, pins)
         self.contents = self.contents_of(spec, pins)
         self._same_params = params_hash({}) if spec.tasks is None else None
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
     @staticmethod
     def contents_of(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:
-        return (content_of(spec.template, pins),)
+        return (content_of(spec.template, pins, spec.params_from),)
 
     def _unit(self, index: int) -> Unit | None:
         if not 0 <= index < self.total:
             return None
-        params = self.spec.params(index)
+        params: Params = self.spec.params(index)
         digest = self._same_params or params_hash(params)
+        params = {**(self.given or {}), **params}
         return Unit(index, params, digest, self.template_hash, self.contents[0])
 
     def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
@@ -90,10 +94,11 @@ class BatchJob(KindController):
         return Verdict(True, "Completed", f"{done} of {self.total} tasks succeeded")
 
     def summary(self, history: History) -> Status:
+        out = taken_from(self.spec.params_from, self.given)
         # A successPolicy may still be met; nothing else makes up for a task that was given up.
         if history.failed and self.spec.success_policy is None:
-            return {"cannotSucceed": self._failures(history)}
-        return {}
+            out["cannotSucceed"] = self._failures(history)
+        return out
 
     def _failures(self, history: History) -> str:
         return f"{len(history.failed)} of {self.total} tasks failed"

@@ -74,6 +74,7 @@ class _Case:
     facts: Facts
     template: Template  # whole, or the unit's own while its Function is missing
     ordered: bool
+    given: Mapping[str, object] | None  # as of its controller
 
     @property
     def stated(self) -> bool:
@@ -86,7 +87,7 @@ Rule = Callable[[_Case], str]
 def content(spec: Execution, controller: KindController, index: int, facts: Facts) -> Content:
     """What a wanted unit's work is, its own parameters aside."""
     own = controller.content(index)
-    case = _Case(spec, facts, facts.whole or own, controller.in_order)
+    case = _Case(spec, facts, facts.whole or own, controller.in_order, controller.given)
     for rule in _RULES:
         if why := rule(case):
             return Content(why=why)
@@ -151,6 +152,7 @@ def _told(case: _Case) -> object:
         # Without an image the software is what the places themselves bring.
         "places": places if template.image is None else [],
         **({"namespace": facts.namespace} if elsewhere else {}),
+        **({"params": dict(case.given)} if case.given else {}),
     }
 
 
@@ -186,6 +188,10 @@ def _shared_state(case: _Case) -> str:
 def _no_function(case: _Case) -> str:
     missing = case.facts.whole is None
     return f"function/{case.template.function} is not declared yet" if missing else ""
+
+
+def _no_params(case: _Case) -> str:
+    return "`paramsFrom` has not given its parameters yet" if case.given is None else ""
 
 
 def _volumes(case: _Case) -> str:
@@ -234,6 +240,7 @@ _RULES: tuple[Rule, ...] = (
     _stages,
     _shared_state,
     _no_function,  # until then nobody knows what it runs in
+    _no_params,
     _volumes,
     _no_volume,
     _moving_ref,

@@ -10,9 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
 from fleetctl.controllers.model import Run, RunState, WandbTrial
@@ -22,7 +24,7 @@ from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
-    from fleetctl.specs.common import Execution
+    from fleetctl.specs.common import Execution, ParamsFrom
     from fleetctl.specs.template import Template
 
 
@@ -34,7 +36,8 @@ UNITS_KEPT_MAX = 4096
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One piece of wanted work: a task, a trial or a stage. content: of specs/content.py, beside
-    the parameters: what comes of it.
+    the parameters: what comes of it. params_hash: of the unit's own parameters; those that another
+    object gives to all units are in content and template_hash.
     """
 
     index: int
@@ -98,11 +101,13 @@ class KindController(ABC):
     template_hash: str  # of the template that all units share; empty where they differ
     contents: tuple[str, ...]  # of the units, by index; a single one is that of all
     total: int | None  # units wanted; None while it is not known
+    # Parameters that another object gives to every unit; None while they are not known.
+    given: Params | None = MappingProxyType({})
     unit: Callable[[int], Unit | None]  # as it is wanted now; None: it is no longer wanted
 
     # Units build upon each other: none begins before `ready` says so.
     in_order: ClassVar[bool] = False
-    # Units are compared by the number that `score` finds.
+    # Units are compared by what `score` finds.
     compares: ClassVar[bool] = False
     # A unit keeps the index that its parameters had: the controller is told of those with runs.
     keeps_indexes: ClassVar[bool] = False
@@ -150,8 +155,8 @@ class KindController(ABC):
         """May this unit, which had attempts before, start now?"""
         return True
 
-    def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:  # noqa: ARG002
-        """The unit's value from its result (JSON object) or the last values it reported."""
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:  # noqa: ARG002
+        """The unit's value, or several, from its result (JSON object) or what it reported last."""
         return None
 
     @property
@@ -192,6 +197,14 @@ class KindController(ABC):
         `limits.final`.
         """
         return as_wished(self, run)
+
+
+def taken_from(params_from: ParamsFrom | None, given: Params | None) -> Status:
+    """Status of work whose parameters another object gives."""
+    if params_from is None:
+        return {}
+    known = {} if given is None else {"params": dict(given)}
+    return {"paramsFrom": {"sweep": params_from.sweep, **known}}
 
 
 def as_wished(controller: KindController, run: Run) -> Keep | StopNow:

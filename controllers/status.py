@@ -16,6 +16,7 @@ from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
 from fleetctl.controllers.status_keys import SPILLED_OVER, Status
+from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.controllers.wish import Prior, Wish, revived
 from fleetctl.specs.values.hints import message_of, parted
 
@@ -68,7 +69,8 @@ def status_of(
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "unwantedIndexes": history.unwanted.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),
-        "activeSince": None if suspended else since_s or now_s,
+        # Work that cannot begin for want of its parameters is not late.
+        "activeSince": None if suspended or plan.reason == AWAITS_BEST else since_s or now_s,
         "completionTime": ((before.get("completionTime") if same else None) or now_s)
         if over
         else None,

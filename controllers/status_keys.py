@@ -72,9 +72,15 @@ class Status(TypedDict, total=False):
     method: Annotated[str, "of a Sweep: grid, random, bayes"]
     metric: Annotated[Block, "of a Sweep: name, goal"]
     best: Annotated[Block, "of a Sweep: index, params, metric"]
+    metrics: Annotated[Sequence[Block], "of a Sweep with several: name, goal of each"]
+    front: Annotated[
+        Sequence[Block], "of a Sweep with several metrics: index, metrics of trials none beats"
+    ]
+    frontSize: Annotated[int, "of a Sweep with several metrics: trials that no other one beats"]
     rungs: Annotated[
         Sequence[Block], "of a Sweep with early_terminate: iteration, trials, threshold"
     ]
+    paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
@@ -99,9 +105,11 @@ Text = Literal[
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
     "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
+    "frontSize",
 ]  # fmt: skip
 Map = Literal[
-    "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "slots", "spend", "warm",
+    "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom", "slots",
+    "spend", "warm",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

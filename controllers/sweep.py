@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import (
     UNITS_KEPT_MAX,
@@ -29,9 +30,9 @@ from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point
-from fleetctl.controllers.trials.scores import score_of
+from fleetctl.controllers.trials.scores import score_of, scores_of
 from fleetctl.controllers.trials.suggested import Suggested
-from fleetctl.controllers.trials.telling import METRIC_MISSING, warning_of
+from fleetctl.controllers.trials.telling import METRIC_MISSING, front_status, missing, warning_of
 from fleetctl.controllers.trials.wandb import (
     PARAMETERS_UNREAD,
     stopped_by_unread,
@@ -79,6 +80,9 @@ class Sweep(KindController):
         self._shared = shared_template(spec)
         self.template_hash = template_hash(self._shared, spec.placement, pins)
         self.contents = self.contents_of(spec, pins)
+        self._goals = [(it.name, it.goal) for it in spec.metrics or ()]
+        one = spec.search.metric
+        self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
         self._grid = spec.search.method == "grid"
         self._suggested = (
             Suggested(spec.search, spec.seed) if spec.search.method == "bayes" else None
@@ -215,8 +219,12 @@ class Sweep(KindController):
             return Verdict(False, "FailedTrials", f"all {failed} trials failed")
         return self._finished(history)
 
-    def score(self, result: str | None, metrics: Mapping[str, float]) -> float | None:
-        """The metric of a trial: from its result, else the last value that it reported."""
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:
+        """The metric of a trial: from its result, else the last value that it reported; or several
+        of them.
+        """
+        if self._goals:
+            return scores_of(result, metrics, self._goals)
         metric = self.spec.search.metric
         if metric is None:
             return None
@@ -232,8 +240,11 @@ class Sweep(KindController):
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
         logs = self._command is not None
-        if metric is not None and (warning := warning_of(history, metric.name, logs=logs)):
+        names = self._metric_names
+        if names and (warning := warning_of(history, names, logs=logs)):
             out["warning"] = warning
+        if self._goals:
+            out |= front_status(history.front, self._goals)
         if self._lost(history):
             out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
         if best is not None and metric is not None:
@@ -266,13 +277,8 @@ class Sweep(KindController):
 
     def _finished(self, history: History) -> Verdict:
         done, failed = len(history.succeeded), len(history.failed)
-        if self.spec.search.metric is not None and not history.scores:
-            name = self.spec.search.metric.name
-            text = (
-                f"no trial reported a finite number as the metric `{name}`; "
-                "its result or report() must have one"
-            )
-            return Verdict(False, METRIC_MISSING, text)
+        if self._metric_names and not history.scores:
+            return Verdict(False, METRIC_MISSING, missing(self._metric_names))
         text = f"{done} of {self.total} trials succeeded"
         text += f", {len(history.pruned)} were stopped early" if history.pruned else ""
         text += f", {failed} failed" if failed else ""

@@ -15,10 +15,19 @@ from fleetctl.controllers.kind import (
     Verdict,
     limits_of,
     policy_of,
+    taken_from,
 )
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
-from fleetctl.specs.content import NO_PINS, Pins, after, content_of, template_hash
+from fleetctl.specs.content import (
+    NO_PINS,
+    Pins,
+    after,
+    content_of,
+    given_params,
+    template_hash,
+)
+from fleetctl.specs.trainingrun import STAGE
 from fleetctl.specs.values.hashing import params_hash
 
 if TYPE_CHECKING:
@@ -54,7 +63,10 @@ class TrainingRun(KindController):
         )
         self.limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
         self._templates = templates(spec)
-        self._hashes = [template_hash(one, spec.placement, pins) for one in self._templates]
+        self.given = given_params(spec.params_from, pins)
+        self._hashes = [
+            template_hash(one, spec.placement, pins, spec.params_from) for one in self._templates
+        ]
         self.contents = self.contents_of(spec, pins)
         self.template_hash = ""
         self._names = [stage.name for stage in spec.stages] or ["main"]
@@ -64,14 +76,15 @@ class TrainingRun(KindController):
     @staticmethod
     def contents_of(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:
         """A later stage builds on what the earlier ones leave."""
-        owns = (content_of(template, pins) for template in templates(spec))
+        owns = (content_of(template, pins, spec.params_from) for template in templates(spec))
         return tuple(accumulate(owns, after))
 
     def _unit(self, index: int) -> Unit | None:
         if not 0 <= index < self.total:
             return None
-        params = {"stage": self._names[index]}
-        return Unit(index, params, params_hash(params), self._hashes[index], self.contents[index])
+        own = {STAGE: self._names[index]}
+        params = {**(self.given or {}), **own}
+        return Unit(index, params, params_hash(own), self._hashes[index], self.contents[index])
 
     def template(self, index: int) -> Template:
         return self._templates[index]
@@ -109,4 +122,5 @@ class TrainingRun(KindController):
     def summary(self, history: History) -> Status:
         current = len(history.succeeded)
         stage = self._names[current] if current < self.total else ""
-        return {"stage": stage, "restarts": history.retries}
+        taken = taken_from(self.spec.params_from, self.given)
+        return {**taken, "stage": stage, "restarts": history.retries}

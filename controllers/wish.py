@@ -13,6 +13,7 @@ from fleetctl.controllers.money.budget import Allowance, Terms
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.controllers.placement import Offer, Vacancy
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Shortage
+from fleetctl.controllers.trials.winner import Lacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Wish:
     room: Room = Room()
     cached: Mapping[int, tuple[str, str]] = field(default_factory=dict)  # unit -> known result
     uncached: str = ""  # why no result is used again, or empty
+    lacking: Lacking | None = None  # what it needs of another object, while that is not known
     swept: bool = False  # all that its runs left at providers, logs too, is freed
     # What the pass may spend; taken from as it decides.
     allowance: Allowance = field(default_factory=Allowance)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from fleetctl.specs.common import Execution
+from fleetctl.specs.common import Execution, ParamsFrom
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 
@@ -117,6 +117,10 @@ class BatchJobSpec(Execution):
         default="Indexed", description="Tasks have indexes from 0; the only mode, and the default."
     )
     tasks: Tasks | None = Field(default=None, description="Parameters of each task; default none.")
+    params_from: ParamsFrom | None = Field(
+        default=None,
+        description="Parameters of all tasks, from a sweep's best trial; a task's own win.",
+    )
 
     @model_validator(mode="after")
     def _is_complete(self) -> BatchJobSpec:

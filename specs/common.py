@@ -30,6 +30,7 @@ __all__ = [
     "FailureRule",
     "Metadata",
     "OwnBudget",
+    "ParamsFrom",
     "Placement",
     "Retry",
     "SandboxPolicy",
@@ -82,6 +83,15 @@ class Metadata(Spec):
     namespace: Name = Field(
         default=DEFAULT_NAMESPACE,
         description="Keeps names of different teams apart; default: what `-n` says, or `default`.",
+    )
+
+
+class ParamsFrom(Spec):
+    """Parameters that another object finds out: the work waits until they are known."""
+
+    sweep: Name = Field(description="A Sweep of the same namespace; it must have a `metric`.")
+    best: Literal[True] = Field(
+        default=True, description="Those of its best trial, once it is over; always true."
     )
 
 

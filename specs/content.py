@@ -7,6 +7,7 @@ A field that no table holds fails tests/unit/specs/test_specs_content.py.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.specs.values.hashing import short_hash
 
 if TYPE_CHECKING:
-    from fleetctl.specs.common import Placement
+    from fleetctl.specs.common import ParamsFrom, Placement
     from fleetctl.specs.function import FunctionSpec
     from fleetctl.specs.template import Source, Template
 
@@ -77,6 +78,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "tasks": UNITS,
         "completions": UNITS,
         "completion_mode": RULE,
+        "params_from": WORK,  # by the parameters, once they are known
         "template": WORK,
     },
     "Sweep": {
@@ -85,6 +87,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "search": UNITS,  # its program and command are WORK: they stand in the template
         "trials": UNITS,
         "trials_per_worker": RULE,
+        "metrics": RULE,
         "backend": RULE,
         "template": WORK,
     },
@@ -94,6 +97,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "ray": PLACE,
         "stages": UNITS,  # each by STAGE
         "checkpoint": WORK,  # by CHECKPOINT
+        "params_from": WORK,
         "max_restarts": RULE,
         "template": WORK,
     },
@@ -136,7 +140,8 @@ class Pins:
     """What the names in a spec stood for when it was applied.
 
     revision: what `source.path` held (`sha256:...`), or the commit of `source.git`; empty while
-    nobody knows. function: the content of the Function that the template names.
+    nobody knows. function: the content of the Function that the template names. params: what
+    `paramsFrom` gave, a JSON object; empty while nobody knows.
 
     What a person said of an apply alone: successes that had ended by kept_until_s count whatever
     content they have, and so do those of attempts that were under way at finishing_at_s; in seconds
@@ -145,6 +150,7 @@ class Pins:
 
     revision: str = ""
     function: str = ""
+    params: str = ""
     kept_until_s: float | None = None
     finishing_at_s: float | None = None
     rollout: str = ""
@@ -153,12 +159,30 @@ class Pins:
 NO_PINS = Pins()
 
 
-def content_of(template: Template, pins: Pins = NO_PINS) -> str:
-    """16 hex digits over what can change a result, parameters aside."""
+def content_of(
+    template: Template, pins: Pins = NO_PINS, params_from: ParamsFrom | None = None
+) -> str:
+    """16 hex digits over what can change a result, a unit's own parameters aside."""
     told = work_of(template, pins.revision)
     if pins.function:
         told["function"] = pins.function
-    return short_hash(told)
+    return short_hash(told | _given(params_from, pins))
+
+
+def given_params(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object] | None:
+    """What `paramsFrom` gives each unit; None while it is not known."""
+    if params_from is None:
+        return {}
+    found: dict[str, object] | None = json.loads(pins.params) if pins.params else None
+    return found
+
+
+def _given(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object]:
+    """The same as part of a content. Until it is known, its giver's name tells it from all else."""
+    if params_from is None:
+        return {}
+    known = given_params(params_from, pins)
+    return {"params": params_from.sweep if known is None else known}
 
 
 def after(earlier: str, own: str) -> str:
@@ -202,7 +226,12 @@ def directory_name(path: str) -> str:
     return "" if last in (".", "..") else last
 
 
-def template_hash(template: Template, placement: Placement, pins: Pins = NO_PINS) -> str:
+def template_hash(
+    template: Template,
+    placement: Placement,
+    pins: Pins = NO_PINS,
+    params_from: ParamsFrom | None = None,
+) -> str:
     """16 hex digits over what affects the sandbox and the work of a run."""
     whole = template.model_dump(mode="json", exclude=_TEMPLATE_RULES, exclude_defaults=True)
     told: dict[str, object] = {
@@ -213,7 +242,7 @@ def template_hash(template: Template, placement: Placement, pins: Pins = NO_PINS
         told["revision"] = pins.revision
     if pins.function:
         told["function"] = pins.function
-    return short_hash(told)
+    return short_hash(told | _given(params_from, pins))
 
 
 def combined_hash(own: str, template: Template) -> str:

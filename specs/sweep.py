@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from fleetctl.specs.common import Execution
-from fleetctl.specs.search.config import Search
+from fleetctl.specs.search.config import Search, SearchMetric
 from fleetctl.specs.template import Template
 from fleetctl.specs.values.scalars import NonEmptyText, PositiveCount, Spec
 
 __all__ = ["Search", "SearchFile", "SweepSpec"]
+
+
+METRICS_MAX = 8  # of more, nearly every trial is on the front
+_AIM = {"name", "goal"}
 
 
 class SearchFile(Spec):
@@ -36,6 +40,37 @@ class SweepSpec(Execution):
     template: Template | None = Field(
         default=None, description="What each trial runs; default: the search's own command."
     )
+    metrics: tuple[SearchMetric, ...] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=METRICS_MAX,
+        description="Name and goal of several, in place of `search.metric`; default: that one.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_aim(cls, value: Any) -> Any:
+        """Before the search is looked at, which wants a `metric` for what goes with one alone."""
+        search = value.get("search") if isinstance(value, dict) else None
+        if not isinstance(search, dict) or not value.get("metrics"):
+            return value
+        if search.get("method") == "bayes":
+            raise ValueError("a bayes search follows one `metric`; several go with grid or random")
+        if search.get("early_terminate") is not None:
+            raise ValueError("`early_terminate` compares trials by one `metric`, not by `metrics`")
+        if search.get("metric") is not None:
+            raise ValueError("`metrics` take the place of `search.metric`; leave one of them out")
+        return value
+
+    @model_validator(mode="after")
+    def _weighs_each_once(self) -> SweepSpec:
+        names = [it.name for it in self.metrics or ()]
+        if len(set(names)) < len(names):
+            raise ValueError("two of `metrics` have the same name")
+        extra = sorted({key for it in self.metrics or () for key in it.model_fields_set} - _AIM)
+        if extra:
+            raise ValueError(f"of several metrics `name` and `goal` count, and not `{extra[0]}`")
+        return self
 
     @model_validator(mode="after")
     def _is_complete(self) -> SweepSpec:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from fleetctl.specs.common import Execution
+from fleetctl.specs.common import Execution, ParamsFrom
 from fleetctl.specs.template import WORK_FIELDS, Template
 from fleetctl.specs.values.scalars import (
     Bool,
@@ -22,6 +22,8 @@ from fleetctl.specs.values.scalars import (
     Spec,
     Text,
 )
+
+STAGE = "stage"  # the parameter that names the stage that is on
 
 _RESUME = re.compile(r"Latest|None|step:[0-9]{1,12}")
 
@@ -108,6 +110,9 @@ class TrainingRunSpec(Execution):
     )
     checkpoint: Checkpoint | None = Field(
         default=None, description="Where progress is kept; default: a restart begins anew."
+    )
+    params_from: ParamsFrom | None = Field(
+        default=None, description="Parameters of all stages, from a sweep's best trial."
     )
     max_restarts: Count = Field(
         default=0, description="Failures of one stage that are restarted; default 0."

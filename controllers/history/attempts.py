@@ -7,7 +7,7 @@ never, is retry.py's.
 
 from __future__ import annotations
 
-from fleetctl.controllers.history.facts import Facts, Outdated, Unfinished
+from fleetctl.controllers.history.facts import Facts, Outdated, Score, Unfinished
 from fleetctl.controllers.history.retry import (
     FailureAction,
     due_at_s,
@@ -18,7 +18,7 @@ from fleetctl.controllers.history.retry import (
 from fleetctl.controllers.model import CACHED, Run, RunState
 
 
-def take(history: Facts, unit: Unfinished, run: Run, score: float | None) -> bool:
+def take(history: Facts, unit: Unfinished, run: Run, score: Score | None) -> bool:
     """One more ended attempt of a unit. False when it succeeded, and nothing is left to settle."""
     unit.last = run
     if run.state is RunState.SUCCEEDED:
@@ -36,7 +36,7 @@ def is_final(history: Facts, run: Run) -> bool:
     return run.state is RunState.STOPPED and run.reason in history.limits.final
 
 
-def succeed(history: Facts, run: Run, score: float | None) -> None:
+def succeed(history: Facts, run: Run, score: Score | None) -> None:
     """The unit is finished, whatever came before."""
     added = history.succeeded.add(run.index)
     assert added, f"index {run.index} succeeded twice"
@@ -109,7 +109,11 @@ def begun(run: Run) -> bool:
     return run.started_at_s is not None or run.state not in (RunState.STOPPED, RunState.REFUSED)
 
 
-def _scored(history: Facts, index: int, score: float) -> None:
+def _scored(history: Facts, index: int, score: Score) -> None:
+    if isinstance(score, tuple):
+        history.scores[index] = score[0]
+        history.front.add(index, score)
+        return
     history.scores[index] = score
     history.lowest = min(history.lowest or (score, index), (score, index))
     history.highest = min(history.highest or (-score, index), (-score, index))

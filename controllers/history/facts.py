@@ -9,11 +9,15 @@ from dataclasses import dataclass
 
 from fleetctl.controllers.history.backoff_queue import Waiting
 from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.front import Front, Values
 from fleetctl.controllers.history.intervals import IntervalSet
 from fleetctl.controllers.history.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
 from fleetctl.controllers.history.working_time import Working
 from fleetctl.controllers.model import Run
+
+# The value of a unit, by which it is compared; or several, of which lower ones are better.
+Score = float | Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Facts:
         "failed_job",
         "failures",
         "first_result_at_s",
+        "front",
         "highest",
         "infra_failures",
         "kept_outdated",
@@ -93,6 +98,7 @@ class Facts:
         self.waiting = Waiting()  # units for their next attempt
         self.sandboxes = Sandboxes(self.live)
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
+        self.front = Front()  # kinds with several metrics; `scores` has the first of each
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
         self.highest: tuple[float, int] | None = None  # (-score, index)
         self.providers: set[str] = set()  # those that were ever asked to run something

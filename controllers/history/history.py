@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.controllers.history import attempts
-from fleetctl.controllers.history.facts import Facts, Unfinished
+from fleetctl.controllers.history.facts import Facts, Score, Unfinished
 from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 
 
@@ -39,7 +39,7 @@ class History(Facts):
         self.placed[run.provider] += 1
         self.sandboxes.enter(run)
 
-    def reused(self, run: Run, *, score: float | None = None) -> None:
+    def reused(self, run: Run, *, score: Score | None = None) -> None:
         """A unit has the result of an equal one, and no attempt was made."""
         assert run.index not in self.live_by_index, f"index {run.index} is live"
         unit = self.unfinished.setdefault(run.index, Unfinished())
@@ -60,7 +60,7 @@ class History(Facts):
         self,
         run: Run,
         *,
-        score: float | None = None,
+        score: Score | None = None,
         superseded: bool = False,
         outdated: bool = False,
         wanted: bool = True,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fleetctl.controllers.history import attempts
-from fleetctl.controllers.history.facts import Unfinished
+from fleetctl.controllers.history.facts import Score, Unfinished
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import LIVE_STATES, Run
 
@@ -27,7 +27,7 @@ class Replayed:
     """
 
     run: Run
-    score: float | None = None
+    score: Score | None = None
     superseded: bool = False
     outdated: bool = False
     wanted: bool = True

@@ -11,7 +11,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import Keep, KindController, StopNow
 from fleetctl.controllers.model import ADOPTED, Run, RunState
 from fleetctl.controllers.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
-from fleetctl.controllers.schedule.blocked import crowded_by, denied_by, payable_later
+from fleetctl.controllers.schedule.blocked import awaiting, crowded_by, denied_by, payable_later
 from fleetctl.controllers.schedule.capacity import Seats, spilled
 from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
 from fleetctl.controllers.schedule.starts import Supply, sort_sandboxes, started
@@ -53,6 +53,8 @@ def advance(wish: Wish, history: History, now_s: float) -> Plan:
     if asked_for is not None and history.started and plan.phase is Phase.PENDING:
         # Between two trials of a search that works out where to look next.
         plan = replace(plan, phase=Phase.RUNNING, reason="InProgress", message="")
+    if wish.lacking is not None:
+        plan = awaiting(plan, wish.lacking)
     if shortages:
         plan = replace(plan, shortages=shortages)
     if found.unpaid is not None:

@@ -14,6 +14,7 @@ from fleetctl.controllers.placement import Judgement
 from fleetctl.controllers.plan import Plan
 from fleetctl.controllers.schedule.capacity import Seats
 from fleetctl.controllers.schedule.stops import end_all
+from fleetctl.controllers.trials.winner import AWAITS_BEST, Lacking
 from fleetctl.controllers.wish import Wish
 from fleetctl.specs.values.hints import message_of
 
@@ -36,6 +37,15 @@ def crowded_by(plan: Plan, wish: Wish, seats: Seats, unit: Unit, now_s: float) -
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
         crowded=tuple(it.provider for it in full if seats.shared(it.provider)),
     )
+
+
+def awaiting(plan: Plan, lacking: Lacking) -> Plan:
+    """The same plan, saying what another object has yet to tell. The engine wakes it then."""
+    text = message_of(lacking.message)
+    if plan.active:
+        return replace(plan, waiting_on=(text, *plan.waiting_on))
+    waiting_on = (text, *plan.waiting_on)
+    return replace(plan, reason=AWAITS_BEST, message=lacking.message, waiting_on=waiting_on)
 
 
 def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:

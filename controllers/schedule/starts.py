@@ -118,6 +118,8 @@ def wanted_now(
     controller: KindController, history: History, now_s: float
 ) -> Iterator[tuple[Unit, str]]:
     """Units to start now: those due for another attempt, then fresh ones."""
+    if controller.given is None:
+        return
     for index in history.waiting.due(now_s):
         unit = controller.unit(index)
         if unit is not None and controller.ready(history, index):

@@ -8,6 +8,7 @@ this to the decisions of `sweeps` 0.3.0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,12 @@ from fleetctl.controllers.status_keys import EARLY_TERMINATED
 
 if TYPE_CHECKING:
     from fleetctl.specs.search.early_terminate import EarlyTerminate
+
+
+# The two sentences of `early_end`.
+_TOLD = re.compile(
+    r"(?:best )?value (\S+) (?:of [\d,]+ iterations is \w+ \S+ )?at iteration ([\d,]+)"
+)
 
 
 def early_end(curves: Curves, run: str, early: EarlyTerminate) -> StopNow | None:
@@ -37,6 +44,12 @@ def early_end(curves: Curves, run: str, early: EarlyTerminate) -> StopNow | None
         return StopNow(EARLY_TERMINATED, f"value {shown} at iteration {at:,} is {side} {limit}")
     best = f"best value {shown} of {curve.count:,} iterations"
     return StopNow(EARLY_TERMINATED, f"{best} is {side} {limit} at iteration {at:,}")
+
+
+def stopped_at(message: str) -> tuple[int, float] | None:
+    """(iteration, value) of a sentence that `early_end` wrote, as trials keep it."""
+    found = _TOLD.match(message)
+    return (int(found[2].replace(",", "")), float(found[1])) if found else None
 
 
 def threshold(values: Sequence[float], eta: float) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from fleetctl.controllers.history.front import Values
 
 
 def score_of(result: str | None, metrics: Mapping[str, float], name: str) -> float | None:
@@ -15,6 +17,22 @@ def score_of(result: str | None, metrics: Mapping[str, float], name: str) -> flo
     if not _finite(value):
         value = metrics.get(name)
     return float(value) if _finite(value) else None  # type: ignore[arg-type]
+
+
+def scores_of(
+    result: str | None, metrics: Mapping[str, float], goals: Sequence[tuple[str, str]]
+) -> Values | None:
+    """The same of several, (name, goal) each; lower is better. None where one is missing."""
+    found = [score_of(result, metrics, name) for name, _ in goals]
+    values = [it for it in found if it is not None]
+    if len(values) < len(goals):
+        return None
+    return tuple(signed(it, goal) for it, (_, goal) in zip(values, goals, strict=True))
+
+
+def signed(value: float, goal: str) -> float:
+    """So that lower is better, and back."""
+    return -value if goal == "maximize" else value
 
 
 def _lookup(result: object, name: str) -> object:

@@ -1,13 +1,19 @@
-"""What is to be warned of while trials come in: a metric that none reports, or one that is always
-the same. Pure; called by sweep.py.
+"""What is to be told of trials as they come in: a metric that none reports, or one that is always
+the same; and the front of several. Pure; called by sweep.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from fleetctl.controllers.history.front import Front
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.trials.scores import signed
 from fleetctl.specs.values.hints import with_hint
 
 METRIC_MISSING, SAME_METRIC = "MetricMissing", "SameMetric"
+FRONT_SHOWN_MAX = 200  # trials; some 100 bytes each
 SAME_AFTER = 4  # trials of one score, which by chance is rare
 
 # How a program tells a value: one that knows us, and one that was written for W&B.
@@ -15,14 +21,16 @@ _REPORTS = "report(step=..., {0}=...) or SUBMIT({0}=...)"
 _LOGS = 'wandb.log({{"{0}": ...}}) or wandb.run.summary["{0}"] = ...'
 
 
-def warning_of(history: History, metric: str, *, logs: bool) -> str:
-    """A reason and a sentence with a hint, or "". logs: the program was written for W&B."""
+def warning_of(history: History, metrics: Sequence[str], *, logs: bool) -> str:
+    """A reason and a sentence with a hint, or "". metrics: the names of one, or of several that go
+    together. logs: the program was written for W&B.
+    """
     if history.succeeded and not history.scores:
-        return _unreported(metric, len(history.succeeded), _LOGS if logs else _REPORTS)
+        return _unreported(metrics, len(history.succeeded), _LOGS if logs else _REPORTS)
     if _is_same(history):
         score = next(iter(history.scores.values()))
         return with_hint(
-            f"{SAME_METRIC}: all {len(history.scores)} trials so far have the same {metric},"
+            f"{SAME_METRIC}: all {len(history.scores)} trials so far have the same {metrics[0]},"
             f" {score:g}, whatever their parameters",
             "see that the program trains with the parameters that it reads, such as"
             " wandb.config.lr, and not with defaults of its own",
@@ -30,12 +38,47 @@ def warning_of(history: History, metric: str, *, logs: bool) -> str:
     return ""
 
 
-def _unreported(metric: str, done: int, way: str) -> str:
+def _unreported(metrics: Sequence[str], done: int, way: str) -> str:
     trials = "the first trial has" if done == 1 else f"{done} trials have"
+    where = "search.metric.name" if len(metrics) == 1 else "metrics"
     return with_hint(
-        f"{METRIC_MISSING}: {trials} succeeded and none reported the metric `{metric}`",
-        f"{way.format(metric)}, or mend `search.metric.name`",
+        f"{METRIC_MISSING}: {trials} succeeded and none reported {_named(metrics)}",
+        f"{way.format(metrics[0])}, or mend `{where}`",
     )
+
+
+def missing(metrics: Sequence[str]) -> str:
+    """Why a search came to nothing whose trials all succeeded."""
+    number = "a finite number" if len(metrics) == 1 else "finite numbers"
+    must = "must have one" if len(metrics) == 1 else "must have each"
+    return f"no trial reported {number} as {_named(metrics)}; its result or report() {must}"
+
+
+def _named(metrics: Sequence[str]) -> str:
+    names = " and ".join(f"`{name}`" for name in metrics)
+    return f"the metric {names}" if len(metrics) == 1 else f"all of the metrics {names}"
+
+
+def front_status(front: Front, goals: Sequence[tuple[str, str]]) -> Status:
+    """Of a search with several metrics, (name, goal) each: the trials that no other one beats. Of
+    a long front so many as a status has room for, evenly.
+    """
+    found = list(front)
+    step = max(1, -(-len(found) // FRONT_SHOWN_MAX))
+    return {
+        "metrics": [{"name": name, "goal": goal} for name, goal in goals],
+        "frontSize": len(found),
+        "front": [
+            {
+                "index": index,
+                "metrics": {
+                    name: signed(value, goal)
+                    for (name, goal), value in zip(goals, values, strict=True)
+                },
+            }
+            for index, values in found[::step]
+        ],
+    }
 
 
 def _is_same(history: History) -> bool:

@@ -4,22 +4,26 @@ which nobody declares. Called by propose.py; nothing is written here.
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.options import Order
 from fleetctl.apply.prune import APPLYSET
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
-from fleetctl.specs.common import Execution
+from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
+from fleetctl.specs.common import Execution, ParamsFrom
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import dump_spec, parse_spec
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.specs.volume import VolumeSpec
 from fleetctl.stores.base import Stored
-from fleetctl.tracking.annotations import FUNCTION, NOTES, ORIGIN, REVISION
+from fleetctl.tracking.annotations import FUNCTION, NOTES, ORIGIN, PARAMS, REVISION
 from fleetctl.tracking.sources import source_of
 
 if TYPE_CHECKING:
@@ -32,11 +36,18 @@ NAMED_BY = "fleetctl.dev/named-by"
 
 
 def drafted(
-    manifest: Manifest, order: Order, known: Resource | None, now_s: float, *, function: str = ""
+    manifest: Manifest,
+    order: Order,
+    known: Resource | None,
+    now_s: float,
+    *,
+    function: str = "",
+    params: str = "",
 ) -> Resource:
     """The row as of a new object; known: the one that is there by this name. function: the content
-    of the Function that its template names. Raises Conflict.
+    of the Function that its template names. params: what `paramsFrom` gives. Raises Conflict.
     """
+    taken = {FUNCTION: function, PARAMS: params}
     spec = manifest.spec
     return Resource(
         uid=secrets.token_hex(8),
@@ -47,7 +58,7 @@ def drafted(
         spec=dump_spec(spec),
         status="",
         labels=_labels(manifest, order, known),
-        annotations=_annotations(manifest, spec, order, known, function),
+        annotations=_annotations(manifest, spec, order, known, taken),
         created_at_s=now_s,
         namespace=manifest.namespace,
     )
@@ -70,9 +81,13 @@ def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[st
 
 
 def _annotations(
-    manifest: Manifest, spec: Spec, order: Order, known: Resource | None, function: str
+    manifest: Manifest,
+    spec: Spec,
+    order: Order,
+    known: Resource | None,
+    taken: Mapping[str, str],
 ) -> dict[str, str]:
-    """The manifest's own, and what we noted on the object ourselves."""
+    """The manifest's own, and what we noted on the object ourselves. taken: of other objects."""
     before = known.annotations if known is not None else {}
     noted = {key: before[key] for key in NOTES if key in before}
     source = source_of(spec)
@@ -85,8 +100,7 @@ def _annotations(
     if looked is not None and (looked.revision or looked.origin):
         # A remote that did not answer leaves the commit that is known.
         noted[REVISION] = looked.revision
-    noted[FUNCTION] = function
-    kept = {key: text for key, text in noted.items() if text}
+    kept = {key: text for key, text in {**noted, **taken}.items() if text}
     # What a person hands back to us of `get -o yaml` is not theirs.
     written = manifest.metadata.annotations.items()
     return {**{key: text for key, text in written if key not in NOTES}, **kept}
@@ -115,6 +129,40 @@ def stored_function_content(stored: Stored, name: str, namespace: str) -> str:
     spec = parse_spec("Function", row.spec)
     assert isinstance(spec, FunctionSpec)
     return content_of_function(spec, row.annotations.get(REVISION, ""))
+
+
+def winner_params(
+    stored: Stored, manifest: Manifest, known: Resource | None, moving: Collection[str]
+) -> str:
+    """What `paramsFrom` gives, a JSON object; empty while nobody knows. moving: keys of the sweeps
+    that this apply changes. Where the sweep is gone by now, what it gave stays.
+    """
+    wanted: ParamsFrom | None = getattr(manifest.spec, "params_from", None)
+    if wanted is None or object_key(SWEEP, wanted.sweep, manifest.namespace) in moving:
+        return ""
+    sweep = stored.resources.get(SWEEP, wanted.sweep, manifest.namespace)
+    if sweep is None and known is not None:
+        before = json.loads(known.spec).get("paramsFrom", {}).get("sweep")
+        return known.annotations.get(PARAMS, "") if before == wanted.sweep else ""
+    found = winner_of(sweep, wanted.sweep)
+    return "" if isinstance(found, Lacking) else canonical_json(dict(found))
+
+
+def winner_told(resource: Resource) -> str:
+    """What is known of the parameters that another object gives, in a phrase; empty without."""
+    wanted = json.loads(resource.spec).get("paramsFrom")
+    if wanted is None:
+        return ""
+    known, sweep = resource.annotations.get(PARAMS), f"sweep/{wanted['sweep']}"
+    if known is None:
+        return f"known when {sweep} is over"
+    return f"{params_text(json.loads(known))} of the best trial of {sweep}"
+
+
+def winner_note(resource: Resource) -> str:
+    """The same as a sentence."""
+    told = winner_told(resource)
+    return f"its parameters are {told}" if told else ""
 
 
 def named_volumes(

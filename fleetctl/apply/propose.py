@@ -9,12 +9,20 @@ allow first is in consent.py, which objects go with `--prune` in prune.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change, differences
-from fleetctl.apply.draft import drafted, function_content, named_volumes, stored_function_content
+from fleetctl.apply.draft import (
+    drafted,
+    function_content,
+    named_volumes,
+    stored_function_content,
+    winner_note,
+    winner_params,
+    winner_told,
+)
 from fleetctl.apply.impact import fresh_impact, impact_on
 from fleetctl.apply.options import Order
 from fleetctl.apply.prune import pruned
@@ -22,6 +30,7 @@ from fleetctl.common.errors import Conflict
 from fleetctl.controllers.kinds import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import Rollout
+from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.specs.common import Execution
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec
@@ -34,6 +43,7 @@ from fleetctl.tracking.annotations import (
     FUNCTION,
     KEPT,
     NOTES,
+    PARAMS,
     RERUN,
     REVISION,
     ROLLOUT,
@@ -58,12 +68,17 @@ def propose(
     changes: list[Change] = []
     functions = {(it.name, it.namespace): it for it in manifests if it.kind == "Function"}
     volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
+    found: dict[str, Change] = {}
+    # What takes its parameters from a sweep must know whether that one changes.
+    for manifest in sorted(manifests, key=lambda it: hasattr(it.spec, "params_from")):
+        function = function_content(stored, manifest, functions, order)
+        moving = {it.key for it in found.values() if _moves(it)}
+        found[manifest.key] = _proposed(stored, manifest, order, now_s, function, moving)
     for manifest in manifests:
         for volume in named_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
-        function = function_content(stored, manifest, functions, order)
-        changes.append(_proposed(stored, manifest, order, now_s, function=function))
+        changes.append(found[manifest.key])
     for name, namespace in functions:
         changes += _callers(stored, functions[name, namespace], manifests, order)
     if order.pruning is not None:
@@ -99,16 +114,29 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
         )
 
 
+def _moves(change: Change) -> bool:
+    """Whether it is another wish than the one that was stored."""
+    return change.before is None or change.before.generation != change.after.generation
+
+
 def _proposed(
-    stored: Stored, manifest: Manifest, order: Order, now_s: float, *, function: str
+    stored: Stored,
+    manifest: Manifest,
+    order: Order,
+    now_s: float,
+    function: str,
+    moving: Collection[str],
 ) -> Change:
+    """moving: keys of objects that this apply makes another wish of."""
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
-    wish = drafted(manifest, order, known, now_s, function=function)
+    params = winner_params(stored, manifest, known, moving)
+    wish = drafted(manifest, order, known, now_s, function=function, params=params)
     rerun = order.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
             wish = replace(wish, annotations={**wish.annotations, RERUN: "1"})
-        return Change(CREATED, None, wish, impact=fresh_impact(stored, manifest, wish, order))
+        impact = fresh_impact(stored, manifest, wish, order)
+        return Change(CREATED, None, wish, impact=impact, note=winner_note(wish))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
     same_spec = same(json.loads(known.spec), json.loads(wish.spec))
@@ -167,10 +195,10 @@ def _callers(
         yield Change(CONFIGURED, row, after, (field,), affected, note=f"calls function/{name}")
 
 
-def _pinned(resource: Resource) -> tuple[str, str]:
+def _pinned(resource: Resource) -> tuple[str, str, str]:
     """What makes its work another without a change of its spec."""
     notes = resource.annotations
-    return notes.get(REVISION, ""), notes.get(FUNCTION, "")
+    return notes.get(REVISION, ""), notes.get(FUNCTION, ""), notes.get(PARAMS, "")
 
 
 def _written(resource: Resource) -> dict[str, str]:
@@ -212,6 +240,9 @@ def _moved(known: Resource, after: Resource, order: Order) -> Iterator[FieldChan
     if old.get(FUNCTION, "") != new.get(FUNCTION, ""):
         was, now = old.get(FUNCTION) or UNSET, new.get(FUNCTION) or UNSET
         yield FieldChange("function", was, now, MOVED)
+    was, now = old.get(PARAMS) or UNSET, new.get(PARAMS) or UNSET
+    if was != now:
+        yield FieldChange("paramsFrom", was, now, winner_told(after) or "gives it nothing more")
 
 
 def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
@@ -227,7 +258,8 @@ def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
 def _was_refused(resource: Resource) -> bool:
     status = json.loads(resource.status or "{}")
     current = status.get("observedGeneration") == resource.generation
-    return bool(current and status.get("phase") == "Failed" and status.get("reason") == "Refused")
+    refused = status.get("reason") in ("Refused", NO_BEST)
+    return bool(current and status.get("phase") == "Failed" and refused)
 
 
 def _forget_refusals(store: Store, refused: Resource) -> None:

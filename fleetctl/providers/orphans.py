@@ -5,10 +5,13 @@ which builds it through wiring without a controller.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleetctl.providers.base import RunOrder
 from fleetctl.specs.values.hashing import params_hash
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.kind import Unit
 
 SANDBOX, FUNCTION, VOLUME, SNAPSHOT = "sandbox", "function", "volume", "snapshot"
 # In place of a store's tag, of what interpreters made: they need no store.
@@ -67,6 +70,11 @@ class Strays(Protocol):
 def a_volume(provider: str, name: str) -> Stray:
     """One that this store has used; it carries no tag."""
     return Stray(provider, name, "", "", "", "", 0.0, kind=VOLUME)
+
+
+def mark_of(unit: Unit) -> str:
+    """Of what a unit is now, with all its parameters."""
+    return work_mark(unit.template_hash, params_hash(unit.params))
 
 
 def work_mark(template_hash: str, params_hash: str) -> str:

@@ -14,6 +14,8 @@ REVISION = "fleetctl.dev/source-revision"
 ORIGIN = "fleetctl.dev/source-origin"
 # The content of the Function that the template names.
 FUNCTION = "fleetctl.dev/function-content"
+# What `paramsFrom` gave, a JSON object: the parameters of the best trial when its sweep was over.
+PARAMS = "fleetctl.dev/params"
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
@@ -26,7 +28,7 @@ ESTIMATE = "fleetctl.dev/estimate"
 # The last `retry` that was carried out, so that one that got no answer may be repeated.
 RETRIED = "fleetctl.dev/retried"
 
-NOTES = (ESTIMATE, FINISHING, FUNCTION, KEPT, ORIGIN, RERUN, RETRIED, REVISION, ROLLOUT)
+NOTES = (ESTIMATE, FINISHING, FUNCTION, KEPT, ORIGIN, PARAMS, RERUN, RETRIED, REVISION, ROLLOUT)
 
 
 def pins_of(annotations: Mapping[str, str]) -> Pins:
@@ -34,6 +36,7 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
     return Pins(
         revision=annotations.get(REVISION, ""),
         function=annotations.get(FUNCTION, ""),
+        params=annotations.get(PARAMS, ""),
         kept_until_s=_moment(annotations.get(KEPT, "")),
         finishing_at_s=_moment(annotations.get(FINISHING, "")),
         rollout=annotations.get(ROLLOUT, ""),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
 from fleetctl.controllers.kind import KindController, outdated, superseded
@@ -77,7 +78,7 @@ def score_of(
     run: Run,
     result: str | None,
     latest: Callable[[], Mapping[str, float]],
-) -> float | None:
+) -> Score | None:
     """The unit's value, where its kind compares units; of one that its kind ended, what it reported
     last. `latest` is asked only when the result has none.
     """

@@ -22,6 +22,7 @@ RUN_BY_A_TEST = {
     "budget.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
+    "sweep-winner.yaml",
     "sweep.yaml",
     "cartpole.yaml",
     "training.yaml",
@@ -131,6 +132,8 @@ def test_a_search_ends_the_trials_that_do_badly_and_keeps_its_best(fleet: Fleet)
     assert states.count("Succeeded") == 12 - status["stopped"] > 0
     best = max(rows, key=lambda row: row["params"]["lr"])
     assert (best["state"], status["best"]["index"]) == ("Succeeded", best["index"])
+    drawn = " ".join(fleet.ok("plot", "sweep/early", "--kind", "rungs").split())
+    assert "came so far: 12 trials at 3" in drawn and "stopped: trial " in drawn
 
 
 def test_the_grid_finds_its_golden_best(fleet: Fleet) -> None:
@@ -149,6 +152,16 @@ def test_the_grid_finds_its_golden_best(fleet: Fleet) -> None:
     assert best["params"] == {"lr": 0.01, "batch_size": 64}
     assert best["metric"] == {"name": "loss", "value": 1.6024042183073266}
     assert "lr=0.01" in said and "batch_size=64" in said and "1.6024042183073266" in said
+
+
+def test_the_winner_of_a_search_is_trained_with_every_seed(fleet: Fleet) -> None:
+    fleet.apply("sweep-winner.yaml")
+    assert fleet.status("sweep/short")["best"]["params"] == {"lr": 1.0, "momentum": 0.5}
+    rows = fleet.results("job/full")
+    assert [row["params"] for row in rows] == [
+        {"lr": 1.0, "momentum": 0.5, "seed": seed} for seed in (1, 2, 3)
+    ]
+    assert {row["result"]["loss"] for row in rows} == {0.0}
 
 
 def test_the_demo_finds_a_model_that_reads_digits_it_never_saw(fleet: Fleet) -> None:

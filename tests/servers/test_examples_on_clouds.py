@@ -33,6 +33,8 @@ WORK = (
     "job/placed",
     "job/thumbnails",
     "sweep/grid",
+    "sweep/short",
+    "job/full",
     "sweep/digits",
     "sweep/cartpole",
     "tr/spirals",

@@ -17,6 +17,7 @@ from fleetctl.apply.cost.offers import Market
 from fleetctl.apply.cost.parts import Part, parts_of
 from fleetctl.apply.cost.report import ObjectPlan, Report, Verb, Work
 from fleetctl.apply.cost.warm import standing
+from fleetctl.apply.draft import winner_note
 from fleetctl.controllers.impact import NOT_AGAIN, Impact, spent_usd
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.read.read_only import Snapshot
@@ -83,6 +84,8 @@ def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
         return
     if json.loads(change.after.spec).get("suspend"):
         yield "spec.suspend is true: nothing starts until it is resumed"
+    if verb is Verb.CREATE and (note := winner_note(change.after)):
+        yield note
     if work is not None and not _goes_on(change):
         said = warning(work.limits, long=KINDS[change.after.kind].lasting)
         yield from (said,) if said else ()

@@ -4,22 +4,25 @@ predict.py; never repeats a value.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.trials.winner import SWEEP, unfit_search
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.common import Execution
+from fleetctl.specs.common import Execution, ParamsFrom
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.template import Template
+from fleetctl.specs.trainingrun import STAGE, TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         path: Path = ("spec", "search", "method")
         said = " is `bayes`, which needs numpy, and that is not installed here"
         yield Prediction(manifest, Finding(path, path, said, "pip install 'fleetctl[bayes]'"))
+    yield from _winner(manifest, spec, world)
     template: Template | None = getattr(spec, "template", None)
     if template is None:
         return
@@ -39,6 +43,26 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     if template.function is not None:
         at: Path = ("spec", "template", "function")
         yield from _object(manifest, at, "Function", template.function, world)
+
+
+def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
+    """A sweep whose best trial gives the parameters, and that never has one."""
+    wanted: ParamsFrom | None = getattr(spec, "params_from", None)
+    if wanted is None:
+        return
+    at: Path = ("spec", "paramsFrom", "sweep")
+    yield from _object(manifest, at, SWEEP, wanted.sweep, world)
+    sweep = world.found(SWEEP, wanted.sweep, manifest.namespace)
+    if sweep is None:
+        return
+    told = json.loads(sweep.spec)
+    if unfit := unfit_search(told):
+        said = f" is `{wanted.sweep}`, which {unfit}"
+        hint = "name a sweep with one `metric`"
+        yield Prediction(manifest, Finding(at, at, said, hint))
+    if isinstance(spec, TrainingRunSpec) and STAGE in told["search"].get("parameters", {}):
+        said = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
+        yield Prediction(manifest, Finding(at, at, said, "give its parameter another name"))
 
 
 def needs_numpy(spec: Spec) -> bool:

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column
 
 from fleetctl.cli.output.render import Screen
-from fleetctl.common.text import safe, scalar, shorten, width
+from fleetctl.common.text import plural, safe, scalar, shorten, width
 from fleetctl.views.goals import tally
 from fleetctl.views.objects import View, mapping, why
 
@@ -75,6 +75,8 @@ def said(seen: View, cells: int) -> str:
     """
     metric = mapping(seen.map("best").get("metric"))
     best = f"best {metric.get('name')}={scalar(metric.get('value'))}" if metric else ""
+    if size := seen.count("frontSize"):
+        best = f"front of {plural(size, seen.kind.unit)}"
     counts = f"{safe(seen.phase)}  {tally(seen)}"
     room = min(cells - width(counts) - 2, EXTRA_CELLS_MAX)
     extra = safe(best or ("" if seen.over else why(seen)))

@@ -22,7 +22,7 @@ from fleetctl.views.reading import Reading, must_find, open_reading
 if TYPE_CHECKING:
     from fleetctl.cli.report.plotting.charts import Chart
 
-KINDS = ("best", "parallel", "importance")
+KINDS = ("best", "parallel", "importance", "front", "rungs")
 ALL = "all"
 FILES = (".png", ".svg", ".html")
 PIPE_COLUMNS = 80
@@ -34,8 +34,10 @@ REDRAW_S = 0.5  # reading 10,000 trials at every change would be all that this c
 def parser(verb: str) -> Parser:
     made = Parser(
         verb=verb,
-        usage="KIND/NAME [--kind best|parallel|importance|all] [--metric NAME] [-o FILE] [-w]",
-        summary="Draw a sweep: the best score so far, parallel coordinates, parameter importance;\n"
+        usage="KIND/NAME [--kind best|parallel|importance|front|rungs|all] [--metric NAME]\n"
+        "    [-o FILE] [-w]",
+        summary="Draw a sweep: the best score so far, parallel coordinates, parameter importance,\n"
+        "the front of several metrics, what `early_terminate` looked at and whom it stopped;\n"
         "or what the tasks of any object report(), over its steps.\n"
         "In a pipe, without colour and with LANG=C the drawing is plain ASCII.",
         examples=(
@@ -138,7 +140,7 @@ def _lines(args: Namespace, seen: View, reading: Reading, screen: Screen) -> lis
 def _charts(args: Namespace, seen: View, reading: Reading) -> list[Chart]:
     from fleetctl.cli.report.plotting.gather import Asked, gather
 
-    kinds = KINDS if args.kind == ALL else (args.kind,)
+    kinds = () if args.kind == ALL else (args.kind,)
     return gather(seen, Asked(kinds, tuple(args.metric), args.index), reading)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from shutil import get_terminal_size
@@ -18,9 +18,10 @@ from fleetctl.common.text import assignments, did_you_mean, plural, safe, scalar
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import must_find, open_reading
-from fleetctl.views.results import metric_name, result_rows
+from fleetctl.views.results import front_of, metric_goals, metric_names, metric_values, result_rows
 from fleetctl.views.tasks import OUTDATED
 
+GROUPS = ("metric", "result", "params")  # of columns, in which a bare name is looked for
 CELLS_MIN = 16  # of parameters, and of a result: less says nothing, so then a line is too long
 
 
@@ -31,13 +32,14 @@ def parser(verb: str) -> Parser:
         "    [-o table|json|csv|parquet | --to DIR]",
         summary="Show what tasks submitted: one row for every task that has run, failed ones too."
         "\n--to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to"
-        "\nvolumes come with `fleetctl cp volume/NAME:/ DIR`. --best sorts a sweep by its metric,"
-        "\nthe best first; --sort-by takes a column: index, params.lr, result.loss; -result.loss"
-        "\nturns it round. What lacks the field comes last.",
+        "\nvolumes come with `fleetctl cp volume/NAME:/ DIR`. --best shows a sweep's best trial;"
+        "\nwith --top N the N best; of several metrics the trials that no other one beats."
+        "\n--sort-by takes a column: index, params.lr, result.loss, or `lr` and `loss` alone;"
+        "\n`-loss` or `loss:desc` turns it round. What lacks the field comes last.",
         examples=(
             "fleetctl results job/chunks",
             "fleetctl results sweep/lr --best --top 5",
-            "fleetctl results job/chunks --sort-by=-result.count --top 10",
+            "fleetctl results job/chunks --sort-by=count:desc --top 10",
             "fleetctl results sweep/lr -o csv > trials.csv",
             "fleetctl results job/chunks -o json | jq '.[].result.count'",
             "fleetctl results job/chunks -o parquet > chunks.parquet",
@@ -49,8 +51,10 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--to", type=Path, metavar="DIR", help="write each task's result to a file of its own"
     )
-    made.add_argument("--best", action="store_true", help="by the metric of a sweep, best first")
-    made.add_argument("--sort-by", metavar="FIELD", help="least first; -FIELD: greatest first")
+    made.add_argument("--best", action="store_true", help="what a sweep's metric says is best")
+    made.add_argument(
+        "--sort-by", metavar="FIELD", help="least first; -FIELD or FIELD:desc: greatest first"
+    )
     made.add_argument("--top", type=count, metavar="N", help="only the first N rows")
     add_output(made, "table", "json", "csv", "parquet")
     return made
@@ -79,22 +83,50 @@ def _chosen(
     rows: Iterator[dict[str, object]], seen: View, args: Namespace
 ) -> Iterator[dict[str, object]]:
     """In the order of the flags, and as many. Raises UsageError."""
-    field = args.sort_by or ""
+    top = args.top
     if args.best:
-        if field or not metric_name(seen):
-            why = "--best is an order of its own" if field else f"{seen.key} has no metric"
-            raise UsageError(why, hint="name one field with --sort-by, such as result.loss")
-        greatest = seen.map("metric").get("goal") == "maximize"
-        field = f"{'-' if greatest else ''}metric.{metric_name(seen)}"
-    if field:
-        rows = iter(_sorted(list(rows), field.removeprefix("-"), reverse=field[:1] == "-"))
-    return rows if args.top is None else islice(rows, args.top)
+        aims = metric_goals(seen)
+        if not aims:
+            hint = "name one field with --sort-by, such as result.loss"
+            raise UsageError(f"{seen.key} has no metric", hint=hint)
+        if len(aims) > 1:
+            rows = _front(list(rows), aims)
+        elif args.sort_by:
+            hint = "leave one of the two out"
+            raise UsageError("--best is an order of its own", hint=hint)
+        else:
+            ((name, goal),) = aims
+            rows = iter(_sorted(list(rows), f"metric.{name}", reverse=goal == "maximize"))
+            top = 1 if top is None else top
+    if args.sort_by:
+        field, reverse = _ordering(args.sort_by)
+        rows = iter(_sorted(list(rows), field, reverse=reverse))
+    return rows if top is None else islice(rows, top)
+
+
+def _front(
+    rows: list[dict[str, object]], aims: Sequence[tuple[str, str]]
+) -> Iterator[dict[str, object]]:
+    """Those that no other one beats, the best in the first metric first."""
+    by_index = {row["index"]: row for row in rows}
+    return (by_index[index] for index in front_of(rows, aims))
+
+
+def _ordering(asked: str) -> tuple[str, bool]:
+    """The field, and whether the greatest comes first: `-loss`, `loss:desc`, `{.result.loss}`."""
+    field, _, way = asked.rpartition(":") if asked.endswith((":desc", ":asc")) else (asked, "", "")
+    turned = field.startswith("-")
+    plain = field.removeprefix("-").strip().removeprefix("{").removesuffix("}")
+    return plain.removeprefix("."), turned != (way == "desc")
 
 
 def _sorted(rows: list[dict[str, object]], field: str, *, reverse: bool) -> list[dict[str, object]]:
     """Numbers before texts; rows without the field last, in any direction."""
     flat = [_flat(row) for row in rows]
     known = {name for one in flat for name in one}
+    if field not in known:
+        # As one says it: a metric and a result of that name are the same number.
+        field = next((f"{group}.{field}" for group in GROUPS if f"{group}.{field}" in known), field)
     if rows and field not in known:
         near = did_you_mean(field, known)
         raise UsageError(
@@ -138,19 +170,17 @@ def _flat(row: Mapping[str, object]) -> dict[str, object]:
     for group in ("params", "result"):
         for key, value in mapping(row[group]).items():
             flat[f"{group}.{key}"] = csv_cell(value)
-    metric = mapping(row.get("metric"))
-    if metric:
-        flat[f"metric.{metric['name']}"] = csv_cell(metric["value"])
+    for name, value in metric_values(row).items():
+        flat[f"metric.{name}"] = csv_cell(value)
     return flat
 
 
 def _write(rows: Iterator[dict[str, object]], seen: View, output: str, screen: Screen) -> None:
-    metric = metric_name(seen)
+    metrics = metric_names(seen)
 
     def table() -> tuple[list[str], Iterable[list[str]]]:
-        shown = [safe(metric)] if metric else []
-        header = ["INDEX", "STATE", "ATTEMPTS", *shown, "PARAMS", "RESULT"]
-        cells = (_cells(row, with_metric=bool(metric)) for row in rows)
+        header = ["INDEX", "STATE", "ATTEMPTS", *map(safe, metrics), "PARAMS", "RESULT"]
+        cells = (_cells(row, metrics) for row in rows)
         if screen.out_is_terminal:
             return header, _fitted(header, list(cells), get_terminal_size().columns)
         return header, cells
@@ -170,11 +200,11 @@ def _fitted(header: list[str], rows: list[list[str]], columns: int) -> list[list
     return [[*row[:-2], shorten(row[-2], most[0]), shorten(row[-1], most[1])] for row in rows]
 
 
-def _cells(row: Mapping[str, object], *, with_metric: bool) -> list[str]:
+def _cells(row: Mapping[str, object], metrics: Sequence[str]) -> list[str]:
     cells = [str(row["index"]), safe(_state(row)), str(row["attempts"])]
-    if with_metric:
-        metric = mapping(row.get("metric"))
-        cells.append(safe(scalar(metric["value"])) if metric else "-")
+    values = metric_values(row)
+    for value in map(values.get, metrics):
+        cells.append("-" if value is None else safe(scalar(value)))
     result = row["result"]
     shown = (
         assignments(result)

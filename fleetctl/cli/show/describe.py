@@ -9,15 +9,15 @@ from itertools import islice
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.show.figures import attempts_line, cost_line, timing_line, where_line
-from fleetctl.cli.show.summary import best_line, failed_line, rung_lines, took
+from fleetctl.cli.show.summary import best_line, failed_line, front_lines, rung_lines, took
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
-from fleetctl.common.text import age, plural, safe, safe_lines, timestamp
+from fleetctl.common.text import age, assignments, plural, safe, safe_lines, timestamp
 from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.spawn import holder
 from fleetctl.daemon.standstill import standstill
 from fleetctl.views.kinds import target
-from fleetctl.views.objects import View, fix, why
+from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.reading import Reading, must_find, open_reading
 from fleetctl.views.tasks import Task, in_order
 
@@ -133,8 +133,13 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Timing", timing)
     if best := best_line(seen):
         yield _label("Best", best.removeprefix("best "))
+    for number, line in enumerate(front_lines(seen)):
+        told = line.removeprefix("front: ").lstrip()
+        yield " " * LABEL_CELLS + told if number else _label("Front", told)
     for number, line in enumerate(rung_lines(seen)):
         yield " " * LABEL_CELLS + line if number else _label("Rungs", line)
+    if taken := seen.map("paramsFrom"):
+        yield _label("Params", _taken(taken))
     if stage := seen.text("stage"):
         yield _label("Stage", safe(stage))
     if isolation := seen.text("isolation"):
@@ -145,9 +150,18 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Results", f"fleetctl results {safe(seen.key)}")
 
 
+def _taken(taken: Mapping[str, object]) -> str:
+    """What the best trial of another object gives."""
+    params, sweep = taken.get("params"), f"sweep/{taken.get('sweep')}"
+    if params is None:
+        return safe(f"those of the best trial of {sweep}, once it is over")
+    return safe(f"{assignments(mapping(params))} (the best trial of {sweep})")
+
+
 def _outdated(seen: View, old: int) -> str:
     unit = plural(old, f"finished {seen.kind.unit}")
-    what = f"{unit} of another program, image or source"
+    winner = "best trial, " if seen.map("paramsFrom") else ""
+    what = f"{unit} of another {winner}program, image or source"
     kept = seen.over and not seen.count("active")
     return f"{what}; {'kept as asked' if kept else 'run again'}"
 

@@ -61,6 +61,8 @@ def _started(seen: View, now_s: float) -> str:
 
 
 def _best(seen: View, _now_s: float) -> str:
+    if size := seen.count("frontSize"):
+        return f"front of {size}"
     metric = mapping(seen.map("best").get("metric"))
     if not metric:
         return NONE

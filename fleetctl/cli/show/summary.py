@@ -12,6 +12,7 @@ from fleetctl.views.reading import Reading
 from fleetctl.views.tasks import Task
 
 FAILED_SHOWN_MAX = 5
+FRONT_SHOWN_MAX = 8
 MESSAGE_CHARS_MAX = 160
 
 
@@ -22,6 +23,8 @@ def summary_lines(seen: View, reading: Reading) -> list[str]:
     best = best_line(seen)
     if best:
         lines.append(f"  {best}")
+    elif front := front_lines(seen):
+        lines += [f"  {line}" for line in front]
     elif seen.phase == SUCCEEDED and seen.kind.searches:
         lines.append("  no best trial: the search names no metric")
     if seen.phase == FAILED and why(seen):
@@ -58,6 +61,19 @@ def best_line(seen: View) -> str:
     value = f"{metric.get('name')}={scalar(metric.get('value'))}" if metric else ""
     params = assignments(mapping(best.get("params")))
     return safe(f"best trial {best.get('index')}: {params} {value}".replace("  ", " ").rstrip())
+
+
+def front_lines(seen: View) -> list[str]:
+    """`front: 5 trials that no other one beats`, then of some of them the values."""
+    size, shown = seen.count("frontSize"), seen.status.get("front")
+    if not size:
+        return []
+    trials = [mapping(it) for it in shown] if isinstance(shown, list) else []
+    most = trials[:: max(1, -(-len(trials) // FRONT_SHOWN_MAX))]
+    lines = [f"trial {it.get('index')}: {assignments(mapping(it.get('metrics')))}" for it in most]
+    whose = "that no other one beats" if size > 1 else "that beats all others"
+    some = f", {len(most)} of them" if len(most) < size else ""
+    return [f"front: {plural(size, 'trial')} {whose}{some}", *(f"  {safe(it)}" for it in lines)]
 
 
 def rung_lines(seen: View) -> list[str]:

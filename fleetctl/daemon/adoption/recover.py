@@ -22,7 +22,7 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.schedule.adoption import Taking
 from fleetctl.daemon.adoption.enroll import enrol, enrol_ended
 from fleetctl.daemon.adoption.targets import index_of
-from fleetctl.providers.orphans import SANDBOX, SHARED, Stray, Strays, work_mark
+from fleetctl.providers.orphans import SANDBOX, SHARED, Stray, Strays, mark_of
 from fleetctl.providers.remote.sandboxes.names import tag_of
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.load import work_of
@@ -113,7 +113,7 @@ class Recovery:
         unit = work.controller.unit(index)
         same = unit is not None and stray.work != SHARED
         if unit is not None and same:
-            same = work_mark(unit.template_hash, unit.params_hash) == stray.work
+            same = mark_of(unit) == stray.work
         # Of a unit that has succeeded nothing more is wished for, and a newer attempt in the
         # records would say that it is.
         wanted = same and index not in work.history.succeeded

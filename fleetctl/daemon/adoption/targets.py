@@ -12,7 +12,7 @@ from fleetctl.apply.commit import find
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.schedule.adoption import NotTaken, Taking, taking
-from fleetctl.providers.orphans import SHARED, Stray, work_mark
+from fleetctl.providers.orphans import SHARED, Stray, mark_of
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds import KINDS, find_kind
 from fleetctl.specs.values.namespaces import split_key
@@ -53,7 +53,7 @@ def home_of(state: State, stray: Stray, into: str) -> Home:
         if not into and not _same_work(work, stray):
             return Home(None, None)
         raise Refused(f"{resource.key}: {found.why}", hint=_or_else(stray))
-    if not into and work_mark(found.unit.template_hash, found.unit.params_hash) != stray.work:
+    if not into and mark_of(found.unit) != stray.work:
         return Home(None, None)
     return Home(resource, found)
 
@@ -104,7 +104,7 @@ def _same_work(work: Work, stray: Stray) -> bool:
     """The object still wishes for just what runs there."""
     index = index_of(stray)
     unit = None if index is None else work.controller.unit(index)
-    return unit is not None and work_mark(unit.template_hash, unit.params_hash) == stray.work
+    return unit is not None and mark_of(unit) == stray.work
 
 
 def _or_else(stray: Stray) -> str:

@@ -166,6 +166,6 @@ def lacks(
 def _templates(controller: KindController) -> list[tuple[str, Template]]:
     """Every template that a unit may start with, by its hash; kinds share one or have few."""
     if controller.template_hash:
-        return [(controller.template_hash, controller.template(0))]
+        return [(controller.template_hash, controller.content(0))]
     units = [controller.unit(index) for index in range(controller.total or 0)]
     return [(unit.template_hash, controller.template(unit.index)) for unit in units if unit]

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource, RunState
+from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
+from fleetctl.specs.common import ParamsFrom
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.tracking.annotations import PARAMS
 from fleetctl.tracking.load import load
 from fleetctl.tracking.result_cache import contents_of, lookup
 from fleetctl.tracking.track import Track, Work, track_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.state import State
+
+
+def params_from(track: Track) -> ParamsFrom | None:
+    """Where its parameters come from, of an object that is read."""
+    found: ParamsFrom | None = getattr(track.spec, "params_from", None)
+    return found
 
 
 class Reading:
@@ -21,12 +33,37 @@ class Reading:
         self._state, self._look = state, look
         self.wished: dict[str, Resource] = {}  # rows that a wish wrote since they were read
 
-    def read(self, track: Track) -> None:
+    def read(self, track: Track) -> Work | None:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
         work = load(track, self._state.store.runs)
         if work is not None:
             self._own(work)
             self._look_up(work)
+        return work
+
+    def settle(self, work: Work) -> tuple[Work, Lacking | None]:
+        """Of work that takes its parameters from a sweep: take them once they are known, for good
+        until it is applied again. (the work from then on, what is lacking else)
+        """
+        track = work.track
+        wanted = params_from(track)
+        if wanted is None or work.controller.given is not None:
+            return work, None
+        resource, resources = track.resource, self._state.store.resources
+        found = winner_of(resources.get(SWEEP, wanted.sweep, resource.namespace), wanted.sweep)
+        if isinstance(found, Lacking):
+            return work, found
+        notes = {**resource.annotations, PARAMS: canonical_json(dict(found))}
+        again = replace(resource, annotations=notes)
+        try:
+            track.resource = resources.put(again, expected_version=resource.version)
+        except Conflict:
+            # A wish was written in between; the next turn takes it in.
+            self._state.queue.add(resource.uid)
+            return work, Lacking("its spec has just changed")
+        said = f"{params_text(found)} of the best trial of sweep/{wanted.sweep}"
+        self._state.say(resource.uid, "ParametersTaken", said)
+        return self.read(track) or work, None
 
     def _look_up(self, work: Work) -> None:
         """Which of its units have succeeded before, elsewhere or here; asked once a reading."""

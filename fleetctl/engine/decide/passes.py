@@ -12,19 +12,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.lint import lint
+from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.estimate import estimate_of
 from fleetctl.controllers.plan import TERMINAL_PHASES, Plan
 from fleetctl.controllers.reconcile import reconcile
 from fleetctl.controllers.status import status_of
+from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.controllers.wish import Wish
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
+from fleetctl.engine.decide.load import params_from
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
 from fleetctl.specs.budget import BudgetSpec
+from fleetctl.specs.kinds import KINDS
 from fleetctl.tracking.annotations import ESTIMATE
 from fleetctl.tracking.track import Track, Work
 
@@ -109,7 +113,8 @@ class Passes:
             self._intents.abandon(work, now_s)
             self._state.queue.add(track.resource.uid)  # the next pass drops it
             return
-        wish = self._wish(work, now_s)
+        work, lacking = self._reading.settle(work)
+        wish = self._wish(work, lacking, now_s)
         plan = reconcile(wish, work.history, now_s)
         problems = lint(plan, work.history, parallelism=self._parallelism(work))
         assert not problems, "; ".join(problems)
@@ -170,7 +175,7 @@ class Passes:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
 
-    def _wish(self, work: Work, now_s: float) -> Wish:
+    def _wish(self, work: Work, lacking: Lacking | None, now_s: float) -> Wish:
         track = work.track
         resource, state = track.resource, self._state
         return Wish(
@@ -201,6 +206,7 @@ class Passes:
             allowance=self._budgets.allowance(work, now_s),
             cached=work.cached,
             uncached=work.uncached,
+            lacking=lacking,
             swept=track.asset.swept or self._is_abandoned(track),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
@@ -225,9 +231,20 @@ class Passes:
             self._state.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)
+        moved = track.status.get("phase") != status.get("phase")
         track.status = dict(status)
         if track.dormant:
             self._intents.wake_assets()
+        if moved and KINDS[resource.kind].searches:
+            self._wake_readers(resource)
+
+    def _wake_readers(self, sweep: Resource) -> None:
+        """What waits for its best trial."""
+        for track in self._state.tracks.values():
+            wanted = params_from(track)
+            same = track.resource.namespace == sweep.namespace
+            if wanted is not None and wanted.sweep == sweep.name and same:
+                self._state.queue.add(track.resource.uid)
 
     def _say_changes(self, track: Track, before: dict[str, object], plan: Plan) -> None:
         warning = str(plan.extra.get("warning") or "")

@@ -36,7 +36,8 @@ def wrong(spec: Spec) -> Iterator[Finding]:
 
 
 def _word(spec: Execution, count: int) -> str:
-    word = {BatchJobSpec: "task", SweepSpec: "trial"}.get(type(spec), "stage")
+    words: dict[type[Spec], str] = {BatchJobSpec: "task", SweepSpec: "trial"}
+    word = words.get(type(spec), "stage")
     return word if count == 1 else f"{word}s"
 
 

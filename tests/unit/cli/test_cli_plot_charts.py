@@ -13,11 +13,22 @@ from fleetctl.cli.report.plotting.charts import (
     Plane,
     axis,
     best_so_far,
+    front,
     importance,
     parallel,
 )
-from fleetctl.cli.report.plotting.curves import POINTS_MAX, Curve, metric_chart, thinned
+from fleetctl.cli.report.plotting.curves import (
+    POINTS_MAX,
+    Curve,
+    Rung,
+    Stop,
+    metric_chart,
+    rungs_chart,
+    thinned,
+)
 from fleetctl.cli.report.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
+from fleetctl.cli.report.plotting.svg import svg_file
+from fleetctl.cli.report.plotting.terminal import draw, look
 from fleetctl.cli.report.plotting.trials import Study, columns, constants, trial
 
 
@@ -163,3 +174,38 @@ def test_ascii_where_braille_would_not_be_read(
     environ: dict[str, str], encoding: str, colour: bool, ascii_only: bool
 ) -> None:
     assert plain(environ, encoding, colour=colour) is ascii_only
+
+
+def test_the_front_is_marked_among_all_trials() -> None:
+    loss, speed = (1.0, 2.0, 3.0, None), (1.0, 5.0, 4.0, 9.0)
+    found = [study(*loss), study(*speed, goal="maximize")._replace(metric="speed")]
+    chart = front(found)
+    assert isinstance(chart, Plane)
+    assert [dot.trial for dot in chart.dots if dot.best] == [0, 1]
+    assert [dot.trial for dot in chart.dots] == [0, 1, 2]
+    assert chart.lines[0].points == ((1.0, 1.0), (2.0, 5.0))
+    assert chart.note.startswith(
+        "2 trials of 3 that no other one beats: 0, 1; better is lower loss"
+    )
+    assert "on the front" in "\n".join(draw([chart], look(80, fine=False, colour=False)))
+    assert 'class="dot best" data-trial="1"' in svg_file([chart], "x")
+
+
+def test_a_front_needs_several_metrics_and_numbers_for_all() -> None:
+    assert isinstance(front([study(1.0)]), Nothing)
+    missing = front([study(None, 1.0), study(2.0, None)])
+    assert isinstance(missing, Nothing) and "loss and loss" in missing.why
+
+
+def test_who_was_stopped_stands_at_the_value_that_stopped_it() -> None:
+    rungs = [Rung(3, 12, 0.6), Rung(9, 4, 0.25)]
+    chart = rungs_chart("loss", rungs, [Stop(7, 3, 0.9, "trial 7: value 0.9 at iteration 3")])
+    assert isinstance(chart, Plane)
+    assert chart.lines[0].points == ((3.0, 0.6), (9.0, 0.25))
+    assert [(dot.x, dot.y, dot.trial) for dot in chart.dots] == [(3.0, 0.9, 7)]
+    assert chart.note == "came so far: 12 trials at 3, 4 trials at 9; stopped: trial 7 by 0.9 at 3"
+    drawn = "\n".join(draw([chart], look(80, fine=True, colour=False)))
+    assert "what it takes to go on" in drawn and "best" not in drawn
+    nobody = rungs_chart("loss", rungs[:1], [])
+    assert isinstance(nobody, Plane) and nobody.note.endswith("nobody is stopped")
+    assert isinstance(rungs_chart("loss", [], []), Nothing)

@@ -27,10 +27,20 @@ LOSSES = {0: 0.5, 1: None, 2: 0.25, 3: 3.0, 5: 0.125}
 @pytest.fixture
 def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four trials with a loss, one without; the last has a number above the total."""
+    stored(tmp_path, monkeypatch, metric={"name": "loss", "goal": "minimize"})
+
+
+@pytest.fixture
+def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with a second metric, which is the parameter."""
+    wanted = [{"name": "loss", "goal": "minimize"}, {"name": "lr", "goal": "minimize"}]
+    stored(tmp_path, monkeypatch, metrics=wanted)
+
+
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **aim: object) -> None:
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     status = {
-        "observedGeneration": 1, "phase": "Succeeded", "total": 4, "unwantedIndexes": "0",
-        "metric": {"name": "loss", "goal": "minimize"},
+        "observedGeneration": 1, "phase": "Succeeded", "total": 4, "unwantedIndexes": "0", **aim,
     }  # fmt: skip
     store = open_store(tmp_path / "home", SystemClock())
     with store.transaction():
@@ -42,7 +52,9 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             run = Run(name, "u", index, 1, RunState.STARTING, "local", name, "t", params, "p", 6.0)
             store.runs.begin([run])
             done = replace(run, state=RunState.SUCCEEDED, started_at_s=6.0, ended_at_s=8.5)
-            result = None if loss is None else json.dumps({"loss": loss, "text": "y" * 90})
+            result = (
+                None if loss is None else json.dumps({"loss": loss, "lr": index, "text": "y" * 90})
+            )
             store.runs.advance(done, result=result)
     store.close()
 
@@ -64,11 +76,16 @@ def test_what_is_no_longer_wanted_is_left_out_and_a_high_number_is_not(sweep: No
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["--best"], [5, 2, 3, 1]),
+        (["--best"], [5]),
+        (["--best", "--top", "9"], [5, 2, 3, 1]),
         (["--best", "--top", "2"], [5, 2]),
         (["--sort-by", "result.loss"], [5, 2, 3, 1]),
         (["--sort-by=-result.loss"], [3, 2, 5, 1]),
         (["--sort-by=-params.lr", "--top", "1"], [5]),
+        (["--sort-by", "loss"], [5, 2, 3, 1]),
+        (["--sort-by", "loss:desc"], [3, 2, 5, 1]),
+        (["--sort-by", "params.lr:asc"], [1, 2, 3, 5]),
+        (["--sort-by", "{.result.loss}"], [5, 2, 3, 1]),
         (["--top", "0"], []),
     ],
 )
@@ -76,6 +93,25 @@ def test_results_come_in_the_order_that_is_asked_for(
     sweep: None, words: list[str], found: list[int]
 ) -> None:
     assert order(*words) == found
+
+
+def test_of_several_metrics_the_best_are_those_that_none_beats(several: None) -> None:
+    assert order("--best") == [5, 2]  # 3 has a greater loss than 2, and a greater lr
+    assert order("--best", "--sort-by", "lr") == [2, 5]
+    header, first, *_ = results("--best")[1].splitlines()
+    assert header.split()[:5] == ["INDEX", "STATE", "ATTEMPTS", "loss", "lr"]
+    assert first.split()[:5] == ["5", "Succeeded", "1", "0.125", "5"]
+    assert json.loads(results("--top", "1", "-o", "json")[1])[0]["metrics"] == {
+        "loss": None,
+        "lr": None,
+    }
+    assert "metric.loss,metric.lr," in results("-o", "csv")[1].splitlines()[0]
+
+
+def test_a_plot_of_several_metrics_draws_the_same_front(several: None) -> None:
+    out = io.StringIO()
+    assert guarded(["plot", "sweep/x", "--kind", "front"], Screen(out, io.StringIO())) == 0
+    assert "2 trials of 3 that no other one beats: 2, 5" in out.getvalue()
 
 
 def test_an_order_that_there_is_not_says_which_there_are(sweep: None) -> None:

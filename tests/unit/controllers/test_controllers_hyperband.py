@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.model import Metric
-from fleetctl.controllers.trials.early_terminate import early_end, rungs, threshold
+from fleetctl.controllers.trials.early_terminate import early_end, rungs, stopped_at, threshold
 from fleetctl.specs.search.early_terminate import EarlyTerminate
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("hyperband.jsonl").open()]
@@ -127,3 +127,14 @@ def test_a_target_is_reached_by_any_report_and_no_other_is_a_reason_to_look() ->
     assert not curves.reached
     assert curves.take(1, "b", reports([0.95, 0.1], "acc"))
     assert curves.reached
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_a_stop_says_is_read_back(strict: bool) -> None:
+    early = EarlyTerminate.model_validate({**HYPERBAND, "min_iter": 1000, "strict": strict})
+    curves = Curves("loss", maximize=False, bands=early.bands)
+    for index, value in enumerate((1e-7, 2.5)):
+        curves.take(index, f"{index}", reports([value] * 1001))
+    found = early_end(curves, "1", early)
+    assert found is not None and stopped_at(found.message) == (1000, 2.5)
+    assert stopped_at("asked to stop") is None

@@ -292,3 +292,12 @@ async def test_a_program_that_the_source_lacks_is_said(
 
 def states(fleet: Fleet) -> Sequence[RunState]:
     return [run.state for run in fleet.runs("job")]
+
+
+async def test_a_grid_of_new_points_alone_goes_on() -> None:
+    async with Fleet() as fleet:
+        for values in ([1, 2], [3, 4]):
+            search = {"method": "grid", "parameters": {"x": {"values": values}}}
+            await apply(fleet, manifest("sw", "Sweep", search=search, template=ONE))
+            assert len(await finish(fleet)) == 2
+        assert fleet.status("sw")["phase"] == "Succeeded"

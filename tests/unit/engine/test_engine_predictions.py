@@ -165,3 +165,28 @@ async def test_a_bayes_search_without_numpy_is_refused_with_what_to_install(
         assert api.fleet.names() == []
         monkeypatch.undo()
         assert (await api.apply(text))["ok"]
+
+
+WINNER = HEAD.format(kind="TrainingRun", name="full") + (
+    "spec:\n  paramsFrom: {sweep: x}\n  template: {script: train}\n"
+)
+SEARCH = HEAD.format(kind="Sweep", name="x") + (
+    "spec:\n  search: {method: grid, parameters: {lr: {values: [1]}}}\n  template: {script: x}\n"
+)
+METRIC = SEARCH.replace("search: {", "search: {metric: {name: loss}, ")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ("", "is `x`, and there is no Sweep of that name"),
+        (SEARCH, "is `x`, which has no `metric`, so none of its trials is the best"),
+        (METRIC.replace("lr", "stage"), "searches `stage`, and that names a stage here"),
+    ],
+)
+async def test_a_sweep_that_gives_no_parameters_is_told(
+    tmp_path: Path, sweep: str, said: str
+) -> None:
+    async with served(tmp_path) as api:
+        told = await refused(api, f"{sweep}---\n{WINNER}" if sweep else WINNER)
+        assert "spec.paramsFrom.sweep " in told and said in told

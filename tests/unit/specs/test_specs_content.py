@@ -42,7 +42,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "TrainingRun": {**TRAIN, "checkpoint": {"path": "/ckpt"}},
     "Function": {"env": {"A": "1"}},
 }
-# Another value of each field, where it stands.
+# Another value of each field, where it stands; of one that is called as another is, at its path.
 OTHER: dict[str, Any] = {
     "parallelism": 7,
     "suspend": True,
@@ -85,12 +85,14 @@ OTHER: dict[str, Any] = {
     "timeoutSeconds": 9,
     "terminationGracePeriodSeconds": 9,
     "workdir": "/w",
-    "metrics": {"from": "jsonl", "path": "m.jsonl"},
     "python": "b",
     "command": ["b"],
     "script": "b",
     "path": "/other",
     "resume": "None",
+    "paramsFrom": {"sweep": "s"},
+    "metrics": [{"name": "a"}, {"name": "b"}],
+    "template.metrics": {"from": "jsonl", "path": "m.jsonl"},
     "signalBeforeStopSeconds": 9,
     "name": "two",
 }
@@ -103,7 +105,7 @@ def aliases(model: Any) -> dict[str, str]:
 def changed(where: dict[str, Any], field: str) -> dict[str, Any]:
     """The work of a template is one of three fields, so another one takes its place."""
     without = {key: it for key, it in where.items() if key != "script" or field not in WORKS}
-    return {**without, field: OTHER[field]}
+    return {**without, field: OTHER.get(f"template.{field}", OTHER.get(field))}
 
 
 WORKS = ("python", "command", "script")

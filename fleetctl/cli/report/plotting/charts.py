@@ -19,17 +19,29 @@ from fleetctl.cli.report.plotting.scales import (
     of_words,
     roomy,
 )
-from fleetctl.cli.report.plotting.trials import Study, Trial, Value, columns, constants, words
+from fleetctl.cli.report.plotting.trials import (
+    MAXIMIZE,
+    Study,
+    Trial,
+    Value,
+    columns,
+    constants,
+    words,
+)
 from fleetctl.common.text import and_more, plural
+from fleetctl.controllers.history.front import Front
+from fleetctl.controllers.trials.scores import signed
 
 BEST, PARALLEL, IMPORTANCE = "best", "parallel", "importance"
-KINDS = (BEST, PARALLEL, IMPORTANCE)
+KINDS = (BEST, PARALLEL, IMPORTANCE)  # of one metric
+FRONT, RUNGS = "front", "rungs"
 
 # More lines are a solid block on any screen, and a page of many megabytes.
 ROWS_MAX = 1000
 # An axis needs room for its name; the least important ones are left out.
 AXES_MAX = 12
 CONSTANTS_MAX = 6
+NAMED_MAX = 8  # dots that are named in a drawing; more names lie over each other
 
 
 class Dot(NamedTuple):
@@ -51,7 +63,9 @@ class Line(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """Lines and dots over two axes; `lines` have names where they are told apart."""
+    """Lines and dots over two axes; `lines` have names where they are told apart. names: of the
+    best dots, of the others and of the line beneath them; empty where there are none.
+    """
 
     title: str
     note: str
@@ -59,6 +73,7 @@ class Plane(NamedTuple):
     y: Scale
     lines: tuple[Line, ...]
     dots: tuple[Dot, ...] = ()
+    names: tuple[str, str, str] = ("best", "trial", "best so far")
 
 
 class Row(NamedTuple):
@@ -129,6 +144,57 @@ def best_so_far(study: Study) -> Chart:
     x = Scale("finished trials", LINEAR, 0.0, float(len(scored) + 1), whole=True)
     note = "; ".join(part for part in (_best_said(study), _unscored(study)) if part)
     return Plane(title, note, x, y, (Line("best so far", tuple(steps), step=True),), tuple(dots))
+
+
+def front(studies: Sequence[Study]) -> Chart:
+    """Every trial by two metrics, and those that no other one beats. studies: one a metric, of the
+    same trials; of more than two metrics the first two are the axes.
+    """
+    title = "front"
+    if len(studies) < 2:
+        return Nothing(title, "the sweep has one metric; its `metrics` would name several")
+    names = [study.metric for study in studies]
+    there = _weighable(studies)
+    if not there:
+        return Nothing(title, f"no finished trial has finite numbers as {' and '.join(names)}")
+    found = Front()
+    for one, scores in there:
+        told = zip(scores, studies, strict=True)
+        found.add(one.index, tuple(signed(score, study.goal) for score, study in told))
+    best = {index for index, _ in found}
+    x, y = (_fitting(name, [it[at] for _, it in there]) for at, name in enumerate(names[:2]))
+    dots = tuple(
+        Dot(it[0], it[1], one.index, _weighed(one, names, it), one.index in best)
+        for one, it in there
+    )
+    line = Line("front", tuple(sorted((dot.x, dot.y) for dot in dots if dot.best)))
+    shown = ("on the front", "trial", "front")
+    return Plane(title, _front_said(studies, sorted(best), len(there)), x, y, (line,), dots, shown)
+
+
+def _weighable(studies: Sequence[Study]) -> list[tuple[Trial, list[float]]]:
+    """The trials that have a number for every metric, with these."""
+    rows = zip(*(study.trials for study in studies), strict=True)
+    told = [(ones[0], [it.score for it in ones if it.score is not None]) for ones in rows]
+    return [(one, scores) for one, scores in told if len(scores) == len(studies)]
+
+
+def _fitting(name: str, values: Sequence[float]) -> Scale:
+    return roomy(of_numbers(name, values, log=looks_skewed(values)))
+
+
+def _front_said(studies: Sequence[Study], best: Sequence[int], count: int) -> str:
+    ways = [f"{'higher' if it.goal == MAXIMIZE else 'lower'} {it.metric}" for it in studies]
+    listed = and_more([str(index) for index in best], most=CONSTANTS_MAX)
+    said = [f"{plural(len(best), 'trial')} of {count} that no other one beats: {listed}"]
+    said.append(f"better is {', '.join(ways)}")
+    said += [f"drawn by the first two of {len(ways)} metrics"] if len(ways) > 2 else []
+    return "; ".join(said)
+
+
+def _weighed(one: Trial, names: Sequence[str], scores: Sequence[float]) -> str:
+    told = " ".join(f"{name} {number(score)}" for name, score in zip(names, scores, strict=True))
+    return f"trial {one.index}: {told}  {words(one.params)}".rstrip()
 
 
 def parallel(study: Study) -> Chart:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from fleetctl.cli.report.plotting.charts import Chart, Line, Nothing, Plane
-from fleetctl.cli.report.plotting.scales import looks_skewed, of_numbers, roomy
-from fleetctl.common.text import plural
+from fleetctl.cli.report.plotting.charts import Chart, Dot, Line, Nothing, Plane
+from fleetctl.cli.report.plotting.scales import looks_skewed, number, of_numbers, roomy
+from fleetctl.common.text import and_more, plural
 
 # No screen has more columns, and a page stays small.
 POINTS_MAX = 1000
+STOPS_MAX = 8  # that a line under a drawing names
 LINES_MAX = 8  # that colours and characters tell apart
 
 Points = list[tuple[float, float]]
@@ -61,6 +63,43 @@ def metric_chart(metric: str, curves: Mapping[str, Curve], note: str) -> Chart:
     return Plane(f"{metric} over step", notes, x, y, lines)
 
 
+class Stop(NamedTuple):
+    """Of a trial that its search ended early."""
+
+    trial: int
+    iteration: int
+    value: float
+    said: str
+
+
+class Rung(NamedTuple):
+    """A look of the search: how many trials came so far, and what it takes to go on."""
+
+    iteration: int
+    trials: int
+    threshold: float
+
+
+def rungs_chart(metric: str, rungs: Sequence[Rung], stops: Sequence[Stop]) -> Chart:
+    """The looks of a search, ascending, and who was stopped by which value."""
+    title = "early stops"
+    if not rungs:
+        return Nothing(title, f"no trial has reported `{metric}` often enough to be judged")
+    values = [it.threshold for it in rungs] + [it.value for it in stops]
+    places = [float(it.iteration) for it in rungs] + [float(it.iteration) for it in stops]
+    y = roomy(of_numbers(metric, values, log=looks_skewed(values)))
+    x = of_numbers("iteration", places, log=min(places) > 0)._replace(whole=True)
+    x = roomy(x) if x.low == x.high else x
+    line = Line("threshold", tuple((float(it.iteration), it.threshold) for it in rungs))
+    dots = tuple(Dot(float(it.iteration), it.value, it.trial, it.said) for it in stops)
+    looks = ", ".join(f"{plural(it.trials, 'trial')} at {it.iteration:,}" for it in rungs)
+    told = [f"{it.trial} by {number(it.value)} at {it.iteration:,}" for it in stops]
+    said = [f"came so far: {looks}"]
+    said += [f"stopped: trial {and_more(told, most=STOPS_MAX)}"] if told else ["nobody is stopped"]
+    names = ("", "stopped by this value", "what it takes to go on")
+    return Plane(title, "; ".join(said), x, y, (line,), dots, names)
+
+
 def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     """At most POINTS_MAX: of each stretch the least and the most, so that no spike is lost."""
     if len(points) <= POINTS_MAX:
@@ -75,8 +114,6 @@ def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, floa
 
 def _last(metric: str, lines: Sequence[Line]) -> str:
     """`loss 1.602 at step 2`, of a single line."""
-    from fleetctl.cli.report.plotting.scales import number
-
     if len(lines) != 1:
         return ""
     step, value = lines[0].points[-1]

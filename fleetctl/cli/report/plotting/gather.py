@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from fleetctl.cli.report.plotting.charts import Chart, Nothing, charts_of
-from fleetctl.cli.report.plotting.curves import Curve, metric_chart
-from fleetctl.cli.report.plotting.trials import Study, trial
+from fleetctl.cli.report.plotting.charts import (
+    FRONT,
+    IMPORTANCE,
+    KINDS,
+    RUNGS,
+    Chart,
+    Nothing,
+    charts_of,
+    front,
+)
+from fleetctl.cli.report.plotting.curves import Curve, Rung, Stop, metric_chart, rungs_chart
+from fleetctl.cli.report.plotting.trials import Study, Trial, trial
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import and_more, did_you_mean, safe
+from fleetctl.controllers.status_keys import EARLY_TERMINATED
+from fleetctl.controllers.trials.early_terminate import stopped_at
+from fleetctl.stores.read.reader import RunRow
 from fleetctl.views.objects import SUCCEEDED, View, mapping
 from fleetctl.views.reading import Reading
-from fleetctl.views.results import result_rows
+from fleetctl.views.results import metric_goals, metric_values, result_rows
 from fleetctl.views.tasks import CACHED, Task
 
 # Without `--metric`, so many charts; a run that logs hundreds of names is asked for by name.
@@ -25,7 +37,9 @@ ROWS_MAX = 1_000_000  # reports in memory at once, some 100 MB
 
 
 class Asked(NamedTuple):
-    """kinds: of a sweep's charts. metrics: names, of curves over step. indexes: None = any task."""
+    """kinds: of a sweep's charts; none for those that tell something of it. metrics: names, of
+    curves over step. indexes: None = any task.
+    """
 
     kinds: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -34,30 +48,92 @@ class Asked(NamedTuple):
 
 def gather(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
     if seen.kind.searches and not asked.metrics and asked.indexes is None:
-        return charts_of(study(seen, reading), asked.kinds)
+        return _of_search(seen, asked.kinds, reading)
     return _curves(seen, asked, reading)
 
 
-def study(seen: View, reading: Reading) -> Study:
-    """The trials that succeeded, with the score that the sweep itself goes by."""
+def _of_search(seen: View, kinds: Sequence[str], reading: Reading) -> list[Chart]:
+    """Of several metrics a chart for each; what weighs them against each other comes first."""
+    found = studies(seen, reading)
+    early = mapping(seen.spec().get("search")).get("early_terminate") is not None
+    usual = (FRONT, IMPORTANCE) if len(found) > 1 else (*KINDS, *((RUNGS,) if early else ()))
+    charts: list[Chart] = []
+    for kind in kinds or usual:
+        if kind == FRONT:
+            charts.append(front(found))
+        elif kind == RUNGS:
+            charts.append(_rungs(seen, reading, early=early))
+        else:
+            made = [charts_of(study, (kind,))[0] for study in found]
+            several = len(found) > 1
+            told = zip(made, found, strict=True)
+            charts += [
+                it._replace(title=f"{it.title} of {study.metric}") if several else it
+                for it, study in told
+            ]
+    return charts
+
+
+def studies(seen: View, reading: Reading) -> list[Study]:
+    """The trials that succeeded or that the search ended early, with the score that the sweep
+    itself goes by: one study a metric, and one of a search without any.
+    """
     search = mapping(seen.spec().get("search"))
-    metric = mapping(search.get("metric")) or seen.map("metric")
+    aims = _aims(seen)
     logs, evens = _distributions(mapping(search.get("parameters")))
-    ended = {one.run.index: one.run.ended_at_s or 0.0 for one in reading.tasks(seen)}
-    trials = tuple(
-        trial(
-            int(str(row["index"])),
-            ended.get(int(str(row["index"])), 0.0),
-            mapping(row["params"]),
-            mapping(row.get("metric")).get("value"),
-        )
+    runs = {one.run.index: one.run for one in reading.tasks(seen)}
+    early = {index for index, run in runs.items() if run.reason == EARLY_TERMINATED}
+    rows = [
+        row
         for row in result_rows(seen, reading)
-        if row["state"] in (SUCCEEDED, CACHED)
+        if (row["state"] in (SUCCEEDED, CACHED) or row["index"] in early)
         # Of what is over, outdated trials are those that somebody wanted to keep.
         and (seen.over or not row["outdated"])
-    )
-    name, goal = safe(str(metric.get("name") or "")), str(metric.get("goal") or "minimize")
-    return Study(name, goal, trials, frozenset(logs), frozenset(evens))
+    ]
+    return [
+        Study(
+            safe(name),
+            goal,
+            tuple(_trial(row, runs, metric_values(row).get(name)) for row in rows),
+            frozenset(logs),
+            frozenset(evens),
+        )
+        for name, goal in aims
+    ]
+
+
+def _aims(seen: View) -> list[tuple[str, str]]:
+    """(name, goal) of each metric; of a sweep that has no status yet, as its spec says."""
+    spec = seen.spec()
+    several = spec.get("metrics")
+    written = several if isinstance(several, list) else [mapping(spec.get("search")).get("metric")]
+    found = [mapping(it) for it in written]
+    told = [(str(it["name"]), str(it.get("goal") or "minimize")) for it in found if it.get("name")]
+    return told or metric_goals(seen) or [("", "minimize")]
+
+
+def _trial(row: Mapping[str, object], runs: Mapping[int, RunRow], score: object) -> Trial:
+    index = int(str(row["index"]))
+    ended_at_s = runs[index].ended_at_s if index in runs else None
+    return trial(index, ended_at_s or 0.0, mapping(row["params"]), score)
+
+
+def _rungs(seen: View, reading: Reading, *, early: bool) -> Chart:
+    if not early:
+        return Nothing("early stops", "the search has no `early_terminate`")
+    told = seen.status.get("rungs")
+    rungs = [mapping(it) for it in told] if isinstance(told, list) else []
+    stops = []
+    for one in reading.tasks(seen):
+        at = stopped_at(one.run.message) if one.run.reason == EARLY_TERMINATED else None
+        if at is not None:
+            said = safe(f"trial {one.run.index}: {one.run.message}")
+            stops.append(Stop(one.run.index, *at, said))
+    looks = [
+        Rung(int(str(it["iteration"])), int(str(it["trials"])), float(str(it["threshold"])))
+        for it in rungs
+    ]
+    return rungs_chart(safe(_aims(seen)[0][0]), looks, stops)
 
 
 def _distributions(parameters: object, above: str = "") -> tuple[set[str], set[str]]:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from fleetctl.cli.report.plotting.charts import Bars, Chart, Nothing, Parallel, Plane
+from fleetctl.cli.report.plotting.charts import NAMED_MAX, Bars, Chart, Nothing, Parallel, Plane
 from fleetctl.cli.report.plotting.scales import WORDS, Scale
 from fleetctl.common.errors import Refused
 from fleetctl.common.text import shorten
@@ -113,9 +113,10 @@ def _dots(axes: Any, chart: Plane) -> None:
     edge = {"edgecolors": "white", "linewidths": 0.8}
     if spots:
         axes.scatter(*zip(*spots, strict=True), s=16, color=ACCENT, alpha=0.6, zorder=3, **edge)
-    for spot, dot in zip(spots, chart.dots, strict=True):
-        if dot.best:
-            axes.scatter(*spot, s=60, color=BEST, zorder=4, **edge)
+    best = [it for it in zip(spots, chart.dots, strict=True) if it[1].best]
+    for spot, dot in best:
+        axes.scatter(*spot, s=60, color=BEST, zorder=4, **edge)
+        if len(best) <= NAMED_MAX:
             left = spot[0] > 0.8
             axes.annotate(
                 f"trial {dot.trial}", spot, (-6 if left else 6, 6), textcoords="offset points",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from fleetctl.cli.report.plotting.charts import Bars, Chart, Nothing, Parallel, Plane
+from fleetctl.cli.report.plotting.charts import NAMED_MAX, Bars, Chart, Nothing, Parallel, Plane
 from fleetctl.cli.report.plotting.scales import WORDS, Scale, Tick, number
 from fleetctl.common.text import shorten
 
@@ -71,6 +71,7 @@ def _plane(chart: Plane) -> list[str]:
         if len(spots) == 1:
             x, y = spots[0]
             out.append(f'<circle class="dot s{n % SERIES}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+    named = sum(dot.best for dot in chart.dots) <= NAMED_MAX
     for dot in sorted(chart.dots, key=lambda dot: dot.best):
         x, y = _spot(chart, dot.x, dot.y)
         word, size = ("dot best", 6.5) if dot.best else ("dot", 3.5)
@@ -78,7 +79,7 @@ def _plane(chart: Plane) -> list[str]:
             f'<circle class="{word}" data-trial="{dot.trial}" cx="{x:.1f}" cy="{y:.1f}" '
             f'r="{size}"><title>{escape(dot.label)}</title></circle>'
         )
-        if dot.best:
+        if dot.best and named:
             # Beside and above: the line of the best so far goes on to the right.
             side = ("end", x - 9) if x > WIDE * 0.8 else ("start", x + 9)
             out.append(_text(side[1], y - 9, f"trial {dot.trial}", "bestname", side[0]))

@@ -156,8 +156,8 @@ def _legend(chart: Plane, look: Look) -> list[str]:
     parts = []
     if chart.dots:
         chars = "★•━" if look.fine else f"{TOP.glyph}{UPPER.glyph}{STEP.glyph}"
-        names = zip(chars, ("best", "trial", "best so far"), (TOP, UPPER, STEP), strict=True)
-        parts = [(f"{char} {name}", ink.code) for char, name, ink in names]
+        names = zip(chars, chart.names, (TOP, UPPER, STEP), strict=True)
+        parts = [(f"{char} {name}", ink.code) for char, name, ink in names if name]
     elif len(chart.lines) > 1:
         for n, line in enumerate(chart.lines):
             ink = SERIES[n % len(SERIES)]

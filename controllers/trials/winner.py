@@ -1,0 +1,74 @@
+"""The best trial of a sweep, for work that takes its parameters (`paramsFrom`); or why there is
+none. Pure; asked by the engine before a pass and by an apply.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.controllers.model import Resource
+from fleetctl.controllers.plan import TERMINAL_PHASES
+from fleetctl.specs.values.hints import with_hint
+
+SWEEP = "Sweep"
+# Reasons of an object that takes its parameters from a sweep.
+AWAITS_BEST, NO_BEST = "AwaitsBest", "NoBest"
+PARAMS_CHARS_MAX = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """What is not known yet. for_good: and will not be while the sweep stays as it is."""
+
+    message: str
+    for_good: bool = False
+
+
+def winner_of(sweep: Resource | None, name: str) -> Mapping[str, object] | Lacking:
+    """The parameters of its best trial, once it is over; a sweep that failed may have one too."""
+    key = f"sweep/{name}"
+    if sweep is None or sweep.deleted_at_s is not None:
+        hint = f"apply a `kind: Sweep` with the name `{name}`"
+        return Lacking(with_hint(f"there is no {key}, whose best trial it takes", hint))
+    status: dict[str, Any] = json.loads(sweep.status or "{}")
+    if unfit := unfit_search(json.loads(sweep.spec)):
+        return Lacking(f"{key} {unfit}", for_good=True)
+    if status.get("observedGeneration") != sweep.generation:
+        return Lacking(f"{key} has not begun, whose best trial it takes")
+    if status.get("phase") not in TERMINAL_PHASES:
+        return Lacking(f"{key} is not over, whose best trial it takes: {_progress(status)}")
+    best = status.get("best")
+    if best is None:
+        why = status.get("message") or "no trial reported its metric"
+        hint = f"mend and apply {key}, then apply this again"
+        return Lacking(with_hint(f"{key} ended without a best trial: {why}", hint), for_good=True)
+    found: Mapping[str, object] = best["params"]
+    return found
+
+
+def unfit_search(spec: Mapping[str, Any]) -> str:
+    """Why a sweep with this stored spec never has a best trial, as the rest of a sentence; or
+    nothing.
+    """
+    if spec.get("metrics"):
+        return "has several metrics, so none of its trials is the best"
+    if spec.get("search", {}).get("metric") is None:
+        return "has no `metric`, so none of its trials is the best"
+    return ""
+
+
+def params_text(params: Mapping[str, object]) -> str:
+    """`lr=0.01 optimizer="adam"`, for a line of text."""
+    words = [f"{name}={json.dumps(value)}" for name, value in params.items()]
+    text = " ".join(words)
+    return text if len(text) <= PARAMS_CHARS_MAX else f"{text[: PARAMS_CHARS_MAX - 3]}..."
+
+
+def _progress(status: Mapping[str, Any]) -> str:
+    if status.get("phase") == "Suspended":
+        return "it is suspended"
+    done, total = status.get("succeeded", 0) + status.get("stopped", 0), status.get("total")
+    return f"{done:,} of {total:,} trials are done" if total else f"{done:,} trials are done"
