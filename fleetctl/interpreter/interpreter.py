@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from fleetctl.common.errors import UsageError
@@ -155,24 +154,14 @@ class BaseInterpreter:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.shutdown()
 
     async def __aenter__(self: Self) -> Self:
         await self.astart()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.ashutdown()
 
     def __repr__(self) -> str:

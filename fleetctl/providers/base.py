@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Observation, WandbTrial
 from fleetctl.providers.account import Account
 from fleetctl.specs.template import Template
@@ -107,6 +108,19 @@ class RunOrder:
     # What `wandb.init` in its program is told; None: nothing.
     wandb: WandbTrial | None = None
     metric: str = ""  # that its kind compares, of which every value is recorded
+
+    def arguments(self) -> list[str]:
+        """The command line of its work; empty for a program of ours. Raises Refused without any."""
+        if self.template.command is not None:
+            return list(self.template.command)
+        if self.template.script is not None:
+            return ["/bin/sh", "-c", self.template.script]
+        if self.template.python is None:
+            raise Refused(
+                "the template has no work",
+                hint="give it one of `python`, `command` and `script`",
+            )
+        return []
 
     def followed(self) -> dict[str, object] | None:
         """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""

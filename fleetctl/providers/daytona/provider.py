@@ -7,7 +7,7 @@ and labels, and what runs said is mirrored below $FLEETCTL_HOME/daytona.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,6 @@ from fleetctl.providers.base import (
     Contract,
     Foreseen,
     FunctionAsset,
-    LogChunk,
     Notify,
     Owned,
     RunOrder,
@@ -38,16 +37,15 @@ from fleetctl.providers.daytona.runs import machines
 from fleetctl.providers.daytona.runs.creates import Creating, Parts
 from fleetctl.providers.daytona.runs.sandboxes import DaytonaSandboxes
 from fleetctl.providers.daytona.runs.streams import Guest
-from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
+from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.prices import table as prices
 from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.provider import RemoteProvider
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.orders import Place, guest_order
-from fleetctl.providers.remote.runs.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
-from fleetctl.providers.sources.taken import revision_in
 from fleetctl.specs.template import Resources, Template
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ CONTRACT = Contract(
 )
 
 
-class DaytonaProvider:
+class DaytonaProvider(RemoteProvider):
     contract = CONTRACT
 
     def __init__(
@@ -94,24 +92,13 @@ class DaytonaProvider:
         account: AccountNow = lambda: built_in("daytona"),
         pace: Pace | None = None,
     ) -> None:
-        self._home = home
-        self._name = account().name
-        self._store_id = store_id
-        self._notify = notify
-        self._pace = pace or Pace()
+        super().__init__(home, store_id=store_id, notify=notify, account=account, pace=pace)
         self._connection = Connection(account=account)
         self._images = Images(provider_dir(home, self._name), store=store_id, account=self._name)
         self._volumes = Volumes()
 
     async def start(self, order: RunOrder) -> str:
-        if order.handle:
-            await self._begin(order)
-            return order.handle
-        known = self._runs.handle_of(order.uid, order.run)
-        if known:
-            return known
-        make_private(self._job(order.uid))  # from now on Daytona may hold something of ours
-        return await self._creating.make(order)
+        return await self._start(order)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         # Of a sandbox that is being made nothing is known, whatever a look-up by name would say.
@@ -119,10 +106,7 @@ class DaytonaProvider:
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._creating.makings.give_up(ref.run)
-        handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
-        handle = handle or await self._sandboxes.find(ref.sandbox) or ""
-        if handle and await self._sandboxes.is_ours(handle):
-            self._runs.stop(ref, handle, grace_s=grace_s)
+        await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
         # Without an account, or with nothing to do at Daytona, the sweep must cost nothing. Who has
@@ -132,11 +116,6 @@ class DaytonaProvider:
         found = await self._sandboxes.owned()
         await self._images.collect(await self._connection.client())
         return found
-
-    def logs(
-        self, ref: RunRef, *, offset: int = 0, follow: bool = False
-    ) -> AsyncIterator[LogChunk]:
-        return self._runs.logs(ref, offset=offset, follow=follow)
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client(), name)
@@ -157,13 +136,7 @@ class DaytonaProvider:
 
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         self._images.forget(self._job(uid))
-        if not keep_logs:
-            await self._runs.forget_all_of(uid)
-        await asyncio.to_thread(scratch.remove, self._home, self._name, uid, keep_logs=keep_logs)
-
-    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
-        # All runs of an object get the same copy, whatever else their template says.
-        return revision_in(template, self._job(uid))
+        await self._remove_files(uid, keep_logs=keep_logs)
 
     def usd_per_s(self, template: Template) -> float | None:
         return _usd_per_s(template.resources)
@@ -186,15 +159,8 @@ class DaytonaProvider:
         async with asking(f"provider `{self._name}`", deadline_s=REACH_S):
             await client.snapshot.list(limit=1)
 
-    def unresolved(self) -> bool:
-        making = "_creating" in self.__dict__ and len(self._creating.makings) > 0
-        return making or ("_runs" in self.__dict__ and self._runs.busy)
-
     async def close(self) -> None:
-        if "_runs" in self.__dict__:
-            await self._runs.close()
-        if "_creating" in self.__dict__:
-            await self._creating.makings.close()
+        await super().close()
         await self._images.close()
         await self._connection.close()
 
@@ -209,12 +175,6 @@ class DaytonaProvider:
         return DaytonaSandboxes(self._connection, self._store_id, self._settings)
 
     @cached_property
-    def _runs(self) -> RemoteRuns:
-        return RemoteRuns(
-            self._home, self._name, self._sandboxes, notify=self._notify, pace=self._pace
-        )
-
-    @cached_property
     def _creating(self) -> Creating:
         return Creating(
             self._sandboxes,
@@ -226,17 +186,7 @@ class DaytonaProvider:
             notify=self._notify,
         )
 
-    @cached_property
-    def _jobs(self) -> Path:
-        return jobs_dir(self._home, self._name)
-
     # -- helpers -----------------------------------------------------------------------------------
-
-    def _is_making(self, ref: RunRef) -> bool:
-        return not ref.handle and ref.run in self._creating.makings
-
-    def _job(self, uid: str) -> Path:
-        return self._jobs / checked(uid)
 
     async def _parts(self, order: RunOrder) -> Parts:
         template = order.template

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from fleetctl.common.locks import is_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +36,8 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 def lock_is_free(directory: Path) -> bool:
-    """Whether no keeper serves this directory. The lock is let go of at once."""
-    try:
-        handle = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True
+    """Whether no keeper serves this directory."""
+    return not is_held(directory / "lock")
 
 
 def holder(directory: Path) -> Holder | None:

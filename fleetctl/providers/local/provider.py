@@ -37,7 +37,7 @@ from fleetctl.providers.local.runs.keepers import Keepers
 from fleetctl.providers.local.runs.link import KeeperGone
 from fleetctl.providers.local.runs.orders import mark_of, start_message
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.rundir.logs import POLL_S, LogReader
+from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
 from fleetctl.specs.template import Template
 
@@ -128,18 +128,12 @@ class LocalProvider:
     ) -> AsyncIterator[LogChunk]:
         uid = ref.uid or uid_of(ref.handle)
         reader = LogReader(self._runs.directory(uid), ref.run)
-        while True:
-            # Asked before the read, so that what came in before the end is still read.
-            seen = await self._observe(replace(ref, uid=uid))
-            ended = isinstance(seen, Gone | Ended)
-            data, offset = reader.read(offset)
-            if data:
-                yield LogChunk(data, offset, eof=False)
-            elif ended or not follow:
-                yield LogChunk(b"", offset, eof=ended)
-                return
-            else:
-                await asyncio.sleep(POLL_S)
+
+        async def ended() -> bool:
+            return isinstance(await self._observe(replace(ref, uid=uid)), Gone | Ended)
+
+        async for data, at, eof in reader.tail(offset, ended, follow=follow):
+            yield LogChunk(data, at, eof=eof)
 
     async def ensure_volume(self, name: str) -> None:
         make_private(self._layout.volume(name))

@@ -46,15 +46,14 @@ from fleetctl.providers.modal.functions.runs import Functions
 from fleetctl.providers.modal.runs import machines
 from fleetctl.providers.modal.runs.creates import Creating, Parts
 from fleetctl.providers.modal.runs.sandboxes import ModalSandboxes
-from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
+from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.remote.assets import volumes_used
+from fleetctl.providers.remote.provider import RemoteProvider
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.orders import Place, guest_order
-from fleetctl.providers.remote.runs.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
-from fleetctl.providers.sources.taken import revision_in
 from fleetctl.specs.template import Template
 
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
@@ -81,7 +80,7 @@ CONTRACT = Contract(
 )
 
 
-class ModalProvider:
+class ModalProvider(RemoteProvider):
     contract = CONTRACT
 
     def __init__(
@@ -93,13 +92,7 @@ class ModalProvider:
         account: AccountNow = lambda: built_in("modal"),
         pace: Pace | None = None,
     ) -> None:
-        self._home = home
-        self._account = account
-        self._name = account().name
-        self._jobs = jobs_dir(home, self._name)
-        self._store_id = store_id
-        self._notify = notify
-        self._pace = pace or Pace()
+        super().__init__(home, store_id=store_id, notify=notify, account=account, pace=pace)
         own = provider_dir(home, self._name)
         self._connection = Connection(store_id, account=account, memory=Memory(own))
         self._images = Images(own)
@@ -114,14 +107,7 @@ class ModalProvider:
         self._rates.refresh_soon()
         if order.function is not None:
             return await self._functions.start(order)
-        if order.handle:
-            await self._begin(order)
-            return order.handle
-        known = self._runs.handle_of(order.uid, order.run)
-        if known:
-            return known
-        make_private(self._job(order.uid))  # from now on Modal may hold something of ours
-        return await self._creating.make(order)
+        return await self._start(order)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         calls: list[RunRef] = []
@@ -143,10 +129,7 @@ class ModalProvider:
         await self._creating.makings.give_up(ref.run)
         if self._is_unasked(ref):
             return
-        handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
-        handle = handle or await self._sandboxes.find(ref.sandbox) or ""
-        if handle and await self._sandboxes.is_ours(handle):
-            self._runs.stop(ref, handle, grace_s=grace_s)
+        await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> Sequence[Owned]:
         # Without an account, or with nothing to do at Modal, nobody pays for the sweep's question.
@@ -161,8 +144,9 @@ class ModalProvider:
     def logs(
         self, ref: RunRef, *, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[LogChunk]:
-        runs = self._functions if self._functions.has(ref) else self._runs
-        return runs.logs(ref, offset=offset, follow=follow)
+        if self._functions.has(ref):
+            return self._functions.logs(ref, offset=offset, follow=follow)
+        return super().logs(ref, offset=offset, follow=follow)
 
     async def ensure_volume(self, name: str) -> None:
         await self._volumes.ensure(await self._connection.client_to_make(), name)
@@ -183,13 +167,7 @@ class ModalProvider:
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         await self._functions.remove_scratch(uid, keep_logs=keep_logs)
         self._images.forget(self._job(uid))
-        if not keep_logs:
-            await self._runs.forget_all_of(uid)
         await self._remove_files(uid, keep_logs=keep_logs)
-
-    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
-        # All runs of an object get the same copy, whatever else their template says.
-        return revision_in(template, self._job(uid))
 
     def usd_per_s(self, template: Template) -> float | None:
         return self._rates.usd_per_s(template)
@@ -224,19 +202,10 @@ class ModalProvider:
             raise
 
     def unresolved(self) -> bool:
-        making = "_creating" in self.__dict__ and len(self._creating.makings) > 0
-        return making or self._ending
-
-    @property
-    def _ending(self) -> bool:
-        runs = "_runs" in self.__dict__ and self._runs.busy
-        return runs or ("_functions" in self.__dict__ and self._functions.busy)
+        return super().unresolved() or ("_functions" in self.__dict__ and self._functions.busy)
 
     async def close(self) -> None:
-        if "_runs" in self.__dict__:
-            await self._runs.close()
-        if "_creating" in self.__dict__:
-            await self._creating.makings.close()
+        await super().close()
         if "_functions" in self.__dict__:
             await self._functions.close()
         await self._rates.close()
@@ -252,12 +221,6 @@ class ModalProvider:
     @cached_property
     def _sandboxes(self) -> ModalSandboxes:
         return ModalSandboxes(self._connection, self._store_id, self._settings)
-
-    @cached_property
-    def _runs(self) -> RemoteRuns:
-        return RemoteRuns(
-            self._home, self._name, self._sandboxes, notify=self._notify, pace=self._pace
-        )
 
     @cached_property
     def _creating(self) -> Creating:
@@ -286,15 +249,9 @@ class ModalProvider:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    def _is_making(self, ref: RunRef) -> bool:
-        return not ref.handle and ref.run in self._creating.makings
-
     def _is_unasked(self, ref: RunRef) -> bool:
         """Modal was never asked for anything of the run's resource."""
         return not ref.handle and bool(ref.uid) and not self._job(ref.uid).exists()
-
-    def _job(self, uid: str) -> Path:
-        return self._jobs / checked(uid)
 
     async def _parts(self, order: RunOrder) -> Parts:
         template = order.template
@@ -320,9 +277,6 @@ class ModalProvider:
 
     async def _account_rates(self) -> Mapping[str, Decimal]:
         return await rates.of_account(await self._connection.client())
-
-    async def _remove_files(self, uid: str, *, keep_logs: bool) -> None:
-        await asyncio.to_thread(scratch.remove, self._home, self._name, uid, keep_logs=keep_logs)
 
     def _forget_parts(self, template: Template) -> None:
         """Somebody deleted a volume, an image or our app since: the next start looks again."""

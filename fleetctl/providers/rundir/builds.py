@@ -11,6 +11,7 @@ import os
 import time
 from pathlib import Path
 
+from fleetctl.common.locks import is_held
 from fleetctl.providers.paths import checked, jobs_dir, make_private, providers_in
 
 LINKS = "builds"  # the directory of links in a resource's own
@@ -41,17 +42,7 @@ def logs_of(home: Path, uid: str) -> list[Path]:
 
 def is_building(log: Path) -> bool:
     """Whether somebody holds the log to write to it."""
-    try:
-        handle = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+    return is_held(log)
 
 
 class BuildLog:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from fleetctl.providers.paths import checked
@@ -51,6 +52,26 @@ class LogReader:
         # Only a part that is gone makes a hole; the newest part may still be about to grow to the
         # next.
         return f"\n[fleetctl: {dropped} bytes of output were dropped here]\n".encode(), following
+
+    async def tail(
+        self, offset: int, ended: Callable[[], Awaitable[bool]], *, follow: bool
+    ) -> AsyncIterator[tuple[bytes, int, bool]]:
+        """(bytes, where to go on, whether that is all there will ever be), from `offset` on; with
+        `follow` until the run has ended.
+        """
+        import asyncio  # not on the way of who only reads
+
+        while True:
+            # Asked before the read, so that what came in before the end is still read.
+            over = await ended()
+            data, offset = self.read(offset)
+            if data:
+                yield data, offset, False
+            elif over or not follow:
+                yield b"", offset, over
+                return
+            else:
+                await asyncio.sleep(POLL_S)
 
     def times(self) -> list[tuple[int, float]]:
         """(offset, when the byte there came), ascending; of what came before the first, and of runs

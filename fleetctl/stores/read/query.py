@@ -12,7 +12,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from fleetctl.common import home as places
@@ -89,12 +88,7 @@ class Asking:
     def __enter__(self) -> Asking:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._db.close()
         self._owners.close()
 
@@ -225,12 +219,7 @@ class _Explained:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, MemoryError):
             raise UsageError(
                 f"the query needs more than {HEAP_BYTES_MAX >> 20} MiB of memory",

@@ -13,11 +13,11 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.daytona.connection import credentials, settings
 from fleetctl.providers.daytona.connection.errors import KEY_HINT, asking
+from fleetctl.providers.remote.connection.failures import LastFailure
 
 if TYPE_CHECKING:
     import daytona
 
-FAILED_FOR_S = 5.0  # so long everybody who asks gets the last failure
 CONNECTIONS_MAX = 2000  # a stream for each run, and calls beside them
 
 
@@ -38,7 +38,7 @@ class Connection:
         self._given_connect_s = connect_s
         self._client: daytona.AsyncDaytona | None = None
         self._lock = asyncio.Lock()
-        self._failure: tuple[float, FleetctlError] | None = None
+        self._failure = LastFailure()
 
     @property
     def is_open(self) -> bool:
@@ -51,14 +51,14 @@ class Connection:
         async with self._lock:
             if self._client is not None and self._account() != self._connected_as:
                 self._left.append(self._client)  # calls that are under way still use it
-                self._client, self._failure = None, None
+                self._client = None
+                self._failure.forget()
             if self._client is None:
-                self._fail_again()
+                self._failure.raise_again()
                 try:
                     self._client = await self._connect()
                 except FleetctlError as error:
-                    until_s = asyncio.get_running_loop().time() + FAILED_FOR_S
-                    self._failure = (until_s, error)
+                    self._failure.remember(error)
                     raise
             return self._client
 
@@ -96,24 +96,6 @@ class Connection:
             raise
         self._connected_as = account
         return client
-
-    def _fail_again(self) -> None:
-        """A hundred starts that wait in turn must not wait for a hundred deadlines."""
-        if self._failure is None:
-            return
-        until_s, error = self._failure
-        if asyncio.get_running_loop().time() >= until_s:
-            self._failure = None
-            return
-        if isinstance(error, Unavailable):
-            raise Unavailable(
-                str(error),
-                retry_after_s=error.retry_after_s,
-                reason=error.reason,
-                hint=error.hint,
-                account=error.account,
-            )
-        raise Refused(str(error), hint=error.hint)
 
 
 def _at_connecting(error: FleetctlError, account: Account, server: str, what: str) -> FleetctlError:

@@ -13,7 +13,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fleetctl.common.errors import Refused
 from fleetctl.common.program import tree_of
 from fleetctl.guest.assemble import guest_source
 from fleetctl.providers.base import RunOrder
@@ -92,7 +91,7 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         "attempt": order.attempt,
         "work": work_of(order),
         "mark": mark_of(order),
-        "argv": _arguments(order.template),  # a sweep's trials have arguments of their own
+        "argv": order.arguments(),  # a sweep's trials have arguments of their own
         "params": dict(order.params),
         "params_text": json.dumps(order.params),
         "reusable": order.reusable,
@@ -103,19 +102,6 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         # Which of a list it got, its journal tells.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
     }
-
-
-def _arguments(template: Template) -> list[str]:
-    if template.command is not None:
-        return list(template.command)
-    if template.script is not None:
-        return ["/bin/sh", "-c", template.script]
-    if template.python is None:
-        raise Refused(
-            "the template has no work",
-            hint="give it one of `python`, `command` and `script`",
-        )
-    return []
 
 
 def _environment(template: Template, python: Python) -> dict[str, str]:

@@ -24,6 +24,7 @@ from fleetctl.providers.modal.connection.errors import (
     is_not_found,
 )
 from fleetctl.providers.modal.connection.whereabouts import Memory, Where
+from fleetctl.providers.remote.connection.failures import LastFailure
 from fleetctl.providers.remote.sandboxes.names import group_name
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ OLDEST, NOT_YET = "1.6.4", "1.7"
 VERSIONS = f">={OLDEST},<{NOT_YET}"
 INSTALL = "pip install 'fleetctl[modal]'"
 _MISSING = "provider `modal` needs the package `modal`, which is not installed"
-FAILED_FOR_S = 5.0  # so long everybody who asks hears that Modal does not answer
 
 
 class Connection:
@@ -61,7 +61,7 @@ class Connection:
         self._client: modal.Client | None = None
         self._app: modal.App | None = None
         self._lock = asyncio.Lock()
-        self._failure: tuple[float, Unavailable] | None = None
+        self._failure = LastFailure()
 
     async def client(self) -> modal.Client:
         """One that Modal has answered. Raises Unavailable when nobody answers; and, as trouble of
@@ -123,7 +123,7 @@ class Connection:
     def _leave_old_account(self) -> None:
         if self._client is not None and self._account() != self._connected_as:
             self._leave()
-            self._failure = None
+            self._failure.forget()
 
     def _leave(self) -> None:
         if self._client is not None:
@@ -132,7 +132,7 @@ class Connection:
 
     async def _connected(self) -> modal.Client:
         if self._client is None:
-            self._fail_again()
+            self._failure.raise_again()
             try:
                 self._client = await self._connect()
             except FleetctlError as error:
@@ -188,7 +188,7 @@ class Connection:
 
     async def _found_app(self, *, create: bool) -> modal.App | None:
         client = await self._connected()
-        self._fail_again()
+        self._failure.raise_again()
         import modal
 
         try:
@@ -212,23 +212,7 @@ class Connection:
     def _remember(self, error: FleetctlError) -> None:
         # A refusal is asked for anew: it comes quickly, and a person may have mended its cause.
         if isinstance(error, Unavailable) and not error.account:
-            self._failure = (asyncio.get_running_loop().time() + FAILED_FOR_S, error)
-
-    def _fail_again(self) -> None:
-        """A hundred starts that wait in turn must not wait for a hundred deadlines."""
-        if self._failure is None:
-            return
-        until_s, error = self._failure
-        if asyncio.get_running_loop().time() >= until_s:
-            self._failure = None
-            return
-        raise Unavailable(
-            str(error),
-            retry_after_s=error.retry_after_s,
-            reason=error.reason,
-            hint=error.hint,
-            account=error.account,
-        )
+            self._failure.remember(error)
 
 
 def _what(account: Account) -> str:

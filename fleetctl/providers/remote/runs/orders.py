@@ -9,11 +9,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetctl.common.errors import Refused
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.remote.runs.lifetimes import MARK
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX
-from fleetctl.specs.template import Template, VolumeMount
+from fleetctl.specs.template import VolumeMount
 from fleetctl.specs.values.namespaces import own_name
 
 LINGER_S = 120.0  # of an idle sandbox whose provider does not end it
@@ -49,7 +48,7 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
         "attempt": order.attempt,
         "mode": "python" if template.python is not None else "exec",
         "code": template.python,
-        "argv": _arguments(template),
+        "argv": order.arguments(),
         "params": dict(order.params),
         "env": dict(template.env),
         "secret_names": sorted(order.secrets),
@@ -73,19 +72,6 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
             **({MARK: True} if by_age else {}),
         },
     }
-
-
-def _arguments(template: Template) -> list[str]:
-    if template.command is not None:
-        return list(template.command)
-    if template.script is not None:
-        return ["/bin/sh", "-c", template.script]
-    if template.python is None:
-        raise Refused(
-            "the template has no work",
-            hint="give it one of `python`, `command` and `script`",
-        )
-    return []
 
 
 def _volume(mount: VolumeMount) -> dict[str, object]:

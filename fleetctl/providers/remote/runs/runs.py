@@ -27,7 +27,7 @@ from fleetctl.providers.remote.sandboxes.base import Sandboxes, Work
 from fleetctl.providers.remote.sandboxes.ends import Closings
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate, without_record
 from fleetctl.providers.rundir.journal import Journal, parse
-from fleetctl.providers.rundir.logs import POLL_S, LogReader
+from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.reading import Runs, alive, describe, with_last_words
 
 log = logging.getLogger("fleetctl.providers")
@@ -273,18 +273,13 @@ class RemoteRuns:
         """Output from byte `offset` as it comes into the mirror."""
         uid = ref.uid or self._uids.get(ref.run, "")
         reader = LogReader(self.journals.directory(uid), ref.run)
-        while True:
-            # Asked before the read, so that what came in before the end is still read.
+
+        async def ended() -> bool:
             [*seen] = await self.observe([replace(ref, uid=uid)])
-            ended = bool(seen) and isinstance(seen[0], Gone | Ended)
-            data, offset = reader.read(offset)
-            if data:
-                yield LogChunk(data, offset, eof=False)
-            elif ended or not follow:
-                yield LogChunk(b"", offset, eof=ended)
-                return
-            else:
-                await asyncio.sleep(POLL_S)
+            return bool(seen) and isinstance(seen[0], Gone | Ended)
+
+        async for data, at, eof in reader.tail(offset, ended, follow=follow):
+            yield LogChunk(data, at, eof=eof)
 
     async def forget_all_of(self, uid: str) -> None:
         """Look no more after the runs of a resource: their files are about to go."""

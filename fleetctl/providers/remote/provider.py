@@ -1,0 +1,128 @@
+"""What is the same of every provider whose tasks run in its own sandboxes elsewhere.
+
+Each such provider is built on this: it says what its sandboxes are, how they are made, and how a
+task begins in one; names, journals, stops and the files below $FLEETCTL_HOME are kept here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from fleetctl.providers.account import AccountNow
+from fleetctl.providers.base import LogChunk, Notify, RunOrder, RunRef
+from fleetctl.providers.paths import checked, jobs_dir, make_private
+from fleetctl.providers.remote.runs import scratch
+from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.runs import RemoteRuns
+from fleetctl.providers.remote.sandboxes.base import Sandboxes
+from fleetctl.providers.remote.sandboxes.creates import Makings
+from fleetctl.providers.sources.taken import revision_in
+from fleetctl.specs.template import Template
+
+
+class Marked(Sandboxes, Protocol):
+    async def is_ours(self, handle: str) -> bool:
+        """Whether our store made it; False of what is gone."""
+
+
+class Creates(Protocol):
+    """Makes the sandbox of an order, once, whoever asks again."""
+
+    @property
+    def makings(self) -> Makings: ...
+
+    async def make(self, order: RunOrder) -> str: ...
+
+
+class RemoteProvider(ABC):
+    """What is made when first needed is made then, so that a wrong setting is told to who needs it,
+    and not to those who only look.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify,
+        account: AccountNow,
+        pace: Pace | None,
+    ) -> None:
+        self._home = home
+        self._account = account
+        self._name = account().name
+        self._jobs = jobs_dir(home, self._name)
+        self._store_id = store_id
+        self._notify = notify
+        self._pace = pace or Pace()
+
+    @property
+    @abstractmethod
+    def _sandboxes(self) -> Marked: ...
+
+    @property
+    @abstractmethod
+    def _creating(self) -> Creates: ...
+
+    @abstractmethod
+    async def _begin(self, order: RunOrder) -> None:
+        """Raises TimeoutError when nothing is heard in time: the run may have begun."""
+
+    @cached_property
+    def _runs(self) -> RemoteRuns:
+        return RemoteRuns(
+            self._home, self._name, self._sandboxes, notify=self._notify, pace=self._pace
+        )
+
+    async def _start(self, order: RunOrder) -> str:
+        """In two phases: the sandbox's id first, and once that is durable the work."""
+        if order.handle:
+            await self._begin(order)
+            return order.handle
+        known = self._runs.handle_of(order.uid, order.run)
+        if known:
+            return known
+        make_private(self._job(order.uid))  # from now on the service may hold something of ours
+        return await self._creating.make(order)
+
+    async def _stop(self, ref: RunRef, *, grace_s: float) -> None:
+        handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
+        handle = handle or await self._sandboxes.find(ref.sandbox) or ""
+        if handle and await self._sandboxes.is_ours(handle):
+            self._runs.stop(ref, handle, grace_s=grace_s)
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogChunk]:
+        return self._runs.logs(ref, offset=offset, follow=follow)
+
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
+        # All runs of an object get the same copy, whatever else their template says.
+        return revision_in(template, self._job(uid))
+
+    def unresolved(self) -> bool:
+        making = "_creating" in self.__dict__ and len(self._creating.makings) > 0
+        return making or ("_runs" in self.__dict__ and self._runs.busy)
+
+    async def close(self) -> None:
+        if "_runs" in self.__dict__:
+            await self._runs.close()
+        if "_creating" in self.__dict__:
+            await self._creating.makings.close()
+
+    def _is_making(self, ref: RunRef) -> bool:
+        return not ref.handle and ref.run in self._creating.makings
+
+    def _job(self, uid: str) -> Path:
+        return self._jobs / checked(uid)
+
+    async def _remove_files(self, uid: str, *, keep_logs: bool) -> None:
+        """Of a resource: what its runs left here, and whoever looks after them."""
+        if not keep_logs:
+            await self._runs.forget_all_of(uid)
+        await asyncio.to_thread(scratch.remove, self._home, self._name, uid, keep_logs=keep_logs)
