@@ -14,7 +14,7 @@ unit bench simulate soak live-modal live-daytona: export FLEETCTL_HOME ?= $(CURD
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo check test lint unit docs reference bench simulate soak live-modal \
-	live-daytona sdk-bounds lock clean
+	live-daytona sdk-bounds oracle lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
@@ -27,6 +27,7 @@ help:
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller"
 	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
+	@echo "make oracle    what W&B's own search library says, anew; needs a registry, and minutes"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
 
@@ -106,6 +107,16 @@ live-modal: setup
 live-daytona: setup
 	$(BIN)/python -m tests.live daytona
 
+# The golden values of tests/golden/sweeps, by W&B's own library in an environment of its own.
+oracle: .oracle/ready
+	OPENBLAS_NUM_THREADS=1 .oracle/bin/python tests/golden/sweeps/oracle.py tests/golden/sweeps
+	git diff --stat -- tests/golden/sweeps
+
+.oracle/ready:
+	$(PYTHON) -m venv .oracle
+	.oracle/bin/python -m pip install -q --disable-pip-version-check 'sweeps==0.3.0' 'numpy<2'
+	@touch $@
+
 # The lock files name versions and hashes and no registry.
 lock:
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
@@ -114,4 +125,4 @@ lock:
 		--no-annotate pyproject.toml -o requirements/core.txt
 
 clean:
-	rm -rf .venv .bounds site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .oracle .bounds site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -23,6 +23,7 @@ RUN_BY_A_TEST = {
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
+    "sweep-local-and-cloud.yaml",
     "sweep.yaml",
     "cartpole.yaml",
     "training.yaml",
@@ -162,6 +163,14 @@ def test_the_winner_of_a_search_is_trained_with_every_seed(fleet: Fleet) -> None
         {"lr": 1.0, "momentum": 0.5, "seed": seed} for seed in (1, 2, 3)
     ]
     assert {row["result"]["loss"] for row in rows} == {0.0}
+
+
+def test_a_search_over_this_machine_and_a_cloud_needs_no_account(fleet: Fleet) -> None:
+    fleet.apply("sweep-local-and-cloud.yaml")
+    rows = fleet.results("sweep/local-and-cloud")
+    best = fleet.status("sweep/local-and-cloud")["best"]
+    assert len(rows) == 12
+    assert best["metric"]["value"] == min(row["result"]["val/loss"] for row in rows)
 
 
 def test_the_demo_finds_a_model_that_reads_digits_it_never_saw(fleet: Fleet) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.cli.verbs import EXIT_CODES
+from fleetctl.cli.verbs import EXIT_CODES, VERBS
 from fleetctl.controllers.history.retry import Limits
 from fleetctl.daemon.spawn import IDLE_EXIT_S
 from fleetctl.guest.task import RESULT_BYTES_MAX, Sandbox
+from fleetctl.manifest.hints.fields import look_up, manifest_field
 from fleetctl.specs.common import Execution
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.template import Template
@@ -185,3 +186,20 @@ def test_the_numbers_in_the_decisions_are_those_of_the_code() -> None:
     assert "`backoffLimitPerIndex` is 0 unless given" in said
     assert "The first wait is 1 s and doubles up to 5 minutes" in said
     assert "leaves after ten idle minutes" in said
+
+
+def test_what_the_page_on_wandb_names_as_ours_is_there() -> None:
+    """Its first table: fields of a Sweep, verbs and their options, examples."""
+    table = page("docs/how-to/from-wandb-sweeps.md").partition("## What is what")[2]
+    ours = [right for _, right in rows(table.partition("\n## ")[0])]
+    assert len(ours) >= 19
+    top = manifest_field("Sweep")
+    for word in {one for cell in ours for one in words(cell)}:
+        name = re.match(r"([a-z][A-Za-z]+(?:\.[A-Za-z]+)*)(?::|$)", word)
+        if name:
+            path = name[1].split(".")
+            above = (["spec"], ["spec", "search"], ["spec", "template"], ["metadata"])
+            places = [[*it, *path] for it in above]
+            assert any(look_up(top, it).depth == len(it) for it in places), word
+        elif word.startswith("fleetctl "):
+            assert word.split()[1] in VERBS, word

@@ -93,6 +93,7 @@ class Fleet:
     """
 
     name = ""  # of the provider
+    kind = "BatchJob"  # of the objects that are asked about
 
     def __init__(self, home: Path, *, settings: Settings = BRISK, pace: Pace = QUICK) -> None:
         clock = SystemClock()
@@ -152,17 +153,17 @@ class Fleet:
     # -- what is recorded --------------------------------------------------------------------------
 
     def status(self, name: str = "job") -> dict[str, Any]:
-        row = self.store.resources.get("BatchJob", name)
+        row = self.store.resources.get(self.kind, name)
         return dict(json.loads(row.status)) if row is not None and row.status else {}
 
     def runs(self, name: str = "job") -> list[Run]:
         """Oldest attempts first."""
-        row = self.store.resources.get("BatchJob", name)
+        row = self.store.resources.get(self.kind, name)
         assert row is not None
         return sorted((run for run, _ in self.store.runs.of(row.uid)), key=lambda run: run.attempt)
 
     def results(self, name: str = "job") -> dict[int, Any]:
-        row = self.store.resources.get("BatchJob", name)
+        row = self.store.resources.get(self.kind, name)
         assert row is not None
         found = {run.index: text for run, text in self.store.runs.of(row.uid) if text}
         return {index: json.loads(text) for index, text in sorted(found.items())}

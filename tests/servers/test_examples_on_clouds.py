@@ -35,12 +35,14 @@ WORK = (
     "sweep/grid",
     "sweep/short",
     "job/full",
+    "sweep/local-and-cloud",
     "sweep/digits",
     "sweep/cartpole",
     "tr/spirals",
 )
 SHORTER = {
     "run_cap: 24": "run_cap: 4",
+    "trials: 12": "trials: 3",
     "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,": "[0, 1,",
     # Slow enough to be judged while they run.
     "run_cap: 12": "run_cap: 3",
@@ -215,7 +217,10 @@ def test_each_attempt_has_one_sandbox_and_the_sequential_batch_has_one_for_all(
         if key == "job/embed":
             continue  # a function's containers run it
         items = there.fleet.json("get", "attempts", key)["items"]
-        count += 1 if key == "job/factorials" else len(items)
+        boxes = len({item["status"]["sandbox"] for item in items})
+        assert key != "job/factorials" or boxes == 1
+        assert key in ("job/factorials", "sweep/local-and-cloud") or boxes == len(items)
+        count += boxes
     assert there.cloud.made() == count
     assert there.cloud.live() == 0
 

@@ -19,6 +19,7 @@ import pytest
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.engine.engine import Engine
+from fleetctl.manifest.yaml.reader import read
 from fleetctl.providers.base import Backend
 from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.local.provider import LocalProvider
@@ -28,6 +29,7 @@ from fleetctl.wiring.accounts import open_store
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.local_worlds import processes_of, stop_keepers
 from tests.contracts.provider_worlds import eventually
+from tests.docs.fleet import EXAMPLES
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers import fleets
@@ -40,12 +42,12 @@ ORDERED = {
     "ordered": [{"provider": "daytona"}, {"provider": "modal"}, {"provider": "local"}],
     "spillOver": {"afterSeconds": 0},
 }
-# Goes on until the test opens the gate.
-AT_THE_GATE = """
+# Goes on once the test opens the gate.
+GATE = """
 with socket.create_connection(("127.0.0.1", {port})) as line:
     line.recv(1)
-SUBMIT(index=int(os.environ["JOB_COMPLETION_INDEX"]))
 """
+SAY_INDEX = 'SUBMIT(index=int(os.environ["JOB_COMPLETION_INDEX"]))'
 
 
 @contextmanager
@@ -124,6 +126,10 @@ class Fleet(fleets.Fleet):
         return dict(where) if isinstance(where, dict) else {}
 
 
+class Sweeps(Fleet):
+    kind = "Sweep"
+
+
 @pytest.fixture(scope="module")
 def daytona() -> Iterator[DaytonaEmulator]:
     with daytona_worlds.emulated() as one:
@@ -143,7 +149,7 @@ def test_one_job_runs_over_from_daytona_to_modal_to_this_machine(
         fleet = Fleet(tmp_path / "home", daytona, modal)
         try:
             with Tally() as tally, gate() as (port, let_go):
-                await tale(fleet, tally, AT_THE_GATE.format(port=port), let_go)
+                await tale(fleet, tally, GATE.format(port=port) + SAY_INDEX, let_go)
         finally:
             await fleet.close()
 
@@ -194,3 +200,41 @@ def test_one_job_runs_over_from_daytona_to_modal_to_this_machine(
         asyncio.run(scene())
     finally:
         daytona.set(quota={"cpu": 250})
+
+
+def test_the_example_of_a_search_over_this_machine_and_a_cloud_runs_at_both(
+    tmp_path: Path, daytona: DaytonaEmulator, modal: ModalEmulator
+) -> None:
+    """As it is, but that each trial waits until the others have begun."""
+    (document,) = read("-", (EXAMPLES / "sweep-local-and-cloud.yaml").read_text("utf-8")).roots
+    name, spec = document.value["metadata"]["name"], document.value["spec"]
+    here, there = 2, 4
+
+    async def scene() -> None:
+        fleet = Sweeps(tmp_path / "home", daytona, modal)
+        try:
+            with Tally() as tally, gate() as (port, let_go):
+                await tale(fleet, tally, GATE.format(port=port), let_go)
+        finally:
+            await fleet.close()
+
+    async def tale(fleet: Fleet, tally: Tally, waiting: str, let_go: Callable[[], None]) -> None:
+        work = tally.python(waiting) + spec["template"]["python"]
+        waiting_spec = {**spec, "template": {**spec["template"], "python": work}}
+        fleet.apply_kind("Provider", "local", {"limits": {"maxConcurrent": here}})
+        fleet.apply_kind("Sweep", name, waiting_spec)
+
+        async def as_many_as_may() -> bool:
+            return tally.begun.total() == spec["parallelism"]
+
+        await eventually(as_many_as_may, "so many trials began at once")
+        let_go()
+        row = await fleet.phase("Succeeded", name)
+        assert row["succeeded"] == spec["trials"] and row["failed"] == 0
+        assert tally.begun.total() == spec["trials"]
+        assert fleet.made_at() == {"daytona": 0, "modal": there}
+        where = {it["provider"]: it["total"] for it in row["placement"]}
+        assert set(where) == {"local", "modal"} and sum(where.values()) == spec["trials"]
+        assert where["modal"] >= there
+
+    asyncio.run(scene())

@@ -15,6 +15,7 @@ from tests.simulation.world import Work, World
 STARTED_BYTES = 50
 METRIC_BYTES = 100
 ENDED_BYTES = 70
+LOSSES = 997
 
 
 def observe_run(model: Model, world: World, ref: RunRef) -> Observation | None:
@@ -62,13 +63,16 @@ def metric_value(work: Work, seq: int) -> float:
 
 
 def loss_of(work: Work) -> float:
-    """Told by the parameters; work without any is told apart by its index."""
+    """Told by the parameters; work without any is told apart by its index. Its template may shift
+    it.
+    """
     params = work.order.params
-    return float(crc32(canonical_json(dict(params)).encode()) % 997 if params else work.order.index)
+    told = crc32(canonical_json(dict(params)).encode()) % LOSSES if params else work.order.index
+    return float(told) + float(work.order.template.env.get("shift", 0))
 
 
 def result_of(work: Work) -> str:
-    """A function of the parameters alone, so that any successful attempt gives the same."""
+    """A function of parameters and template, so that any successful attempt gives the same."""
     value = {"params": dict(work.order.params), "loss": loss_of(work)}
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

@@ -25,7 +25,7 @@ class Snapshot:
     # What each run was charged, by name; also of objects that are gone.
     kept: dict[str, float | None] = field(default_factory=dict)
 
-    # What runs of searches that end trials early have reported, by run name.
+    # What runs of searches have reported that decide by it while they run, by run name.
     reported: dict[str, list[float]] = field(default_factory=dict)
 
     def runs_of(self, uid: str) -> list[Run]:
@@ -61,7 +61,7 @@ def read(store: Store) -> Snapshot:
         for run, result in store.runs.of(resource.uid):
             snapshot.runs[run.name] = run
             snapshot.results[run.name] = result
-            if '"early_terminate"' in resource.spec:
+            if any(word in resource.spec for word in ('"early_terminate"', '"target"')):
                 found = store.runs.metrics_of(run.name)
                 snapshot.reported[run.name] = [it.value for it in found if it.name == "loss"]
     assert isinstance(store, SqliteStore)

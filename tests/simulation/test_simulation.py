@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.simulation import races
+from tests.simulation import races, searches
 from tests.simulation.runner import Options, Outcome, simulate
 from tests.simulation.scenarios import draw
 
@@ -108,6 +108,13 @@ def test_a_point_that_was_suggested_is_one_trial_and_stays_it() -> None:
 def test_a_trial_that_is_ended_early_is_judged_by_all_and_stays_ended() -> None:
     for seed in range(30):
         outcome = simulate(seed, Options(scenario="early-ends"))
+        assert not outcome.broken, told(outcome)
+
+
+@pytest.mark.parametrize("scenario", searches.NAMED)
+def test_a_search_counts_what_its_own_program_told(scenario: str) -> None:
+    for seed in range(15):
+        outcome = simulate(seed, Options(scenario=scenario))
         assert not outcome.broken, told(outcome)
 
 

@@ -124,7 +124,9 @@ class Records:
         work.track.latest.setdefault(run.name, {}).update(last_values(fresh))
         self._changed.setdefault(run.name, run)
         curves = work.history.curves
-        return curves is not None and curves.take(run.index, run.name, fresh)
+        if curves is None or superseded(work.controller, run):
+            return False  # what is reported under an older wish says nothing of this one
+        return curves.take(run.index, run.name, fresh)
 
     def remarked(self, work: Work, run: Run, remarks: Sequence[str]) -> None:
         """What the guest of a live run could not read as metrics. Many runs may say the same."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 from fleetctl.apply import draft
 from fleetctl.controllers.history import attempts
 from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.replay import Replayed
 from fleetctl.controllers.model import Metric, Run, RunState
 from fleetctl.controllers.sweep import Sweep
 from fleetctl.engine.decide import intents, passes
@@ -71,6 +73,41 @@ def half_a_history_after_a_restart() -> Context:
 def an_early_end_is_no_end() -> Context:
     """A trial that its search ended is due again, as one that was suspended is."""
     return swapped(attempts, "is_final", lambda history, run: False)
+
+
+def the_best_of_an_older_program_stays_the_best() -> Context:
+    """When a changed search is read back, what older programs came to is compared, too."""
+
+    def make(replay: Callable[..., None]) -> Callable[..., None]:
+        def patched(history: History, rows: Iterable[Replayed]) -> None:
+            known = list(rows)
+            replay(history, known)
+            for row in known:
+                if row.wanted and row.score is not None:
+                    attempts._scored(history, row.run.index, row.score)
+
+        return patched
+
+    return around(load, "replay", make)
+
+
+def what_an_older_program_reports_counts() -> Context:
+    """What a trial reports while it is stopped for a newer program reaches the target."""
+
+    def make(measured: Callable[..., bool]) -> Callable[..., bool]:
+        def patched(self: Records, work: Any, run: Run, fresh: Sequence[Metric]) -> bool:
+            due = measured(self, work, run, fresh)
+            curves = work.history.curves
+            return due or (curves is not None and curves.take(run.index, run.name, fresh))
+
+        return patched
+
+    return around(Records, "measured", make)
+
+
+def a_target_is_looked_at_when_trials_are_over() -> Context:
+    """What a trial reports on its way does not end the search."""
+    return swapped(Curves, "reached", False)
 
 
 def points_are_suggested_anew_after_a_restart() -> Context:
@@ -236,6 +273,9 @@ PLANTS: tuple[Plant, ...] = (
     metrics_dropped,
     half_a_history_after_a_restart,
     an_early_end_is_no_end,
+    the_best_of_an_older_program_stays_the_best,
+    what_an_older_program_reports_counts,
+    a_target_is_looked_at_when_trials_are_over,
     points_are_suggested_anew_after_a_restart,
     the_next_point_is_asked_for_again_before_it_is_taken,
     result_dropped,

@@ -71,7 +71,10 @@ def words(*line: str) -> list[str]:
         (["explain", "job.spec.par"], ["job.spec.parallelism", "job.spec.paramsFrom"]),
         (["schema", "--kind", "Sw"], ["Sweep"]),
         (["completion", "z"], ["zsh"]),
-        (["init", "--example", "sweep"], ["sweep", "sweep-early", "sweep-grid", "sweep-winner"]),
+        (
+            ["init", "--example", "sweep"],
+            ["sweep", "sweep-early", "sweep-grid", "sweep-local-and-cloud", "sweep-winner"],
+        ),
         (["set", "job/alpha", "budg"], ["budget."]),
         (["set", "job/alpha", "parallelism=3", "budget.maxC"], ["budget.maxCost="]),
         (["set", "job/alpha", "nonsense.x"], []),
