@@ -79,7 +79,6 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "replicas": ("parallelism", "nodes"),
     "repo": ("url", "git"),
     "repository": ("url", "git"),
-    "requirements": ("pip",),
     "restartPolicy": ("backoffLimitPerIndex", "maxRestarts"),
     "retries": ("backoffLimitPerIndex", "maxRestarts"),
     "revision": ("ref",),
