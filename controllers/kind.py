@@ -82,6 +82,8 @@ class Policy:
     active_deadline_s: float | None
     ttl_s: float | None
     reuse: int | None  # tasks one sandbox may run in turn; None = no limit
+    sandbox_life_s: float | None  # after which it gets no further task
+    task_s: float | None  # the longest that an attempt takes
     rollout: Rollout
     placement: Placement
     grace_s: float
@@ -273,6 +275,8 @@ def policy_of(
         active_deadline_s=spec.active_deadline_seconds,
         ttl_s=spec.ttl_seconds_after_finished,
         reuse=None if box == "all" else max(box, reuse),
+        sandbox_life_s=spec.sandbox.max_lifetime_seconds,
+        task_s=template.timeout_seconds if template else None,
         rollout=Rollout(pins.rollout or spec.rollout),
         placement=placement_of(spec),
         grace_s=max(template.termination_grace_period_seconds if template else 10.0, grace_s),

@@ -38,6 +38,8 @@ class Leaving(KindController):
             active_deadline_s=None,
             ttl_s=None,
             reuse=1,
+            sandbox_life_s=None,
+            task_s=None,
             rollout=Rollout.REPLACE,
             placement=Placement(()),
             grace_s=GRACE_S,

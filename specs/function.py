@@ -7,7 +7,14 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.template import Image, Resources, Source, Template, VolumeMount
+from fleetctl.specs.template import (
+    Image,
+    Resources,
+    Source,
+    Template,
+    VolumeMount,
+    check_requirements,
+)
 from fleetctl.specs.values.scalars import Count, Duration, EnvName, Name, PositiveCount, Spec, Text
 
 SCALEDOWN_S = 60.0  # so long an idle container waits for a next task
@@ -63,6 +70,11 @@ class FunctionSpec(Spec):
     @classmethod
     def _mounts_are_apart(cls, value: tuple[VolumeMount, ...]) -> tuple[VolumeMount, ...]:
         return Template(volumes=value).volumes
+
+    @model_validator(mode="after")
+    def _has_its_requirements(self) -> FunctionSpec:
+        check_requirements(self.image, self.source)
+        return self
 
     @model_validator(mode="after")
     def _has_room(self) -> FunctionSpec:

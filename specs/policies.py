@@ -132,6 +132,11 @@ class SandboxPolicy(Spec):
         default=1, description="Tasks that one sandbox runs in turn, or `all`; default 1."
     )
 
+    max_lifetime_seconds: PositiveDuration | None = Field(
+        default=None,
+        description="Seconds or `6h` after which it gets no further task; default: no limit.",
+    )
+
     @field_validator("reuse", mode="before")
     @classmethod
     def _is_a_count_or_all(cls, value: Any) -> Any:

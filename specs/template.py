@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_serializer, model_validator
 
 from fleetctl.specs.values.metrics import Metrics
+from fleetctl.specs.values.packages import OUTSIDE, is_inside
 from fleetctl.specs.values.scalars import (
     Bool,
     Cpu,
@@ -119,6 +120,10 @@ class Image(Spec):
         default=(),
         description="Python requirements to install, as pip reads them; `-r FILE` for those of a"
         " file; default none.",
+    )
+    requirements: NonEmptyText | None = Field(
+        default=None,
+        description="Requirements file of the source, which adds to `pip` at apply; default none.",
     )
     apt: tuple[NonEmptyText, ...] = Field(default=(), description="System packages; default none.")
     run: tuple[NonEmptyText, ...] = Field(
@@ -281,6 +286,11 @@ class Template(Spec):
         return self.model_copy(update={"resources": resources})
 
     @property
+    def needs_python(self) -> bool:
+        """Whether its image must have Python: for its work, or to read metrics beside it."""
+        return self.python is not None or self.metrics is not None
+
+    @property
     def work(self) -> str | None:
         """Which of WORK_FIELDS is set; None where another block holds the work."""
         return next((name for name in WORK_FIELDS if getattr(self, name) is not None), None)
@@ -308,6 +318,11 @@ class Template(Spec):
         return self
 
     @model_validator(mode="after")
+    def _has_its_requirements(self) -> Template:
+        check_requirements(self.image, self.source)
+        return self
+
+    @model_validator(mode="after")
     def _leaves_the_rest_to_its_function(self) -> Template:
         if self.function is not None:
             if "runtime" in self.model_fields_set and self.runtime != "function":
@@ -319,6 +334,24 @@ class Template(Spec):
         if gpu is not None and gpu.otherwise and not self.is_function:
             raise ValueError("a list of GPUs goes with `runtime: function`; name one sort")
         return self
+
+
+def check_requirements(image: Image | None, source: Source | None) -> None:
+    """Those of a directory are read before, with the manifest, and are entries of `pip` by now.
+    Raises ValueError.
+    """
+    named = image.requirements if image is not None else None
+    if named is None:
+        return
+    if source is None:
+        raise ValueError(
+            f"`image.requirements` is a file of the source, and there is no `source`; one beside"
+            f" the manifest is `pip: [-r {named}]`"
+        )
+    if source.git is None:
+        raise ValueError("`image.requirements` is read at apply; list what it says in `pip`")
+    if not is_inside(named):
+        raise ValueError(f"`image.requirements` {OUTSIDE}")
 
 
 def _env_of_list(entries: list[Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Replayed:
 def replay(history: History, rows: Iterable[Replayed]) -> None:
     """Take in all rows, in (index, attempt) order. Only for an empty history."""
     extra_uses: Counter[str] = Counter()
+    made_at_s: dict[str, float] = {}
     open_runs: list[Run] = []
     for _, group in groupby(rows, key=lambda row: row.run.index):
         unit_rows = list(group)
@@ -48,10 +49,13 @@ def replay(history: History, rows: Iterable[Replayed]) -> None:
                 attempts.spend(history, row.run)
             if row.run.sandbox != row.run.name:
                 extra_uses[row.run.sandbox] += 1
+            else:
+                made_at_s[row.run.name] = row.run.created_at_s
             if row.run.sandbox_open or row.run.state in LIVE_STATES:
                 open_runs.append(row.run)
     for run in open_runs:
-        history.sandboxes.replay(run, used=1 + extra_uses[run.sandbox])
+        since_s = made_at_s.get(run.sandbox, run.created_at_s)
+        history.sandboxes.replay(run, used=1 + extra_uses[run.sandbox], since_s=since_s)
 
 
 def _replay_unit(history: History, rows: list[Replayed]) -> None:

@@ -26,6 +26,7 @@ class OpenSandbox:
     used: int
     last: Run
     busy: bool
+    since_s: float  # when it was wished for
     closing: bool = False  # it was asked to end, so it takes no task any more
 
 
@@ -64,7 +65,11 @@ class Sandboxes(dict[str, OpenSandbox]):
         if known is not None:
             self._set(replace(known, used=known.used + 1, busy=True))
             return
-        self._set(OpenSandbox(run.sandbox, run.provider, run.template_hash, 1, run, True))
+        self._set(
+            OpenSandbox(
+                run.sandbox, run.provider, run.template_hash, 1, run, True, run.created_at_s
+            )
+        )
 
     def leave(self, run: Run, *, closing: bool) -> None:
         """The run is over. closing: it was being stopped, and a stop that is still on its way ends
@@ -79,7 +84,7 @@ class Sandboxes(dict[str, OpenSandbox]):
         else:
             self.count(run.sandbox)
 
-    def replay(self, run: Run, *, used: int) -> None:
+    def replay(self, run: Run, *, used: int, since_s: float) -> None:
         """A row was read back of a run that is live or left its sandbox open."""
         known = self.get(run.sandbox)
         live = run.state in LIVE_STATES
@@ -91,7 +96,14 @@ class Sandboxes(dict[str, OpenSandbox]):
         # An idle one may have been asked to end before; that wish was in memory alone.
         self._set(
             OpenSandbox(
-                run.sandbox, run.provider, run.template_hash, used, last, busy, closing=not busy
+                run.sandbox,
+                run.provider,
+                run.template_hash,
+                used,
+                last,
+                busy,
+                since_s,
+                closing=not busy,
             )
         )
 

@@ -120,10 +120,15 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the sandboxes of a provider cost beside their price. lifetime_s: None = no limit."""
+    """What the sandboxes of a provider cost beside their price, and how old they get.
+
+    lifetime_s: at which age all of them end. shared_s: the same of one that tasks take turns in.
+    None = no limit.
+    """
 
     lifetime_s: float | None = None
     quantum_s: float = 0.0  # that an end may be billed late
+    shared_s: float | None = None
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ def advance(wish: Wish, history: History, now_s: float) -> Plan:
         parallelism = sum(wish.providers[name] for name in places)
     seats = Seats(wish, history, now_s)
     stops, shortages = _stops(wish, history, seats, parallelism, now_s)
-    closes, idle = sort_sandboxes(wish.controller, history, seats)
+    closes, idle = sort_sandboxes(wish, history, seats, now_s)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.sandboxes import OpenSandbox
 from fleetctl.controllers.kind import KindController, Policy, Unit
+from fleetctl.controllers.money.budget import Terms
 from fleetctl.controllers.plan import CloseSandbox, Start
 from fleetctl.controllers.schedule.affordable import Paid, Unpaid, paid_again, paid_place
 from fleetctl.controllers.schedule.capacity import Seats, placed
@@ -95,9 +96,10 @@ def _in_a_new_one(start: Start, paid: Paid, seats: Seats) -> Start:
 
 
 def sort_sandboxes(
-    controller: KindController, history: History, seats: Seats
+    wish: Wish, history: History, seats: Seats, now_s: float
 ) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
     """Idle sandboxes: those to close, and those that can take another task, the best place last."""
+    controller = wish.controller
     closes: list[CloseSandbox] = []
     idle: list[OpenSandbox] = []
     reuse = controller.policy.reuse
@@ -106,12 +108,27 @@ def sort_sandboxes(
         if box.busy:
             continue
         fits = box.template_hash == controller.template_hash and box.provider in places
-        if not box.closing and fits and (reuse is None or box.used < reuse):
+        if _is_old(box, controller.policy, wish.terms.get(box.provider, Terms()), now_s):
+            closes.append(CloseSandbox(box.name, box.last.name, "too old for another task"))
+        elif not box.closing and fits and (reuse is None or box.used < reuse):
             idle.append(box)
         else:
             closes.append(CloseSandbox(box.name, box.last.name, "used up or out of date"))
     idle.sort(key=lambda box: -places.index(box.provider))
     return tuple(closes), idle
+
+
+def _is_old(box: OpenSandbox, policy: Policy, terms: Terms, now_s: float) -> bool:
+    """Whether its life is over, or would be before a task's own time is: no task is cut short by
+    the age of its sandbox where a new one has time for it. A task without a limit gets half a life.
+    """
+    age_s = now_s - box.since_s
+    if policy.sandbox_life_s is not None and age_s >= policy.sandbox_life_s:
+        return True
+    if terms.shared_s is None:
+        return False
+    task_s = terms.shared_s / 2 if policy.task_s is None else policy.task_s + policy.grace_s
+    return age_s + task_s > terms.shared_s
 
 
 def wanted_now(

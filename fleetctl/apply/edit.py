@@ -20,6 +20,7 @@ from fleetctl.apply.commit import find
 from fleetctl.apply.requests import Request
 from fleetctl.common.errors import Conflict, UsageError
 from fleetctl.manifest import Manifest
+from fleetctl.manifest.checks.works import images
 from fleetctl.manifest.messages import findings
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import path_text
@@ -101,6 +102,11 @@ def manifest_with(
         else:
             put(data, steps(path.removeprefix("spec.")), _value(path, text))
     spec = _checked(KINDS[kind].spec, data, "spec", resource.key)
+    if any(image.requirements is not None for _, image in images(spec)):
+        raise UsageError(
+            "`image.requirements` is read when a manifest is applied",
+            hint="apply a manifest that has it, or set `image.pip`",
+        )
     written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
     about = {
         "name": name,

@@ -75,6 +75,8 @@ class Receiver:
         given = environment if isinstance(environment, dict) else {}
         values = {name: str(given[name]) for name in wanted if name in given}
         order = await self._prepared(request, manifests)
+        if self._state.sources is not None:
+            manifests = await self._state.sources.required(manifests, order.looked)
         forecasts, doubts = await self._foreseen(request, manifests, order, values)
         changes = self._carry_out(request, manifests, values, order, forecasts)
         planned = {key: found.planned for key, found in forecasts.items()}

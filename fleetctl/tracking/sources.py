@@ -24,6 +24,7 @@ from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.common import Execution
 from fleetctl.specs.template import GitSource, Source, Template
 from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.required import Required
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -52,6 +53,7 @@ class Sources:
 
     def __init__(self, home: Path) -> None:
         self._snapshots = Snapshots(home)
+        self._required = Required()
 
     async def look(self, manifests: Sequence[Manifest]) -> dict[str, Looked]:
         """By the key of each object that names a source. Waits for remotes up to GIT_LOOK_S; raises
@@ -62,6 +64,17 @@ class Sources:
         repositories = [(it, source) for it, source in named if source.git is not None]
         found = await asyncio.to_thread(self._directories, paths) if paths else {}
         return found | (await _commits(repositories) if repositories else {})
+
+    async def required(
+        self, manifests: Sequence[Manifest], looked: Mapping[str, Looked]
+    ) -> list[Manifest]:
+        """The manifests with what files of their repositories require. looked: as `look` found
+        them. Raises UsageError.
+        """
+        return [
+            await self._required.read_into(it, looked.get(it.key, Looked()).revision)
+            for it in manifests
+        ]
 
     def keep(
         self, manifests: Sequence[Manifest], looked: Mapping[str, Looked]

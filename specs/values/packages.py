@@ -1,4 +1,5 @@
-"""Packages of this machine among the entries of `image.pip`, and the digest by which an apply tells
+"""What `image.pip` may hold beside names: a file of requirements that its source has, and packages
+of this machine among the entries of `image.pip`, and the digest by which an apply tells
 one from the next that lies at the same path: `/a/b.whl#sha256=HEX`, as pip writes it. Pure.
 
 A file of its own: the manifest writes the digest, and each provider reads it.
@@ -14,6 +15,14 @@ LOCAL = re.compile(
     r"(?:[A-Za-z0-9._-]+(?:\[[^\]]*\])?\s*@\s*)?(?:file://)?(?P<path>/[^\[\]]*?)"
     rf"(?P<extras>\[[^\]]*\])?(?:{_MARK}(?P<digest>[0-9a-f]{{64}}))?"
 )
+
+
+OUTSIDE = "must be a file inside the source, named from its top; any other is `pip: [-r FILE]`"
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path stays below the directory that it begins in."""
+    return not path.startswith(("/", "~")) and ".." not in path.split("/")
 
 
 def with_digest(entry: str, digest: str) -> str:

@@ -134,6 +134,14 @@ def _reuse(rng: random.Random, name: str, provider: str) -> Scenario:
     return _make(name, provider, wishes, wanted)
 
 
+def _workers(rng: random.Random, name: str, provider: str) -> Scenario:
+    """Tasks that share a sandbox until it is old, which none of them is cut by."""
+    sandbox = {"reuse": "all", "maxLifetimeSeconds": rng.choice((10.0, 30.0))}
+    tasks: list[Spec] = [{"n": n, "seconds": 4.0, "fails": 0} for n in range(12)]
+    wanted = objects.job_of(rng, tasks, provider=provider, sandbox=sandbox, parallelism=1)
+    return _make(name, provider, [_apply(0.0, wanted)], wanted)
+
+
 def _grid_grows(rng: random.Random, name: str, provider: str) -> Scenario:
     a = objects.grid(rng, provider=provider)
     search: dict[str, object] = dict(a.spec["search"])  # type: ignore[call-overload]
@@ -367,6 +375,7 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "again": _again,
     "retry": _retry,
     "namespaces": _namespaces,
+    "workers": _workers,
     **races.NAMED,
     **early_ends.NAMED,
     **searches.NAMED,

@@ -17,6 +17,8 @@ SCENARIO = {
     "missing-means-gone": "reuse",
     "poison-stops-the-loop": "bulkhead",
     "reuse-without-limit": "reuse",
+    "a-worker-is-young-for-ever": "workers",
+    "a-worker-is-young-again-after-a-restart": "workers",
     "stop-believed-when-asked": "deadline",
     "stale-write-over-a-deletion": "overtaken",
     "sweep-ends-what-is-unreadable": "damaged",

@@ -105,6 +105,12 @@ def test_a_point_that_was_suggested_is_one_trial_and_stays_it() -> None:
         assert not outcome.broken, told(outcome)
 
 
+def test_a_worker_gets_no_further_task_when_its_life_is_over() -> None:
+    for seed in range(12):
+        outcome = simulate(seed, Options(scenario="workers"))
+        assert not outcome.broken, told(outcome)
+
+
 def test_a_trial_that_is_ended_early_is_judged_by_all_and_stays_ended() -> None:
     for seed in range(30):
         outcome = simulate(seed, Options(scenario="early-ends"))

@@ -100,6 +100,18 @@ def within_reuse(scene: Scene) -> Iterator[str]:
                 yield f"sandbox `{name}` has run {count} tasks; reuse is {allowed}"
 
 
+def within_a_life(scene: Scene) -> Iterator[str]:
+    """I4: no run is wished for in a sandbox older than `sandbox.maxLifetimeSeconds` allows."""
+    for run in scene.now.runs.values():
+        first = scene.now.runs.get(run.sandbox)
+        if first is None or first is run:
+            continue
+        life_s = spec(scene.now.resources[run.uid]).get("sandbox", {}).get("maxLifetimeSeconds")
+        age_s = run.created_at_s - first.created_at_s
+        if life_s is not None and age_s >= life_s:
+            yield f"`{run.name}` gets a sandbox that is {age_s:g} s old, of {life_s:g} s"
+
+
 def data_is_safe(scene: Scene) -> Iterator[str]:
     """I5: data is removed of deleted volumes with policy Delete alone, and under no live run."""
     removed, scene.world.removed = scene.world.removed, []
@@ -127,6 +139,7 @@ WORLD_CHECKS = (
     within_parallelism,
     within_provider,
     within_reuse,
+    within_a_life,
     one_at_a_time,
     begun_once,
     no_friendly_fire,

@@ -58,6 +58,7 @@ def proposed(
         accounts.open(name, json.loads(dump_spec(spec)))
     sources = Sources(place)
     looked = asyncio.run(sources.look(manifests))
+    manifests = asyncio.run(sources.required(manifests, looked))
     whole = replace(
         order_of(order),
         parallelism=parallelism_of(accounts.backends),

@@ -36,7 +36,9 @@ def terms_of(state: State, provider: str) -> Terms:
     contract = contract_of(state, provider)
     if contract is None:
         return Terms()
-    return Terms(contract.max_lifetime_s, contract.billing_quantum_s)
+    ages_s = (contract.max_lifetime_s, contract.usual_lifetime_s)
+    shared_s = min((it for it in ages_s if it is not None), default=None)
+    return Terms(contract.max_lifetime_s, contract.billing_quantum_s, shared_s)
 
 
 def _live(state: State, track: Track) -> Iterator[Run]:

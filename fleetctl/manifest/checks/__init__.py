@@ -14,6 +14,7 @@ from fleetctl.manifest.checks import (
     credentials,
     failures,
     images,
+    metrics,
     mounts,
     parameters,
     programs,
@@ -37,6 +38,7 @@ _DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     programs.doubtful,
     programs.never_run,
     images.doubtful,
+    metrics.doubtful,
 )
 
 

@@ -33,6 +33,7 @@ from fleetctl.manifest.yaml.wandb import WANDB
 from fleetctl.specs.batchjob import FromFile
 from fleetctl.specs.kinds import kind_called
 from fleetctl.specs.sweep import SearchFile
+from fleetctl.specs.values.packages import OUTSIDE, is_inside
 
 FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
 
@@ -122,31 +123,53 @@ def _as_written(path: str) -> str:
 
 
 def _requirements(spec: dict[str, Any], document: Document, included: Included) -> None:
-    """`-r FILE` in `image.pip` becomes what the file lists; a file of a package gets its digest."""
+    """`-r FILE` in `image.pip` becomes what the file lists, and so does `image.requirements`, a
+    file of the `source.path`; a file of a package gets its digest.
+    """
     within: Path = ("spec", "template") if "template" in spec else ("spec",)
     holder = spec.get("template", spec)
     image = holder.get("image") if isinstance(holder, dict) else None
-    listed = image.get("pip") if isinstance(image, dict) else None
+    listed = image.get("pip", []) if isinstance(image, dict) else None
     if not isinstance(listed, list):
         return
+    assert isinstance(image, dict)
     entries: list[Any] = []
     for at, entry in enumerate(listed):
         path = named_file(entry)
         if path is None:
             entries.append(entry)
-            continue
-        try:
-            entries += read_requirements(path, document.dir, included.read)
-        except RequirementsError as error:
+        else:
             here = (*within, "image", "pip", at)
-            if error.line:
-                shown = _shown(error.file, document)
-                included.problems.append(Problem(shown, error.line, 1, str(error)))
-            else:
-                said = f" names {value_text(error.file)}; {error}"
-                included.findings.append(Finding(here, here, said))
-    assert isinstance(image, dict)
-    image["pip"] = [told_by_content(entry, included.read) for entry in entries]
+            entries += _listed(path, document.dir, here, document, included)
+    own = image.get("requirements")
+    if included.origin and isinstance(own, str) and own:
+        del image["requirements"]
+        here = (*within, "image", "requirements")
+        if not is_inside(own):
+            included.findings.append(Finding(here, here, f" is {value_text(own)}; it {OUTSIDE}"))
+        else:
+            entries += _listed(own, included.origin, here, document, included)
+    if entries or "pip" in image:
+        image["pip"] = [told_by_content(entry, included.read) for entry in entries]
+
+
+def _listed(
+    path: str, directory: str, here: Path, document: Document, included: Included
+) -> list[str]:
+    """What a requirements file lists; nothing where it is wrong, which is noted. here: what names
+    it.
+    """
+    try:
+        return read_requirements(path, directory, included.read)
+    except RequirementsError as error:
+        if error.line:
+            beside = os.path.relpath(os.path.join(directory, error.file), document.dir or ".")
+            shown = _shown(beside, document)
+            included.problems.append(Problem(shown, error.line, 1, str(error)))
+        else:
+            said = f" names {value_text(error.file)}; {error}"
+            included.findings.append(Finding(here, here, said))
+    return []
 
 
 def _values(spec: dict[str, Any], document: Document, included: Included) -> None:  # noqa: ARG001

@@ -15,6 +15,10 @@ from fleetctl.specs.values.packages import LOCAL, with_digest
 LINES_MAX = 10_000
 NESTED_MAX = 8  # files that name files
 _NAMED = re.compile(r"(?:-r|--requirement)(?:\s+|=)?(?P<file>\S.*)")
+_DIRECTORY = re.compile(
+    r"(?:(?:-e|--editable)(?:\s+|=))?"
+    r"(?P<path>(?!\S+\.(?:whl|zip|gz)\b)\.{1,2}(?:/[^\s\[]*)?)(?:\[[^\]]*\])?"
+)
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 
 
@@ -33,8 +37,11 @@ def named_file(entry: object) -> str | None:
     return match["file"].strip() if match is not None else None
 
 
-def read_requirements(path: str, directory: str, read: list[str], *, deep: int = 0) -> list[str]:
+def read_requirements(
+    path: str, directory: str, read: list[str], *, within: str = "", deep: int = 0
+) -> list[str]:
     """The packages that a file lists, in its order. read: gets every file that was read, absolute.
+    within: a directory that no file may leave, absolute.
 
     Raises RequirementsError; options other than `-r` say where packages come from, which is not the
     manifest's to say.
@@ -43,6 +50,8 @@ def read_requirements(path: str, directory: str, read: list[str], *, deep: int =
     absolute = os.path.normpath(own)
     if deep > NESTED_MAX:
         raise RequirementsError("requirements files name each other in a circle", file=path)
+    if within and not absolute.startswith(os.path.join(within, "")):
+        raise RequirementsError("it lies outside of the repository", file=path)
     read.append(absolute)
     try:
         text = Path(absolute).read_text(encoding="utf-8-sig")
@@ -57,7 +66,14 @@ def read_requirements(path: str, directory: str, read: list[str], *, deep: int =
             raise RequirementsError(f"it has more than {LINES_MAX:,} lines", file=path)
         if inner := named_file(line):
             below = os.path.dirname(absolute)  # noqa: PTH120 - a text in, a text out
-            found += read_requirements(inner, below, read, deep=deep + 1)
+            found += read_requirements(inner, below, read, within=within, deep=deep + 1)
+        elif local := _DIRECTORY.fullmatch(line):
+            raise RequirementsError(
+                f"`{line}` installs a directory, and an image is made before its source comes into"
+                f" the sandbox; leave it out, and set `env: {{PYTHONPATH: {local['path']}}}`",
+                file=path,
+                line=number,
+            )
         elif line.startswith("-"):
             option = line.split(maxsplit=1)[0]
             raise RequirementsError(

@@ -13,10 +13,11 @@ from fleetctl.controllers.history import attempts, outcome
 from fleetctl.controllers.history import replay as replaying
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.history.sandboxes import Sandboxes
 from fleetctl.controllers.kind import Keep, KindController, outdated, superseded
-from fleetctl.controllers.model import RunState
+from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.plan import Drop, FreeScratch, Phase, Plan
-from fleetctl.controllers.schedule import stops
+from fleetctl.controllers.schedule import starts, stops
 from fleetctl.engine.decide import assets, passes
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.turn import Turns
@@ -166,6 +167,23 @@ def reuse_without_limit() -> Context:
     return around(batchjob, "policy_of", make)
 
 
+def a_worker_is_young_for_ever() -> Context:
+    """Nobody asks how old a sandbox is before it gets another task."""
+    return swapped(starts, "_is_old", lambda *_: False)
+
+
+def a_worker_is_young_again_after_a_restart() -> Context:
+    """A sandbox is taken to be as old as the last task in it."""
+
+    def make(replay: Callable[..., None]) -> Callable[..., None]:
+        def patched(self: Sandboxes, run: Run, *, used: int, since_s: float) -> None:
+            replay(self, run, used=used, since_s=run.created_at_s)
+
+        return patched
+
+    return around(Sandboxes, "replay", make)
+
+
 def dropped_while_live() -> Context:
     """A deleted object disappears before its runs do."""
 
@@ -258,6 +276,8 @@ PLANTS: tuple[Plant, ...] = (
     suspend_only_in_status,
     old_template_goes_on,
     reuse_without_limit,
+    a_worker_is_young_for_ever,
+    a_worker_is_young_again_after_a_restart,
     dropped_while_live,
     end_forgotten_after_restart,
     poison_stops_the_loop,

@@ -226,3 +226,62 @@ def test_another_build_of_a_package_at_the_same_path_is_another_content(here: Pa
     assert found[0] == found[2]
     assert found[0][0] != found[1][0]
     assert found[0][1] != found[1][1]
+
+
+OWN = "template: {{script: x, source: {{path: code}}, image: {{pip: [pandas], requirements: {}}}}}"
+
+
+def test_requirements_of_the_source_count_by_what_they_list(here: Path) -> None:
+    """A file that moves is the same image, one that changes another."""
+    (here / "code").mkdir()
+    found = []
+    for name, text in (("a.txt", "numpy\n"), ("b.txt", "numpy # twice\n"), ("a.txt", "numpy<2\n")):
+        (here / "code" / name).write_text(text)
+        manifest = load_in(here, "BatchJob", OWN.format(name))
+        assert isinstance(manifest.spec, BatchJobSpec)
+        template = manifest.spec.template
+        assert template.image is not None and template.image.requirements is None
+        assert manifest.read == (str(here / "code" / name),)
+        found.append((template.image.pip, content_of(template)))
+    assert found[0] == found[1]
+    assert found[2][0] == ("pandas", "numpy<2") and found[2][1] != found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("away.txt", None, "spec.template.image.requirements names `away.txt`; it cannot be read"),
+        ("../a.txt", None, "it must be a file inside the source, named from its top; any other is"),
+        ("r.txt", "numpy\n-e .\n", "code/r.txt:2:1: `-e .` installs a directory, and an image is"),
+        ("r.txt", "./lib[all]\n", "and set `env: {PYTHONPATH: ./lib}`"),
+        ("r.txt", "--index-url x\n", "code/r.txt:1:1: `--index-url` is an option of pip"),
+        ("r.txt", "-r more.txt\n", "names `more.txt`; it cannot be read: no such file"),
+        ("r.txt", "numpy=1.0\n", "is `numpy=1.0`; pip writes a version with `==`"),
+    ],
+)
+def test_mistakes_of_requirements_of_the_source_say_where(
+    here: Path, name: str, text: str | None, said: str
+) -> None:
+    (here / "code").mkdir()
+    if text is not None:
+        (here / "code" / name).write_text(text)
+    assert said in str(problems(here, "BatchJob", OWN.format(name)))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("", "there is no `source`; one beside the manifest is `pip: [-r r.txt]`"),
+        ("source: {git: {url: 'https://example.org/a', ref: main}}, ", ""),
+    ],
+)
+def test_requirements_need_a_source(here: Path, source: str, said: str) -> None:
+    """Those of a repository are read where its commit is known."""
+    spec = f"template: {{script: x, {source}image: {{requirements: r.txt}}}}"
+    if said:
+        assert said in str(problems(here, "BatchJob", spec))
+    else:
+        manifest = load_in(here, "BatchJob", spec)
+        assert isinstance(manifest.spec, BatchJobSpec)
+        assert manifest.spec.template.image is not None
+        assert manifest.spec.template.image.requirements == "r.txt"

@@ -72,8 +72,7 @@ class Guest:
             image.snapshot is not None or (image.registry is not None and image.python is None)
         )
         return cls(
-            # Metrics of a program are read beside it, in Python.
-            posix=foreign and template.python is None and template.metrics is None,
+            posix=foreign and not template.needs_python,
             uploaded=image is not None and image.snapshot is not None,
         )
 

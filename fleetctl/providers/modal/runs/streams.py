@@ -34,9 +34,7 @@ def guest_for(template: Template) -> str:
     """Which guest an image can run. One from a registry need not have Python."""
     image = template.image
     foreign = image is not None and image.registry is not None and image.python is None
-    # Metrics of a program are read beside it, in Python.
-    needed = template.python is not None or template.metrics is not None
-    return "posix" if foreign and not needed else "python"
+    return "posix" if foreign and not template.needs_python else "python"
 
 
 def idle_command() -> list[str]:

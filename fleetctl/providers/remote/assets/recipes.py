@@ -87,7 +87,7 @@ def recipe(template: Template) -> Recipe:
         packages=packages,
         pip=pip,
         run=image.run,
-        must_have_python=template.python is not None and image.registry is not None,
+        must_have_python=image.registry is not None and template.needs_python,
     )
 
 

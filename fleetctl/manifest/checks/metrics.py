@@ -1,0 +1,34 @@
+"""A metric that a search compares and nothing that its trials print can be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path, shortened
+from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.values.metrics import NAME, STEP
+from fleetctl.specs.values.scalars import Spec
+
+PATH: Path = ("spec", "template", "metrics", "regex")
+
+
+def doubtful(spec: Spec) -> Iterator[Finding]:
+    """It may be reported otherwise, so this is no mistake for certain."""
+    if not isinstance(spec, SweepSpec) or spec.template is None or spec.search.metric is None:
+        return
+    asked, wanted = spec.template.metrics, spec.search.metric.name
+    if asked is None or asked.regex is None or spec.template.python is not None:
+        return
+    names = re.compile(asked.regex).groupindex.keys() - {STEP}
+    if not names or NAME in names or wanted in names:
+        return
+    told = ", ".join(f"`{it}`" for it in sorted(names))
+    said = f" names {told}, and the search compares `{shortened(wanted)}`"
+    hint = (
+        f"write `(?P<{wanted}>...)`"
+        if wanted.isidentifier()
+        else "find its name too: `(?P<name>[\\w/.]+)=(?P<value>[-+.\\w]+)`"
+    )
+    yield Finding(PATH, PATH, said, f"{hint}, or mend `search.metric.name`")
