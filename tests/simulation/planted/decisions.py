@@ -224,7 +224,7 @@ def retain_ignored() -> Context:
 
 def program_is_no_content() -> Context:
     """A finished task counts whatever program it ran."""
-    return swapped(batchjob, "content_of", lambda template, pins: "the same")
+    return swapped(batchjob, "content_of", lambda *told: "the same")
 
 
 def outdated_counts_after_a_restart() -> Context:
