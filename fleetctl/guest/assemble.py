@@ -27,7 +27,7 @@ DRIVER_PARTS = (
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (
     *("digest.py", "logfile.py", "record.py", "results.py", "ending.py", *PARTS),
-    *("metriclines.py", "program.py", "thinning.py"),
+    *("metriclines.py", "processes.py", "program.py", "serving.py", "thinning.py"),
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
     *("wandbvalues.py", "wandbfile.py", "wandbparams.py", "wandbtrial.py"),
     *(f"remote/{name}.py" for name in ("place", "main", "attach", "story", "follow", "verbs")),

@@ -11,8 +11,9 @@ import time
 
 from fleetctl.guest.ending import outcome
 from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.processes import send
 from fleetctl.guest.remote.child import environment, execute
-from fleetctl.guest.remote.leader import Leader, send
+from fleetctl.guest.remote.leader import Leader
 from fleetctl.guest.remote.place import start_directory
 
 TYPE_CHECKING = False

@@ -11,6 +11,7 @@ import os
 
 from fleetctl.guest.program import become, enter
 from fleetctl.guest.remote import place
+from fleetctl.guest.serving import CHANNEL
 from fleetctl.guest.text import compact, spaced
 
 TYPE_CHECKING = False
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     Variables = Dict[str, str]
 
-CHANNEL = 3
 DESCRIPTORS_MAX = 1024  # more than the supervisor ever has
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
-import os
 import sys
 
+from fleetctl.guest.processes import send
 from fleetctl.guest.remote.child import spawn
 from fleetctl.guest.text import parse
 
@@ -109,17 +109,6 @@ class Leader:
             self.hear(_TOO_LONG)
             self.hang_up()
         return True
-
-
-def send(pid: int, number: int) -> bool:
-    """False when there is no such process. A negative pid means the process group."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _event(line: bytes) -> dict[str, Any]:

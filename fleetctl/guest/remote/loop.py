@@ -10,6 +10,8 @@ import os
 import select
 import time
 
+from fleetctl.guest.processes import ended
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
@@ -89,13 +91,7 @@ class Loop:
         self._reap()
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in ended():
             act = self._children.pop(pid, None)
             if act is not None:
                 act(status)

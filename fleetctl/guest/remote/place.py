@@ -19,6 +19,8 @@ import fcntl
 import os
 import time
 
+from fleetctl.guest.processes import is_held
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
@@ -69,17 +71,7 @@ def lock() -> Optional[int]:
 
 def supervised() -> bool:
     """Whether the supervisor lives."""
-    try:
-        handle = os.open(LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+    return is_held(LOCK)
 
 
 def reach() -> Optional[_socket.socket]:

@@ -10,10 +10,11 @@ import _signal  # type: ignore[import-not-found]
 import os
 import time
 
+from fleetctl.guest.processes import send
 from fleetctl.guest.record import Journal, append, write_unbegun
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.attempt import Attempt
-from fleetctl.guest.remote.leader import Leader, send
+from fleetctl.guest.remote.leader import Leader
 from fleetctl.guest.remote.loop import Loop
 from fleetctl.guest.remote.visitors import Visitors
 from fleetctl.guest.text import compact

@@ -7,6 +7,7 @@ import os
 import select
 import time
 
+from fleetctl.guest.processes import ended
 from fleetctl.guest.remote import place
 from fleetctl.guest.text import compact
 
@@ -37,7 +38,7 @@ def idle(begin_s: float) -> int:
             signals = os.read(waker, 4096)
             if set(signals) - {_signal.SIGCHLD}:
                 return 0
-            _reap()  # as the first process of a sandbox we inherit what others leave
+            list(ended())  # as the first process of a sandbox we inherit what others leave
 
 
 def stop(run: str, grace_s: float) -> int:
@@ -75,12 +76,3 @@ def _kill_leftovers() -> None:
     runs = [name[: -len(".begun")] for name in os.listdir(place.RUNS) if name.endswith(".begun")]
     if runs and not place.supervised():
         Tree(-1, runs).send(_signal.SIGKILL)
-
-
-def _reap() -> None:
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                return
-        except ChildProcessError:
-            return

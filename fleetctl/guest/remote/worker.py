@@ -10,17 +10,14 @@ import os
 import sys
 
 from fleetctl.guest.program import enter
-from fleetctl.guest.remote.child import CHANNEL, tell
+from fleetctl.guest.remote.child import tell
 from fleetctl.guest.remote.place import start_directory
+from fleetctl.guest.serving import serve
 from fleetctl.guest.text import compact, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NoReturn, Optional, TextIO
-
-    from fleetctl.guest.task import Sandbox
-
-RECEIVE_BYTES = 1024 * 1024
+    from typing import Any, NoReturn, TextIO
 
 
 def message(order: dict[str, Any], variables: dict[str, str]) -> str:
@@ -46,7 +43,15 @@ def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
     show_source(code)
     exit_code = sandbox.run(code, order["params"], tell)
     if order["reusable"]:
-        exit_code = _serve(sandbox, exit_code, show_source)
+
+        def run(line: str) -> int:
+            handed = parse(line)
+            os.environ.clear()
+            os.environ.update(handed["variables"])
+            show_source(handed["code"])
+            return sandbox.run(handed["code"], handed["params"], tell)
+
+        exit_code = serve(exit_code, run, tell)
     task.leave(exit_code)
     raise AssertionError  # leave() does not return
 
@@ -78,45 +83,3 @@ def _forget_ourselves() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "fleetctl"]:
         del sys.modules[name]
     sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != "OneFile"]
-
-
-def _serve(sandbox: Sandbox, exit_code: int, show_source: Callable[[str], None]) -> int:
-    """Run task after task until the supervisor hangs up; the last exit code."""
-    import _socket
-
-    channel = _socket.socket(fileno=os.dup(CHANNEL))
-    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    while True:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        tell({"e": "done", "exit": exit_code})
-        received = _receive(channel)
-        if received is None:
-            return 0
-        order, output = received
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.close(output)
-        os.environ.clear()
-        os.environ.update(order["variables"])
-        show_source(order["code"])
-        exit_code = sandbox.run(order["code"], order["params"], tell)
-
-
-def _receive(channel: Any) -> Optional[tuple[dict[str, Any], int]]:
-    """The next task and the descriptor of its output."""
-    import _socket
-
-    room = _socket.CMSG_SPACE(4)
-    data, rights, _, _ = channel.recvmsg(RECEIVE_BYTES, room)
-    if not data:
-        return None
-    parts = [data]
-    while not parts[-1].endswith(b"\n"):
-        parts.append(channel.recv(RECEIVE_BYTES))
-        if not parts[-1]:
-            return None
-    output = int.from_bytes(rights[0][2][:4], sys.byteorder)
-    return parse(b"".join(parts).decode()), output

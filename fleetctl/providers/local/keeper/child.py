@@ -10,12 +10,12 @@ import _signal  # type: ignore[import-not-found]
 import json
 import os
 import resource
-import socket
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 
 from fleetctl.guest.program import become as become_program
 from fleetctl.guest.program import enter
+from fleetctl.guest.serving import CHANNEL, serve
 
 from . import cleaning, procs, spaces, syscalls
 from .record import PRIVATE, TEMPORARY
@@ -23,7 +23,6 @@ from .record import PRIVATE, TEMPORARY
 if TYPE_CHECKING:
     from fleetctl.guest.wandbtrial import Trial
 
-CHANNEL = 3  # the descriptor on which a child talks to the keeper
 NOFILE_MAX = 65536
 DESCRIPTORS_MAX = 4096  # the keeper's own limit on open files, so that its child can close them all
 
@@ -227,7 +226,13 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     code = config["compiled"] or config["code"]
     exit_code = sandbox.run(code, birth.order["params"], _tell)
     if birth.order["reusable"]:
-        exit_code = _serve(sandbox, code, exit_code, birth)
+
+        def run(line: str) -> int:
+            birth.order = json.loads(line)
+            _set_variables(_environment(birth))
+            return int(sandbox.run(code, birth.order["params"], _tell))
+
+        exit_code = serve(exit_code, run, _tell)
     config["guest_module"].leave(exit_code)
     raise AssertionError  # leave() does not return
 
@@ -238,41 +243,6 @@ def _set_variables(environment: dict[str, str]) -> None:
     for name, value in environment.items():
         os.putenv(name, value)
         table[name.encode("utf-8", "surrogateescape")] = value.encode("utf-8", "surrogateescape")
-
-
-def _serve(sandbox: Any, code: Any, exit_code: int, birth: Birth) -> int:
-    """Run task after task in this process until the keeper hangs up; the last exit code."""
-    channel = socket.socket(fileno=os.dup(CHANNEL))
-    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    while True:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        _tell({"e": "done", "exit": exit_code})
-        received = _receive(channel)
-        if received is None:
-            return 0
-        order, output = received
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.close(output)
-        birth.order = order
-        _set_variables(_environment(birth))
-        exit_code = sandbox.run(code, order["params"], _tell)
-
-
-def _receive(channel: socket.socket) -> Optional[tuple[dict[str, Any], int]]:
-    """The next order and the descriptor of its output."""
-    data, descriptors, _, _ = socket.recv_fds(channel, 65536, 1)
-    if not data:
-        return None
-    parts = [data]
-    while not parts[-1].endswith(b"\n"):
-        parts.append(channel.recv(65536))
-        if not parts[-1]:
-            return None
-    return json.loads(b"".join(parts)), descriptors[0]
 
 
 def _tell(event: dict[str, Any]) -> None:

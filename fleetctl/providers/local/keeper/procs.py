@@ -12,6 +12,8 @@ import os
 import signal
 from typing import Optional
 
+from fleetctl.guest.processes import send
+
 RLIMIT_LOCKS = 10
 _LIMIT_LINE = b"Max file locks"
 # A mark is keeper * RUNS_PER_KEEPER + run; 2**62 stays below what the kernel takes for "unlimited".
@@ -57,17 +59,6 @@ def marked(low: int, high: int) -> list[int]:
 def kill_all(pids: list[int]) -> None:
     for pid in pids:
         send(pid, signal.SIGKILL)
-
-
-def send(pid: int, number: int) -> bool:
-    """False when there is no such process. A negative pid means the process group."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def is_zombie(pid: int) -> bool:

@@ -18,6 +18,8 @@ import sys
 import time
 from typing import Any, NoReturn, Optional
 
+from fleetctl.guest.processes import ended, send
+
 from . import procs, sharedlinks, spaces, syscalls
 from .child import rlimits
 
@@ -99,13 +101,13 @@ class Guard:
         """Kill until nothing is left: what is being killed may just have forked."""
         while True:
             if self._config["namespaces"]:
-                left = procs.send(-1, signal.SIGKILL)
+                left = send(-1, signal.SIGKILL)
             else:
                 found = procs.marked(self._config["mark"], self._config["mark"] + 1)
                 procs.kill_all(found)
                 left = bool(found)
                 if sys.platform != "linux" and self._status is None:
-                    left = procs.send(-self._driver, signal.SIGKILL)
+                    left = send(-self._driver, signal.SIGKILL)
             self._reap()
             if not left:
                 return
@@ -114,13 +116,7 @@ class Guard:
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it may be the clock that woke us
             os.read(self._woken, 4096)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in ended():
             if pid == self._driver:
                 self._status = status
 

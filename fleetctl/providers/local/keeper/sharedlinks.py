@@ -12,6 +12,8 @@ import os
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+from fleetctl.guest.processes import is_held
+
 from . import spaces
 
 RECORD = "links.json"  # in a session's directory: [[path, target], ...]
@@ -56,22 +58,8 @@ def _used_by_others(directory: str) -> Iterator[tuple[str, str]]:
                 links = json.load(file)
         except (OSError, ValueError):
             continue  # it has none, or is going
-        if room != directory and _is_held(room):
+        if room != directory and is_held(os.path.join(room, "lock")):
             yield from ((path, target) for path, target in links)
-
-
-def _is_held(room: str) -> bool:
-    try:
-        lock = os.open(os.path.join(room, "lock"), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import time
 from typing import Any, Callable
 
 from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.processes import ended, send
 from fleetctl.guest.record import Journal, append, write_unbegun
 from fleetctl.guest.text import compact
 
@@ -142,7 +143,7 @@ class Supervisor:
         if sandbox.kill_at_s and sandbox.kill_at_s <= kill_at_s:
             return
         if not sandbox.kill_at_s and sandbox.status is None:
-            procs.send(-sandbox.pid, signal.SIGTERM)
+            send(-sandbox.pid, signal.SIGTERM)
         sandbox.kill_at_s = kill_at_s
         self.timers.after(grace_s, lambda: self._kill(sandbox))
 
@@ -152,13 +153,7 @@ class Supervisor:
 
     def reap(self) -> None:
         """Collect ended children: leaders of sandboxes, strays that became ours, janitors."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in ended():
             sandbox = self._pids.pop(pid, None)
             if sandbox is None:
                 if not self.visits.ended(pid, status):
@@ -251,8 +246,8 @@ class Supervisor:
 
     def _kill(self, sandbox: Sandbox) -> None:
         if sandbox.pid is not None and sandbox.status is None and sandbox.closing:
-            procs.send(-sandbox.pid, signal.SIGKILL)
-            procs.send(sandbox.pid, signal.SIGKILL)
+            send(-sandbox.pid, signal.SIGKILL)
+            send(sandbox.pid, signal.SIGKILL)
 
     def _settle(self, sandbox: Sandbox) -> None:
         """The leader has ended: wait until what it left has ended too, then finish."""
@@ -263,13 +258,13 @@ class Supervisor:
 
     def _left_behind(self, sandbox: Sandbox) -> bool:
         """Whether processes of the sandbox live on; ends them unless they still have grace."""
-        group = sandbox.pid is not None and procs.send(-sandbox.pid, 0)
+        group = sandbox.pid is not None and send(-sandbox.pid, 0)
         strays = self._strays(sandbox)
         if not group and not strays:
             return False
         if time.monotonic() >= sandbox.kill_at_s:
             if group and sandbox.pid is not None:
-                procs.send(-sandbox.pid, signal.SIGKILL)
+                send(-sandbox.pid, signal.SIGKILL)
             procs.kill_all(strays)
             procs.kill_all(procs.marked(sandbox.mark, sandbox.mark + 1))
         return True

@@ -10,7 +10,8 @@ import os
 import signal
 from typing import Any, Callable, Sequence
 
-from . import procs
+from fleetctl.guest.processes import send
+
 from .child import Birth, visit
 from .sandbox import Sandbox
 
@@ -54,7 +55,7 @@ class Visits:
         """Whoever asked has gone: tell the commands as a terminal does that is closed."""
         for pid, asked in list(self._guests.items()):
             if asked is guest:
-                procs.send(-pid, signal.SIGHUP)
+                send(-pid, signal.SIGHUP)
 
     def _begin(
         self, guest: object, message: dict[str, Any], streams: Sequence[int], told: Told

@@ -1,0 +1,56 @@
+"""A process that runs task after task while its sandbox is open: what it is handed, and where its
+output goes between two of them. Runs in the forked child.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional, Tuple
+
+CHANNEL = 3  # the descriptor on which a task and its supervisor talk
+RECEIVE_BYTES = 1024 * 1024
+
+
+def serve(exit_code: int, run: Callable[[str], int], tell: Callable[[dict[str, Any]], None]) -> int:
+    """Run task after task until the supervisor hangs up; the last exit code.
+
+    exit_code: of the task that has just ended. run: runs what a line of the supervisor orders, and
+    returns its exit code. tell: says an event to the supervisor.
+    """
+    import _socket
+
+    channel = _socket.socket(fileno=os.dup(CHANNEL))
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    while True:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        tell({"e": "done", "exit": exit_code})
+        received = _receive(channel)
+        if received is None:
+            return 0
+        line, output = received
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        exit_code = run(line)
+
+
+def _receive(channel: Any) -> Optional[Tuple[str, int]]:
+    """The next order and the descriptor of its output; None when there is none to come."""
+    import _socket
+
+    data, rights, _, _ = channel.recvmsg(RECEIVE_BYTES, _socket.CMSG_SPACE(4))
+    if not data:
+        return None
+    parts = [data]
+    while not parts[-1].endswith(b"\n"):
+        parts.append(channel.recv(RECEIVE_BYTES))
+        if not parts[-1]:
+            return None
+    return b"".join(parts).decode(), int.from_bytes(rights[0][2][:4], sys.byteorder)
