@@ -80,7 +80,7 @@ async def test_objects_that_are_over_cost_a_turn_nothing() -> None:
 
 async def test_a_search_that_is_new_draws_only_the_points_that_start() -> None:
     few, many = [await calls_of_a_new_search(trials) for trials in (10, 10_000)]
-    assert many <= few + 20
+    assert many <= few + 1_000  # a busy machine has a few more; a call for each trial has 10,000
 
 
 async def calls_of_a_new_search(trials: int) -> int:
