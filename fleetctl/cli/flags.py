@@ -22,15 +22,17 @@ NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
 class Parser(argparse.ArgumentParser):
     """argparse that raises UsageError instead of leaving, and knows no abbreviations."""
 
-    def __init__(
-        self, *, verb: str, usage: str, summary: str, examples: Sequence[str], codes: str
-    ) -> None:
-        epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples)
+    def __init__(self, verb: str, page: str) -> None:
+        """page: the text of `--help` around the list of arguments: how the verb is used, an empty
+        line, what it does, and from a line `examples:` on what stands below that list.
+        """
+        usage, _, rest = page.partition("\n\n")
+        summary, _, examples = rest.partition("\n\nexamples:\n")
         super().__init__(
             prog=f"fleetctl {verb}",
             usage=f"fleetctl {verb} {usage}",
             description=summary,
-            epilog=f"{epilog}\n\nexit codes:\n  {codes}",
+            epilog=f"examples:\n{examples.rstrip()}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
             add_help=False,

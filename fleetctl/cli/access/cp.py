@@ -12,29 +12,31 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.volume import volume_place
 from fleetctl.common.errors import UsageError
 
+PAGE = """\
+PATH volume/NAME:/path | volume/NAME:/path PATH | PATH job/NAME:INDEX/path | ...
+
+Copy files and whole directories into a volume or a task, or out of it.
+A directory goes into a destination that is there, under its own name, and becomes
+one that is not; `/.` after it means what is in it. Files are written over, each
+seen whole or not at all. Links to files are copied as files. job/x:3/a is below
+where task 3 began, job/x:3//tmp/a is absolute; without an index, the only task.
+A task that has ended left what it wrote to volumes, which is copied from there, and
+on `local` also its own files if it failed.
+
+examples:
+  fleetctl cp data.jsonl volume/corpus:/data.jsonl
+  fleetctl cp ./data/. volume/corpus:/data
+  fleetctl cp volume/ckpt:/run-1 .
+  fleetctl cp job/chunks:3/out.json .
+  fleetctl cp job/chunks:3//data/out.json .
+
+exit codes:
+  0 copied, 1 failed, 2 wrong usage, 3 refused, 4 no such volume, task or path
+"""
+
 
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="PATH volume/NAME:/path | volume/NAME:/path PATH | PATH job/NAME:INDEX/path | ...",
-        summary=(
-            "Copy files and whole directories into a volume or a task, or out of it.\n"
-            "A directory goes into a destination that is there, under its own name, and becomes\n"
-            "one that is not; `/.` after it means what is in it. Files are written over, each\n"
-            "seen whole or not at all. Links to files are copied as files. job/x:3/a is below\n"
-            "where task 3 began, job/x:3//tmp/a is absolute; without an index, the only task.\n"
-            "A task that has ended left what it wrote to volumes, which is copied from there, and\n"
-            "on `local` also its own files if it failed."
-        ),
-        examples=(
-            "fleetctl cp data.jsonl volume/corpus:/data.jsonl",
-            "fleetctl cp ./data/. volume/corpus:/data",
-            "fleetctl cp volume/ckpt:/run-1 .",
-            "fleetctl cp job/chunks:3/out.json .",
-            "fleetctl cp job/chunks:3//data/out.json .",
-        ),
-        codes="0 copied, 1 failed, 2 wrong usage, 3 refused, 4 no such volume, task or path",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "source", metavar="FROM", help="a local path, volume/NAME:/path or job/NAME:INDEX/path"
     )

@@ -49,24 +49,27 @@ class _Parser(Parser):
         return len(words)
 
 
+PAGE = """\
+KIND/NAME [--index N] [-i] [-t] [--] COMMAND [ARG ...]
+
+Run a command beside a task that runs, in its sandbox: its files, variables and
+limits. The exit code is the command's. It ends with the task, and the task does
+not notice. At Daytona a command without a terminal gets its input as a whole.
+
+examples:
+  fleetctl exec job/chunks ls -l
+  fleetctl exec job/chunks --index 3 -- python -c 'print(1)'
+  fleetctl exec tr/pretrain -it -- bash
+  tar -c lib | fleetctl exec tr/pretrain -i -- tar -x
+
+exit codes:
+  0 ok, else that of the command; of fleetctl itself: 2 wrong usage,
+  3 the task does not run, 4 no such object or task
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = _Parser(
-        verb=verb,
-        usage="KIND/NAME [--index N] [-i] [-t] [--] COMMAND [ARG ...]",
-        summary=(
-            "Run a command beside a task that runs, in its sandbox: its files, variables and\n"
-            "limits. The exit code is the command's. It ends with the task, and the task does\n"
-            "not notice. At Daytona a command without a terminal gets its input as a whole."
-        ),
-        examples=(
-            "fleetctl exec job/chunks ls -l",
-            "fleetctl exec job/chunks --index 3 -- python -c 'print(1)'",
-            "fleetctl exec tr/pretrain -it -- bash",
-            "tar -c lib | fleetctl exec tr/pretrain -i -- tar -x",
-        ),
-        codes="0 ok, else that of the command; of fleetctl itself: 2 wrong usage,\n"
-        "  3 the task does not run, 4 no such object or task",
-    )
+    made = _Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="whose task")
     made.add_argument(
         "--index", type=count, metavar="N", help="which task; not needed while one alone runs"

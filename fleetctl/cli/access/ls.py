@@ -18,18 +18,23 @@ if TYPE_CHECKING:
     from fleetctl.providers.volume_files import FileEntry
 
 
+PAGE = """\
+volume/NAME[:/path] [-R] [-o table|name|json]
+
+List the files in a volume, wherever its provider keeps it.
+
+examples:
+  fleetctl ls volume/ckpt
+  fleetctl ls volume/ckpt:/run-1
+  fleetctl ls volume/ckpt:/run-1 -R -o name
+
+exit codes:
+  0 ok, 2 wrong usage, 3 refused, 4 no such volume or path
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="volume/NAME[:/path] [-R] [-o table|name|json]",
-        summary="List the files in a volume, wherever its provider keeps it.",
-        examples=(
-            "fleetctl ls volume/ckpt",
-            "fleetctl ls volume/ckpt:/run-1",
-            "fleetctl ls volume/ckpt:/run-1 -R -o name",
-        ),
-        codes="0 ok, 2 wrong usage, 3 refused, 4 no such volume or path",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("place", metavar="volume/NAME[:/path]", help="what to list")
     made.add_argument(
         "-R", "--recursive", action="store_true", help="directories with all that is in them"

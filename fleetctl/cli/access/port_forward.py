@@ -53,24 +53,27 @@ class Ports(NamedTuple):
     theirs: int
 
 
+PAGE = """\
+KIND/NAME PORT[:REMOTE] [--index N]
+
+Let a port of this machine lead to a port in the sandbox of a task that runs, until
+Ctrl-C. On this machine a task's ports are open anyway; at Modal each connection is
+carried by a command in the sandbox, which needs python3 or nc there; at Daytona the
+answer is a link that works for an hour. stdout is the address.
+
+examples:
+  fleetctl port-forward tr/pretrain 6006
+  fleetctl port-forward job/serve 8080:80 --index 3
+  fleetctl port-forward job/serve 0:80
+
+exit codes:
+  0 there is nothing to carry, 2 wrong usage, 3 refused, or the task has ended,
+  4 no such object or task, 130 interrupted
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME PORT[:REMOTE] [--index N]",
-        summary=(
-            "Let a port of this machine lead to a port in the sandbox of a task that runs, until\n"
-            "Ctrl-C. On this machine a task's ports are open anyway; at Modal each connection is\n"
-            "carried by a command in the sandbox, which needs python3 or nc there; at Daytona the\n"
-            "answer is a link that works for an hour. stdout is the address."
-        ),
-        examples=(
-            "fleetctl port-forward tr/pretrain 6006",
-            "fleetctl port-forward job/serve 8080:80 --index 3",
-            "fleetctl port-forward job/serve 0:80",
-        ),
-        codes="0 there is nothing to carry, 2 wrong usage, 3 refused, or the task has ended,\n"
-        "  4 no such object or task, 130 interrupted",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="whose task")
     made.add_argument(
         "ports", type=_ports, metavar="PORT[:REMOTE]", help="here and there; 0 is any that is free"

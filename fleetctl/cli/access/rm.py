@@ -12,19 +12,23 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
 
+PAGE = """\
+volume/NAME:/path [-r]
+
+Remove a file from a volume, or with -r a directory and all that is in it.
+
+examples:
+  fleetctl rm volume/ckpt:/old.pt
+  fleetctl rm volume/ckpt:/run-1/last.pt
+  fleetctl rm volume/ckpt:/run-1 -r
+
+exit codes:
+  0 removed, 2 wrong usage, 3 refused, 4 no such volume or path
+"""
+
 
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="volume/NAME:/path [-r]",
-        summary="Remove a file from a volume, or with -r a directory and all that is in it.",
-        examples=(
-            "fleetctl rm volume/ckpt:/old.pt",
-            "fleetctl rm volume/ckpt:/run-1/last.pt",
-            "fleetctl rm volume/ckpt:/run-1 -r",
-        ),
-        codes="0 removed, 2 wrong usage, 3 refused, 4 no such volume or path",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("place", metavar="volume/NAME:/path", help="what to remove")
     made.add_argument("-r", "--recursive", action="store_true", help="also a whole directory")
     return made

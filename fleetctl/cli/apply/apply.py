@@ -25,27 +25,30 @@ if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document
 
 
+PAGE = """\
+-f FILE|DIR|URL|- [-f ...] [-R] | PLAN [--wait [--timeout TIME]] [--dry-run]
+       [--prune --applyset NAME] [--yes] [--watch]
+
+Make the world look like these files. Applying them twice changes nothing.
+It asks before running work or data is lost; without a terminal it refuses, with 3,
+and names the flag to add. A saved plan has told what it stops: it asks nothing.
+
+examples:
+  fleetctl apply -f sweep.yaml
+  fleetctl apply -f jobs/ --wait --timeout 2h
+  fleetctl apply -R -f fleet/ --prune --applyset nightly
+  fleetctl apply -f https://example.com/sweep.yaml
+  fleetctl apply -f jobs/ --watch
+  generate.py | fleetctl apply -f -
+
+exit codes:
+  0 applied (with --wait: all succeeded), 1 an object failed, 2 a manifest is wrong,
+  3 refused, 4 no such file, 5 conflict, 124 timed out, 130 interrupted (work goes on)
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="-f FILE|DIR|URL|- [-f ...] [-R] | PLAN [--wait [--timeout TIME]] [--dry-run]\n"
-        "       [--prune --applyset NAME] [--yes] [--watch]",
-        summary=(
-            "Make the world look like these files. Applying them twice changes nothing.\n"
-            "It asks before running work or data is lost; without a terminal it refuses, with 3,\n"
-            "and names the flag to add. A saved plan has told what it stops: it asks nothing."
-        ),
-        examples=(
-            "fleetctl apply -f sweep.yaml",
-            "fleetctl apply -f jobs/ --wait --timeout 2h",
-            "fleetctl apply -R -f fleet/ --prune --applyset nightly",
-            "fleetctl apply -f https://example.com/sweep.yaml",
-            "fleetctl apply -f jobs/ --watch",
-            "generate.py | fleetctl apply -f -",
-        ),
-        codes="0 applied (with --wait: all succeeded), 1 an object failed, 2 a manifest is wrong,\n"
-        "  3 refused, 4 no such file, 5 conflict, 124 timed out, 130 interrupted (work goes on)",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
         help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",

@@ -23,21 +23,24 @@ SAME, DIFFERS, ERROR = 0, 1, 2
 CONTEXT_LINES = 3
 
 
+PAGE = """\
+-f FILE|DIR|URL|- [-f ...] [-R] [--prune --applyset NAME]
+
+Show how what is stored differs from what these files say: a unified diff of spec,
+labels and annotations for each object. Needs no controller and changes nothing.
+
+examples:
+  fleetctl diff -f sweep.yaml
+  fleetctl diff -f jobs/ --prune --applyset nightly
+  fleetctl diff -f sweep.yaml && echo nothing to apply
+
+exit codes:
+  0 no difference, 1 differences, 2 or more an error (as kubectl's)
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="-f FILE|DIR|URL|- [-f ...] [-R] [--prune --applyset NAME]",
-        summary=(
-            "Show how what is stored differs from what these files say: a unified diff of spec,\n"
-            "labels and annotations for each object. Needs no controller and changes nothing."
-        ),
-        examples=(
-            "fleetctl diff -f sweep.yaml",
-            "fleetctl diff -f jobs/ --prune --applyset nightly",
-            "fleetctl diff -f sweep.yaml && echo nothing to apply",
-        ),
-        codes="0 no difference, 1 differences, 2 or more an error (as kubectl's)",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
         help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",

@@ -10,22 +10,24 @@ from fleetctl.cli.targets.files import documents_of
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
 
+PAGE = """\
+-f FILE|DIR|URL|- [-f ...] [-R]
+
+Check manifests and tell everything that is wrong with them, also what is known to
+be refused by what is stored and set up here. Stores nothing and asks no cloud.
+
+examples:
+  fleetctl validate -f sweep.yaml
+  fleetctl validate -f jobs/ -f volumes.yaml
+  generate.py | fleetctl validate -f -
+
+exit codes:
+  0 all is right, 2 something is wrong, 4 no such file
+"""
+
 
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="-f FILE|DIR|URL|- [-f ...] [-R]",
-        summary=(
-            "Check manifests and tell everything that is wrong with them, also what is known to\n"
-            "be refused by what is stored and set up here. Stores nothing and asks no cloud."
-        ),
-        examples=(
-            "fleetctl validate -f sweep.yaml",
-            "fleetctl validate -f jobs/ -f volumes.yaml",
-            "generate.py | fleetctl validate -f -",
-        ),
-        codes="0 all is right, 2 something is wrong, 4 no such file",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
         help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",

@@ -26,29 +26,32 @@ TALK_EVERY_S = 5.0
 LEFT_SHOWN_MAX = 20
 
 
+PAGE = """\
+KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | [KIND] --all
+    | -f FILE|DIR|- [-R] [--force] [--no-wait] [--timeout TIME]
+
+Stop the work of objects and remove them with their logs. What they cost, came to
+and said stays in `cost`, `query` and `events --deleted` (90 days by default).
+Returns when all of it is confirmed gone. Volumes keep their data unless they say
+`deletionPolicy: Delete`; then, and with --all, it asks first, and without a
+terminal it refuses.
+
+examples:
+  fleetctl delete job/chunks
+  fleetctl delete -f sweep.yaml
+  fleetctl delete jobs -l team=rlm,stage!=prod
+  fleetctl delete jobs,sweeps --all --yes
+  fleetctl delete job/a sweep/b --no-wait
+  fleetctl delete job/a --force
+
+exit codes:
+  0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),
+  4 no such object, 124 timed out, 130 interrupted (the deletion goes on)
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS | [KIND] --all\n"
-        "    | -f FILE|DIR|- [-R] [--force] [--no-wait] [--timeout TIME]",
-        summary=(
-            "Stop the work of objects and remove them with their logs. What they cost, came to\n"
-            "and said stays in `cost`, `query` and `events --deleted` (90 days by default).\n"
-            "Returns when all of it is confirmed gone. Volumes keep their data unless they say\n"
-            "`deletionPolicy: Delete`; then, and with --all, it asks first, and without a\n"
-            "terminal it refuses."
-        ),
-        examples=(
-            "fleetctl delete job/chunks",
-            "fleetctl delete -f sweep.yaml",
-            "fleetctl delete jobs -l team=rlm,stage!=prod",
-            "fleetctl delete jobs,sweeps --all --yes",
-            "fleetctl delete job/a sweep/b --no-wait",
-            "fleetctl delete job/a --force",
-        ),
-        codes="0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),\n"
-        "  4 no such object, 124 timed out, 130 interrupted (the deletion goes on)",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
     made.add_argument(
         "-l",

@@ -30,22 +30,25 @@ HEADER = (
 OWN_PREFIX = "fleetctl.dev/"
 
 
+PAGE = """\
+KIND/NAME | KIND NAME
+
+Change a stored object in your editor ($FLEETCTL_EDITOR, $VISUAL, $EDITOR or vi),
+checked as an apply would. What cannot be stored is kept in a file, and said.
+
+examples:
+  fleetctl edit job/chunks
+  EDITOR='code --wait' fleetctl edit sweep/lr
+  fleetctl edit tr/pretrain --rollout FinishRunning
+
+exit codes:
+  0 done or unchanged, 1 the editor failed, 2 wrong usage or value,
+  3 running work would be lost, 4 no such object, 5 conflict
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME | KIND NAME",
-        summary=(
-            "Change a stored object in your editor ($FLEETCTL_EDITOR, $VISUAL, $EDITOR or vi),\n"
-            "checked as an apply would. What cannot be stored is kept in a file, and said."
-        ),
-        examples=(
-            "fleetctl edit job/chunks",
-            "EDITOR='code --wait' fleetctl edit sweep/lr",
-            "fleetctl edit tr/pretrain --rollout FinishRunning",
-        ),
-        codes="0 done or unchanged, 1 the editor failed, 2 wrong usage or value,\n"
-        "  3 running work would be lost, 4 no such object, 5 conflict",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="what to edit")
     made.add_argument(
         "--rollout", type=rollout, metavar="Replace|FinishRunning",

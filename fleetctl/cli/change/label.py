@@ -19,32 +19,32 @@ from fleetctl.views.selectors import selector
 
 _NOUNS = {"label": "labels", "annotate": "annotations"}
 _EXAMPLES = {
-    "label": (
-        "fleetctl label job/chunks team=rlm stage=test",
-        "fleetctl label job/chunks stage- --overwrite",
-        "fleetctl label jobs -l team=rlm stage=prod --overwrite",
-    ),
-    "annotate": (
-        "fleetctl annotate job/chunks note='ask Ada before deleting'",
-        "fleetctl annotate sweep/lr note-",
-        "fleetctl annotate jobs --all example.com/owner=ada --overwrite",
-    ),
+    "label": """\
+  fleetctl label job/chunks team=rlm stage=test
+  fleetctl label job/chunks stage- --overwrite
+  fleetctl label jobs -l team=rlm stage=prod --overwrite""",
+    "annotate": """\
+  fleetctl annotate job/chunks note='ask Ada before deleting'
+  fleetctl annotate sweep/lr note-
+  fleetctl annotate jobs --all example.com/owner=ada --overwrite""",
 }
+_PAGE = """\
+KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS|--all  KEY=VALUE|KEY- ...
+
+Add {noun} to stored objects; `KEY-` takes one away. What has another value stays
+as it is without --overwrite. Runs go on. The next apply of a file brings back what
+the file says.
+
+examples:
+{examples}
+
+exit codes:
+  0 done or unchanged, 2 wrong usage or value, 4 no such object, 5 conflict
+"""
 
 
 def parser(verb: str) -> Parser:
-    noun = _NOUNS[verb]
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS|--all  KEY=VALUE|KEY- ...",
-        summary=(
-            f"Add {noun} to stored objects; `KEY-` takes one away. What has another value stays\n"
-            "as it is without --overwrite. Runs go on. The next apply of a file brings back what\n"
-            "the file says."
-        ),
-        examples=_EXAMPLES[verb],
-        codes="0 done or unchanged, 2 wrong usage or value, 4 no such object, 5 conflict",
-    )
+    made = Parser(verb, _PAGE.format(noun=_NOUNS[verb], examples=_EXAMPLES[verb]))
     made.set_defaults(verb=verb)
     made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to change, and how")
     made.add_argument(

@@ -33,30 +33,33 @@ HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
 FAILED, REFUSED = 1, 3
 
 
+PAGE = """\
+[ID ...] [--adopt [--into KIND/NAME] | --delete [--yes]] [--all-stores]
+    [--older-than TIME] [--provider NAME]
+
+List the sandboxes and functions at every provider that carry a tag of fleetctl and
+that no object of this store remembers: ours without a record, and those of other
+stores, which may be well remembered there; and volumes that this store has used and
+no object names; and snapshots that no object needs (those that nothing has used for
+a week go by themselves), and sandboxes of interpreters, which may be in use.
+--delete ends ours, volumes only by their names. --adopt makes
+sandboxes runs of the object that they were made for, or of one made for them (or
+--into another): their end and results are then collected as of any run.
+
+examples:
+  fleetctl orphans
+  fleetctl orphans --delete --older-than 1h --yes
+  fleetctl orphans sb-7f31c --adopt --all-stores
+  fleetctl orphans volume/old-data --delete
+
+exit codes:
+  0 ok, 1 a provider could not be asked or a sandbox not ended, 2 wrong usage,
+  3 refused (needs --yes), or a sandbox cannot be adopted, 4 no such orphan or object
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[ID ...] [--adopt [--into KIND/NAME] | --delete [--yes]] [--all-stores]\n"
-        "    [--older-than TIME] [--provider NAME]",
-        summary=(
-            "List the sandboxes and functions at every provider that carry a tag of fleetctl and\n"
-            "that no object of this store remembers: ours without a record, and those of other\n"
-            "stores, which may be well remembered there; and volumes that this store has used and\n"
-            "no object names; and snapshots that no object needs (those that nothing has used for\n"
-            "a week go by themselves), and sandboxes of interpreters, which may be in use.\n"
-            "--delete ends ours, volumes only by their names. --adopt makes\n"
-            "sandboxes runs of the object that they were made for, or of one made for them (or\n"
-            "--into another): their end and results are then collected as of any run."
-        ),
-        examples=(
-            "fleetctl orphans",
-            "fleetctl orphans --delete --older-than 1h --yes",
-            "fleetctl orphans sb-7f31c --adopt --all-stores",
-            "fleetctl orphans volume/old-data --delete",
-        ),
-        codes="0 ok, 1 a provider could not be asked or a sandbox not ended, 2 wrong usage,\n"
-        "  3 refused (needs --yes), or a sandbox cannot be adopted, 4 no such orphan or object",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("ids", nargs="*", metavar="ID", help="only these")
     made.add_argument(
         "--delete", action="store_true", help="end them, and wait until they are gone"

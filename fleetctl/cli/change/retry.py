@@ -23,40 +23,46 @@ def parser(verb: str) -> Parser:
     return made
 
 
+RERUN_PAGE = """\
+KIND/NAME
+
+Run all tasks of an object again, on purpose: finished and failed ones, and those
+that have not begun, whatever the cache knows. Attempts, logs and costs are kept,
+and what runs already is left alone. The source is the copy of the last apply;
+`apply --rerun` takes it anew.
+
+examples:
+  fleetctl rerun job/resize
+  fleetctl rerun sweep/lr -n research
+  fleetctl rerun tr/pretrain && fleetctl logs tr/pretrain -f
+
+exit codes:
+  0 done, 2 wrong usage, 4 no such object, 5 conflict
+"""
+
+
 def _parser_of_rerun(verb: str) -> Parser:
-    return Parser(
-        verb=verb,
-        usage="KIND/NAME",
-        summary=(
-            "Run all tasks of an object again, on purpose: finished and failed ones, and those\n"
-            "that have not begun, whatever the cache knows. Attempts, logs and costs are kept,\n"
-            "and what runs already is left alone. The source is the copy of the last apply;\n"
-            "`apply --rerun` takes it anew."
-        ),
-        examples=(
-            "fleetctl rerun job/resize",
-            "fleetctl rerun sweep/lr -n research",
-            "fleetctl rerun tr/pretrain && fleetctl logs tr/pretrain -f",
-        ),
-        codes="0 done, 2 wrong usage, 4 no such object, 5 conflict",
-    )
+    return Parser(verb, RERUN_PAGE)
+
+
+RETRY_PAGE = """\
+KIND/NAME (--failed | --index 3,7-9 | --all)
+
+Let tasks that ended run again. Their attempts and logs are kept, failures are
+counted anew, and what runs already is left alone. Nothing comes from the cache.
+
+examples:
+  fleetctl retry job/resize --failed
+  fleetctl retry job/resize --index 3,7-9
+  fleetctl retry sweep/lr --all
+
+exit codes:
+  0 done, or nothing to do, 2 wrong usage, 4 no such object or task, 5 conflict
+"""
 
 
 def _parser_of_retry(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME (--failed | --index 3,7-9 | --all)",
-        summary=(
-            "Let tasks that ended run again. Their attempts and logs are kept, failures are\n"
-            "counted anew, and what runs already is left alone. Nothing comes from the cache."
-        ),
-        examples=(
-            "fleetctl retry job/resize --failed",
-            "fleetctl retry job/resize --index 3,7-9",
-            "fleetctl retry sweep/lr --all",
-        ),
-        codes="0 done, or nothing to do, 2 wrong usage, 4 no such object or task, 5 conflict",
-    )
+    made = Parser(verb, RETRY_PAGE)
     made.add_argument("--failed", action="store_true", help="those that failed for good")
     made.add_argument("--index", type=indexes, metavar="LIST", help="these tasks: 3,7-9")
     made.add_argument("--all", action="store_true", help="all that have run, succeeded ones too")

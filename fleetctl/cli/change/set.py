@@ -16,41 +16,43 @@ from fleetctl.daemon import spawn
 from fleetctl.daemon.client import raise_refusal, results_of
 from fleetctl.views.kinds import target
 
-_HELP = {
-    "set": (
-        "KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--rollout ...] [--yes]",
-        "Change fields of a stored object, checked as an apply would. `FIELD=null` takes one\n"
-        "away, `FIELD[0]` is an entry of a list. The next apply of its file brings back what the\n"
-        "file says.",
-        (
-            "fleetctl set budget/team-vision maxCost=520",
-            "fleetctl set job/embed budget.maxCost=40 parallelism=16",
-            "fleetctl set sweep/lr budget=null 'search.parameters.lr.values[0]=0.1'",
-        ),
-    ),
-    "scale": (
-        "KIND/NAME --parallelism N [--rollout Replace|FinishRunning] [--yes]",
-        "Let more or fewer tasks of an object run at the same time; 0 pauses it. What runs beyond\n"
-        "that is stopped, the youngest first, or with --rollout=FinishRunning ends by itself.",
-        (
-            "fleetctl scale job/embed --parallelism 16",
-            "fleetctl scale sweep/lr --parallelism 0",
-            "fleetctl scale job/embed --parallelism 1 --rollout FinishRunning",
-        ),
-    ),
+PAGES = {
+    "set": """\
+KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--rollout ...] [--yes]
+
+Change fields of a stored object, checked as an apply would. `FIELD=null` takes one
+away, `FIELD[0]` is an entry of a list. The next apply of its file brings back what the
+file says.
+
+examples:
+  fleetctl set budget/team-vision maxCost=520
+  fleetctl set job/embed budget.maxCost=40 parallelism=16
+  fleetctl set sweep/lr budget=null 'search.parameters.lr.values[0]=0.1'
+
+exit codes:
+  0 done or unchanged, 2 wrong usage or value, 3 running work would be lost,
+  4 no such object, 5 conflict
+""",
+    "scale": """\
+KIND/NAME --parallelism N [--rollout Replace|FinishRunning] [--yes]
+
+Let more or fewer tasks of an object run at the same time; 0 pauses it. What runs beyond
+that is stopped, the youngest first, or with --rollout=FinishRunning ends by itself.
+
+examples:
+  fleetctl scale job/embed --parallelism 16
+  fleetctl scale sweep/lr --parallelism 0
+  fleetctl scale job/embed --parallelism 1 --rollout FinishRunning
+
+exit codes:
+  0 done or unchanged, 2 wrong usage or value, 3 running work would be lost,
+  4 no such object, 5 conflict
+""",
 }
 
 
 def parser(verb: str) -> Parser:
-    usage, summary, examples = _HELP[verb]
-    made = Parser(
-        verb=verb,
-        usage=usage,
-        summary=summary,
-        examples=examples,
-        codes="0 done or unchanged, 2 wrong usage or value, 3 running work would be lost,\n"
-        "  4 no such object, 5 conflict",
-    )
+    made = Parser(verb, PAGES[verb])
     made.set_defaults(verb=verb)
     made.add_argument("object", metavar="KIND/NAME", help="what to change")
     if verb == "set":

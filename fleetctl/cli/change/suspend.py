@@ -20,26 +20,30 @@ from fleetctl.views.objects import SUSPENDED
 from fleetctl.views.reading import open_reading
 
 _SUMMARY = {
-    "suspend": "Stop the running tasks and start none until resumed. Finished tasks stay finished."
-    "\nOn a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0"
-    "\n--rollout FinishRunning` lets it end.",
+    "suspend": """\
+Stop the running tasks and start none until resumed. Finished tasks stay finished.
+On a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0
+--rollout FinishRunning` lets it end.""",
     "resume": "Let suspended objects go on; stopped tasks start again without losing an attempt.",
 }
+_PAGE = """\
+KIND/NAME [KIND/NAME ...]
+
+{summary}
+
+examples:
+  fleetctl {verb} job/chunks
+  fleetctl {verb} sweep/lr tr/pretrain
+  fleetctl {verb} $(fleetctl get jobs -o name)
+
+exit codes:
+  0 done, 2 wrong usage,{refused} 4 no such object, 5 conflict
+"""
 
 
 def parser(verb: str) -> Parser:
     refused = " 3 you said no," if verb == "suspend" else ""
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME [KIND/NAME ...]",
-        summary=_SUMMARY[verb],
-        examples=(
-            f"fleetctl {verb} job/chunks",
-            f"fleetctl {verb} sweep/lr tr/pretrain",
-            f"fleetctl {verb} $(fleetctl get jobs -o name)",
-        ),
-        codes=f"0 done, 2 wrong usage,{refused} 4 no such object, 5 conflict",
-    )
+    made = Parser(verb, _PAGE.format(verb=verb, summary=_SUMMARY[verb], refused=refused))
     made.set_defaults(verb=verb)
     if verb == "suspend":
         made.add_argument(

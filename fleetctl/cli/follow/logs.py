@@ -22,29 +22,31 @@ from fleetctl.views.reading import Reading, open_reading
 from fleetctl.views.selectors import selector
 from fleetctl.views.tasks import CACHED
 
+PAGE = """\
+KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS
+    [-f] [--index 3,7-9] [--failed] [--tail N] [--since TIME] [--timestamps]
+    [--attempt N] [--build]
+
+Show what tasks printed, the newest attempt of each, in the order of their indexes.
+Every line begins with [index/attempt], and of several objects with their names;
+--no-prefix leaves that out. Lines are dated to about a second, remote ones by their
+coming here.
+
+examples:
+  fleetctl logs job/chunks -f
+  fleetctl logs job/chunks --failed --tail 50
+  fleetctl logs sweep/lr --index 3,7-9 --attempt 1
+  fleetctl logs job/chunks --since 10m --timestamps
+  fleetctl logs jobs -l team=rlm --failed --tail 5
+  fleetctl logs job/chunks --build -f
+
+exit codes:
+  0 ok, 2 wrong usage, 4 no such object or task, 130 interrupted (work goes on)
+"""
+
 
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS\n"
-        "    [-f] [--index 3,7-9] [--failed] [--tail N] [--since TIME] [--timestamps]\n"
-        "    [--attempt N] [--build]",
-        summary=(
-            "Show what tasks printed, the newest attempt of each, in the order of their indexes.\n"
-            "Every line begins with [index/attempt], and of several objects with their names;\n"
-            "--no-prefix leaves that out. Lines are dated to about a second, remote ones by their\n"
-            "coming here."
-        ),
-        examples=(
-            "fleetctl logs job/chunks -f",
-            "fleetctl logs job/chunks --failed --tail 50",
-            "fleetctl logs sweep/lr --index 3,7-9 --attempt 1",
-            "fleetctl logs job/chunks --since 10m --timestamps",
-            "fleetctl logs jobs -l team=rlm --failed --tail 5",
-            "fleetctl logs job/chunks --build -f",
-        ),
-        codes="0 ok, 2 wrong usage, 4 no such object or task, 130 interrupted (work goes on)",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="whose logs")
     made.add_argument(
         "-l",

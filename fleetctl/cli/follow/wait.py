@@ -23,33 +23,37 @@ from fleetctl.views.reading import Reading, all_missing, open_reading
 TALK_EVERY_S = 60.0
 
 
+PAGE = """\
+KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS | -f FILE|DIR|- [-R]
+    --for=GOAL [--timeout TIME]
+
+Block until a goal is met by all the objects. Ends at once, with 1, when one of them
+can no longer meet it. With -l and -f those that do work are meant; what gets such
+labels later is not waited for.
+
+goals:
+  complete | succeeded  the end, and a good one
+  failed                the end, and a bad one
+  finished              the end, either way
+  first-result          one task has succeeded
+  delete                gone
+  condition=NAME        a condition of the status is True (or NAME=VALUE)
+
+examples:
+  fleetctl wait job/chunks --for=succeeded --timeout 1h
+  fleetctl wait sweep/lr --for=first-result
+  fleetctl wait -f jobs/ --timeout 2h
+  fleetctl wait jobs -l team=rlm --for=finished
+  fleetctl wait job/chunks --for=delete
+
+exit codes:
+  0 met, 1 can no longer be met, 2 wrong usage, 4 no such object, 124 timed out,
+  130 interrupted (work goes on)
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS | -f FILE|DIR|- [-R]\n"
-        "    --for=GOAL [--timeout TIME]",
-        summary=(
-            "Block until a goal is met by all the objects. Ends at once, with 1, when one of them\n"
-            "can no longer meet it. With -l and -f those that do work are meant; what gets such\n"
-            "labels later is not waited for.\n\n"
-            "goals:\n"
-            "  complete | succeeded  the end, and a good one\n"
-            "  failed                the end, and a bad one\n"
-            "  finished              the end, either way\n"
-            "  first-result          one task has succeeded\n"
-            "  delete                gone\n"
-            "  condition=NAME        a condition of the status is True (or NAME=VALUE)"
-        ),
-        examples=(
-            "fleetctl wait job/chunks --for=succeeded --timeout 1h",
-            "fleetctl wait sweep/lr --for=first-result",
-            "fleetctl wait -f jobs/ --timeout 2h",
-            "fleetctl wait jobs -l team=rlm --for=finished",
-            "fleetctl wait job/chunks --for=delete",
-        ),
-        codes="0 met, 1 can no longer be met, 2 wrong usage, 4 no such object, 124 timed out,\n"
-        "  130 interrupted (work goes on)",
-    )
+    made = Parser(verb, PAGE)
     made.set_defaults(verb=verb)
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to watch")
     add_labels_and_files(made, "watch")

@@ -24,18 +24,23 @@ class Row(NamedTuple):
         return {**shown, "kind": self.kind, "verbs": self.verbs}
 
 
+PAGE = """\
+[-o table|wide|name|json]
+
+List the kinds, their short names and, with -o wide, the verbs that take them.
+
+examples:
+  fleetctl api-resources
+  fleetctl api-resources -o wide
+  fleetctl api-resources -o name
+
+exit codes:
+  0 ok, 2 wrong usage
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[-o table|wide|name|json]",
-        summary="List the kinds, their short names and, with -o wide, the verbs that take them.",
-        examples=(
-            "fleetctl api-resources",
-            "fleetctl api-resources -o wide",
-            "fleetctl api-resources -o name",
-        ),
-        codes="0 ok, 2 wrong usage",
-    )
+    made = Parser(verb, PAGE)
     add_output(made, "table", "wide", "name", "json")
     return made
 

@@ -12,22 +12,25 @@ from fleetctl.cli.values import one_of
 SHELLS = ("bash", "zsh", "fish")
 
 
+PAGE = """\
+bash|zsh|fish
+
+Print the script that completes verbs, flags, kinds, fields and names of objects.
+Put the line of your shell into its start-up file: ~/.bashrc, ~/.zshrc (after
+compinit) or ~/.config/fish/config.fish.
+
+examples:
+  source <(fleetctl completion bash)
+  source <(fleetctl completion zsh)
+  fleetctl completion fish | source
+
+exit codes:
+  0 ok, 2 no such shell
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="bash|zsh|fish",
-        summary=(
-            "Print the script that completes verbs, flags, kinds, fields and names of objects.\n"
-            "Put the line of your shell into its start-up file: ~/.bashrc, ~/.zshrc (after\n"
-            "compinit) or ~/.config/fish/config.fish."
-        ),
-        examples=(
-            "source <(fleetctl completion bash)",
-            "source <(fleetctl completion zsh)",
-            "fleetctl completion fish | source",
-        ),
-        codes="0 ok, 2 no such shell",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("shell", type=one_of(*SHELLS), metavar="SHELL", help="bash, zsh or fish")
     return made
 

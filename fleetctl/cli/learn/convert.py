@@ -16,21 +16,24 @@ from fleetctl.common.text import safe
 FORMATS = ("wandb", "k8s-job", "skypilot", "dstack")
 
 
+PAGE = """\
+--from wandb|k8s-job|skypilot|dstack FILE|- [-o yaml|json]
+
+Write a W&B sweep, a Kubernetes Job, a SkyPilot or a dstack task as a manifest of
+ours. What comes out is valid; what cannot be carried over is told on stderr.
+
+examples:
+  fleetctl convert --from wandb sweep.yaml > lr.yaml
+  fleetctl convert --from k8s-job job.yaml | fleetctl apply -f -
+  kubectl get job train -o yaml | fleetctl convert --from k8s-job -
+
+exit codes:
+  0 converted, also with warnings; 2 nothing could be made of it, 4 no such file
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="--from wandb|k8s-job|skypilot|dstack FILE|- [-o yaml|json]",
-        summary=(
-            "Write a W&B sweep, a Kubernetes Job, a SkyPilot or a dstack task as a manifest of\n"
-            "ours. What comes out is valid; what cannot be carried over is told on stderr."
-        ),
-        examples=(
-            "fleetctl convert --from wandb sweep.yaml > lr.yaml",
-            "fleetctl convert --from k8s-job job.yaml | fleetctl apply -f -",
-            "kubectl get job train -o yaml | fleetctl convert --from k8s-job -",
-        ),
-        codes="0 converted, also with warnings; 2 nothing could be made of it, 4 no such file",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "--from",
         dest="format",

@@ -19,23 +19,26 @@ INDENT = "  "
 DEPTH_MAX = 12  # of --recursive; what is deeper repeats itself
 
 
+PAGE = """\
+KIND[.FIELD[.FIELD ...]] [--recursive] | REASON
+
+Tell what can stand in a manifest: type, default, what is allowed, what it means,
+and what it is called elsewhere. Fields of lists are written without an index.
+Or tell what a reason means, as `get` and `describe` show it.
+
+examples:
+  fleetctl explain sweep
+  fleetctl explain job.spec.template.resources.gpu
+  fleetctl explain trainingrun.spec --recursive
+  fleetctl explain NoCapacity
+
+exit codes:
+  0 ok, 2 no such kind, 4 no such field
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND[.FIELD[.FIELD ...]] [--recursive] | REASON",
-        summary=(
-            "Tell what can stand in a manifest: type, default, what is allowed, what it means,\n"
-            "and what it is called elsewhere. Fields of lists are written without an index.\n"
-            "Or tell what a reason means, as `get` and `describe` show it."
-        ),
-        examples=(
-            "fleetctl explain sweep",
-            "fleetctl explain job.spec.template.resources.gpu",
-            "fleetctl explain trainingrun.spec --recursive",
-            "fleetctl explain NoCapacity",
-        ),
-        codes="0 ok, 2 no such kind, 4 no such field",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("path", metavar="KIND[.FIELD]", help="what to explain")
     made.add_argument("--recursive", action="store_true", help="all fields below it, as a tree")
     return made

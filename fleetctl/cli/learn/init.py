@@ -23,23 +23,26 @@ STARTERS = Path(__file__).parent / "starters"
 KINDS = tuple(sorted(path.stem for path in STARTERS.glob("*.yaml")))
 
 
+PAGE = f"""\
+[DIR] [--kind {"|".join(KINDS)} | --example [NAME]]
+
+Write a first manifest, with comments, or an example with the files that it needs.
+It runs on this machine as it is; a file that is there is never written over.
+--example alone lists the examples.
+
+examples:
+  fleetctl init
+  fleetctl init my-search --kind sweep
+  fleetctl init --example
+  fleetctl init digits --example sweep
+
+exit codes:
+  0 written, 2 wrong usage, 3 there is such a file already, 4 no such example
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage=f"[DIR] [--kind {'|'.join(KINDS)} | --example [NAME]]",
-        summary=(
-            "Write a first manifest, with comments, or an example with the files that it needs.\n"
-            "It runs on this machine as it is; a file that is there is never written over.\n"
-            "--example alone lists the examples."
-        ),
-        examples=(
-            "fleetctl init",
-            "fleetctl init my-search --kind sweep",
-            "fleetctl init --example",
-            "fleetctl init digits --example sweep",
-        ),
-        codes="0 written, 2 wrong usage, 3 there is such a file already, 4 no such example",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "directory", nargs="?", default=".", metavar="DIR", help="where to; made if need be"
     )

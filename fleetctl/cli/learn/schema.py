@@ -10,19 +10,23 @@ from fleetctl.common.errors import UsageError
 from fleetctl.manifest.hints.fields import schema_text
 from fleetctl.views.kinds import kind_of
 
+PAGE = """\
+KIND
+
+Print the JSON Schema (draft 2020-12) that manifests of a kind are held to.
+
+examples:
+  fleetctl schema Sweep
+  fleetctl schema job > batchjob.schema.json
+  fleetctl schema --kind TrainingRun | jq '."$defs" | keys'
+
+exit codes:
+  0 ok, 2 no such kind
+"""
+
 
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND",
-        summary="Print the JSON Schema (draft 2020-12) that manifests of a kind are held to.",
-        examples=(
-            "fleetctl schema Sweep",
-            "fleetctl schema job > batchjob.schema.json",
-            "fleetctl schema --kind TrainingRun | jq '.\"$defs\" | keys'",
-        ),
-        codes="0 ok, 2 no such kind",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("kind_word", nargs="?", metavar="KIND", help="such as Sweep or job")
     made.add_argument("--kind", metavar="KIND", help="the same")
     return made

@@ -112,23 +112,28 @@ class Spent(NamedTuple):
     deleted: int  # objects of the group that are gone
 
 
+PAGE = """\
+[--by job|kind|provider|label=KEY] [--since TIME] [-n NS | -A]
+    [-o table|csv|json]
+
+Show what was spent: each attempt's price times its duration, live ones up to now.
+Attempts without a known price are counted apart. The provider's own bill decides.
+Of a Function it counts the containers that stay warm, and each call in them as well.
+What deleted objects cost stays in it, while they are kept (90 days by default).
+CACHE SAVED is what the work had cost whose results were taken from the cache.
+
+examples:
+  fleetctl cost
+  fleetctl cost --by provider --since 7d
+  fleetctl cost -A --by label=team -o csv
+
+exit codes:
+  0 ok, 2 wrong usage
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[--by job|kind|provider|label=KEY] [--since TIME] [-n NS | -A]\n"
-        "    [-o table|csv|json]",
-        summary="Show what was spent: each attempt's price times its duration, live ones up to now."
-        "\nAttempts without a known price are counted apart. The provider's own bill decides."
-        "\nOf a Function it counts the containers that stay warm, and each call in them as well."
-        "\nWhat deleted objects cost stays in it, while they are kept (90 days by default)."
-        "\nCACHE SAVED is what the work had cost whose results were taken from the cache.",
-        examples=(
-            "fleetctl cost",
-            "fleetctl cost --by provider --since 7d",
-            "fleetctl cost -A --by label=team -o csv",
-        ),
-        codes="0 ok, 2 wrong usage",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "--by", type=_by, default="job", metavar="WHAT", help="job, kind, provider or label=KEY"
     )

@@ -31,23 +31,28 @@ LINES_AROUND = 7
 REDRAW_S = 0.5  # reading 10,000 trials at every change would be all that this core does
 
 
+PAGE = """\
+KIND/NAME [--kind best|parallel|importance|front|rungs|all] [--metric NAME]
+    [-o FILE] [-w]
+
+Draw a sweep: the best score so far, parallel coordinates, parameter importance,
+the front of several metrics, what `early_terminate` looked at and whom it stopped;
+or what the tasks of any object report(), over its steps.
+In a pipe, without colour and with LANG=C the drawing is plain ASCII.
+
+examples:
+  fleetctl plot sweep/lr
+  fleetctl plot sweep/lr -w --kind best
+  fleetctl plot sweep/lr -o lr.html
+  fleetctl plot trainingrun/sft --metric loss -o loss.png
+
+exit codes:
+  0 ok, 2 wrong usage, 3 refused (png without matplotlib), 4 no such object or metric
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME [--kind best|parallel|importance|front|rungs|all] [--metric NAME]\n"
-        "    [-o FILE] [-w]",
-        summary="Draw a sweep: the best score so far, parallel coordinates, parameter importance,\n"
-        "the front of several metrics, what `early_terminate` looked at and whom it stopped;\n"
-        "or what the tasks of any object report(), over its steps.\n"
-        "In a pipe, without colour and with LANG=C the drawing is plain ASCII.",
-        examples=(
-            "fleetctl plot sweep/lr",
-            "fleetctl plot sweep/lr -w --kind best",
-            "fleetctl plot sweep/lr -o lr.html",
-            "fleetctl plot trainingrun/sft --metric loss -o loss.png",
-        ),
-        codes="0 ok, 2 wrong usage, 3 refused (png without matplotlib), 4 no such object or metric",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="what to draw")
     made.add_argument(
         "--kind",

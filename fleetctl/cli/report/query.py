@@ -21,22 +21,27 @@ ROWS_MAX = 100_000
 CELL_NONE = "-"
 
 
+_PAGE = """\
+"SELECT ..." [-o table|csv|json|parquet] [--limit N] [--timeout TIME]
+
+Ask with SQL (SQLite's) what ran, where, with what, and what it cost.
+The views are {views}; `--views` shows their columns.
+params, result and labels are JSON: params->>'lr', json_extract(result, '$.loss').
+
+examples:
+  fleetctl query --views
+  fleetctl query "select state, count(*) from tasks where job='chunks' group by 1"
+  fleetctl query "select params->>'lr' lr, min(result->>'loss') best from results \
+where sweep='lr' group by 1 order by 2"
+  fleetctl query 'select * from attempts' -o csv > attempts.csv
+
+exit codes:
+  0 ok, 2 wrong usage or query, 3 refused (parquet without pyarrow)
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage='"SELECT ..." [-o table|csv|json|parquet] [--limit N] [--timeout TIME]',
-        summary="Ask with SQL (SQLite's) what ran, where, with what, and what it cost.\n"
-        f"The views are {', '.join(VIEWS)}; `--views` shows their columns.\n"
-        "params, result and labels are JSON: params->>'lr', json_extract(result, '$.loss').",
-        examples=(
-            "fleetctl query --views",
-            "fleetctl query \"select state, count(*) from tasks where job='chunks' group by 1\"",
-            "fleetctl query \"select params->>'lr' lr, min(result->>'loss') best from results "
-            "where sweep='lr' group by 1 order by 2\"",
-            "fleetctl query 'select * from attempts' -o csv > attempts.csv",
-        ),
-        codes="0 ok, 2 wrong usage or query, 3 refused (parquet without pyarrow)",
-    )
+    made = Parser(verb, _PAGE.format(views=", ".join(VIEWS)))
     made.add_argument("sql", nargs="?", metavar="SQL", help="one SELECT")
     add_output(made, "table", "csv", "json", "parquet")
     made.add_argument("--views", action="store_true", help="show the views and their columns")

@@ -25,28 +25,33 @@ GROUPS = ("metric", "result", "params")  # of columns, in which a bare name is l
 CELLS_MIN = 16  # of parameters, and of a result: less says nothing, so then a line is too long
 
 
+PAGE = """\
+KIND/NAME [--best] [--sort-by FIELD] [--top N]
+    [-o table|json|csv|parquet | --to DIR]
+
+Show what tasks submitted: one row for every task that has run, failed ones too.
+--to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to
+volumes come with `fleetctl cp volume/NAME:/ DIR`. --best shows a sweep's best trial;
+with --top N the N best; of several metrics the trials that no other one beats.
+--sort-by takes a column: index, params.lr, result.loss, or `lr` and `loss` alone;
+`-loss` or `loss:desc` turns it round. What lacks the field comes last.
+
+examples:
+  fleetctl results job/chunks
+  fleetctl results sweep/lr --best --top 5
+  fleetctl results job/chunks --sort-by=count:desc --top 10
+  fleetctl results sweep/lr -o csv > trials.csv
+  fleetctl results job/chunks -o json | jq '.[].result.count'
+  fleetctl results job/chunks -o parquet > chunks.parquet
+  fleetctl results job/chunks --to out
+
+exit codes:
+  0 ok, 2 wrong usage, 3 refused (parquet without pyarrow), 4 no such object
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME [--best] [--sort-by FIELD] [--top N]\n"
-        "    [-o table|json|csv|parquet | --to DIR]",
-        summary="Show what tasks submitted: one row for every task that has run, failed ones too."
-        "\n--to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to"
-        "\nvolumes come with `fleetctl cp volume/NAME:/ DIR`. --best shows a sweep's best trial;"
-        "\nwith --top N the N best; of several metrics the trials that no other one beats."
-        "\n--sort-by takes a column: index, params.lr, result.loss, or `lr` and `loss` alone;"
-        "\n`-loss` or `loss:desc` turns it round. What lacks the field comes last.",
-        examples=(
-            "fleetctl results job/chunks",
-            "fleetctl results sweep/lr --best --top 5",
-            "fleetctl results job/chunks --sort-by=count:desc --top 10",
-            "fleetctl results sweep/lr -o csv > trials.csv",
-            "fleetctl results job/chunks -o json | jq '.[].result.count'",
-            "fleetctl results job/chunks -o parquet > chunks.parquet",
-            "fleetctl results job/chunks --to out",
-        ),
-        codes="0 ok, 2 wrong usage, 3 refused (parquet without pyarrow), 4 no such object",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="whose results")
     made.add_argument(
         "--to", type=Path, metavar="DIR", help="write each task's result to a file of its own"

@@ -79,22 +79,25 @@ PROVIDER_COLUMNS = (
 )
 
 
+PAGE = """\
+[jobs|providers] [-w] [-n NS | -A] [-o table|csv|json]
+
+Show what runs now and what it costs an hour; or how each provider fares, over all
+namespaces unless -n names one.
+
+examples:
+  fleetctl top
+  fleetctl top -w
+  fleetctl top providers
+  fleetctl top jobs -o json | jq 'map(.usd_per_h) | add'
+
+exit codes:
+  0 ok, 2 wrong usage
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[jobs|providers] [-w] [-n NS | -A] [-o table|csv|json]",
-        summary=(
-            "Show what runs now and what it costs an hour; or how each provider fares, over all\n"
-            "namespaces unless -n names one."
-        ),
-        examples=(
-            "fleetctl top",
-            "fleetctl top -w",
-            "fleetctl top providers",
-            "fleetctl top jobs -o json | jq 'map(.usd_per_h) | add'",
-        ),
-        codes="0 ok, 2 wrong usage",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "what",
         nargs="?",

@@ -28,18 +28,23 @@ ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
 
 
+PAGE = """\
+KIND/NAME | KIND NAME
+
+Show one object in full: how it stands, why, what would help, and what happened.
+
+examples:
+  fleetctl describe job/chunks
+  fleetctl describe sweep lr
+  fleetctl describe vol/ckpt
+
+exit codes:
+  0 ok, 2 wrong usage, 4 no such object
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND/NAME | KIND NAME",
-        summary="Show one object in full: how it stands, why, what would help, and what happened.",
-        examples=(
-            "fleetctl describe job/chunks",
-            "fleetctl describe sweep lr",
-            "fleetctl describe vol/ckpt",
-        ),
-        codes="0 ok, 2 wrong usage, 4 no such object",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="what to describe")
     made.add_argument("name", nargs="?", help="the name, when KIND stands alone")
     return made

@@ -23,20 +23,25 @@ MARGIN_S = 5.0  # by which the writer's clock may go back between two events, as
 CSV = ("lastTimestamp", "type", "reason", "object", "count", "message")
 
 
+PAGE = """\
+[KIND/NAME] [--since TIME] [--types TYPES] [--deleted] [-w] [-o table|json|csv]
+
+Show what happened, oldest first. Quick repeats are one line with a count.
+
+examples:
+  fleetctl events
+  fleetctl events job/chunks --since 1h
+  fleetctl events --types Warning -o json
+  fleetctl events -w --since 10m
+  fleetctl events job/chunks --deleted
+
+exit codes:
+  0 ok, 2 wrong usage, 4 no such object, 130 interrupted
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[KIND/NAME] [--since TIME] [--types TYPES] [--deleted] [-w] [-o table|json|csv]",
-        summary="Show what happened, oldest first. Quick repeats are one line with a count.",
-        examples=(
-            "fleetctl events",
-            "fleetctl events job/chunks --since 1h",
-            "fleetctl events --types Warning -o json",
-            "fleetctl events -w --since 10m",
-            "fleetctl events job/chunks --deleted",
-        ),
-        codes="0 ok, 2 wrong usage, 4 no such object, 130 interrupted",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("object", nargs="?", metavar="KIND/NAME", help="of this object only")
     made.add_argument("--for", dest="of", metavar="KIND/NAME", help="the same, as kubectl has it")
     made.add_argument(

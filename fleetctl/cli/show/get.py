@@ -38,25 +38,30 @@ from fleetctl.views.selectors import label_keys, selector
 FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
 
 
+PAGE = """\
+KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces
+    | tasks|attempts KIND/NAME [--queued]
+
+List objects, newest last; or the tasks and attempts of one object.
+
+examples:
+  fleetctl get jobs
+  fleetctl get jobs,sweeps -L team --sort-by duration
+  fleetctl get sweep/lr -o json
+  fleetctl get tasks job/chunks -o wide
+  fleetctl get tasks job/chunks --queued --no-headers
+  fleetctl get all -l team=rlm -w
+  fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual
+  fleetctl get all -A
+  fleetctl get jobs -o jsonpath='{.items[*].metadata.name}'
+
+exit codes:
+  0 ok, 2 wrong usage, 4 no such object
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces\n"
-        "    | tasks|attempts KIND/NAME [--queued]",
-        summary="List objects, newest last; or the tasks and attempts of one object.",
-        examples=(
-            "fleetctl get jobs",
-            "fleetctl get jobs,sweeps -L team --sort-by duration",
-            "fleetctl get sweep/lr -o json",
-            "fleetctl get tasks job/chunks -o wide",
-            "fleetctl get tasks job/chunks --queued --no-headers",
-            "fleetctl get all -l team=rlm -w",
-            "fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual",
-            "fleetctl get all -A",
-            "fleetctl get jobs -o jsonpath='{.items[*].metadata.name}'",
-        ),
-        codes="0 ok, 2 wrong usage, 4 no such object",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument("words", nargs="+", metavar="KIND", help="what to list")
     add_output(made, *FORMATS)
     made.add_argument(

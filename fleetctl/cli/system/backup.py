@@ -13,40 +13,45 @@ from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.home import LOCAL, home
 from fleetctl.common.text import byte_size, plural, timestamp
 
-_HELP = {
-    "backup": (
-        "FILE [-o table|json]",
-        "Copy the state to one file: every object, run, result, metric and event, at one moment,\n"
-        "while the controller goes on. The copy is checked before it takes its name. No secret is\n"
-        "in it; logs, volumes and environments of provider `local` are files of their own.",
-        (
-            "fleetctl backup fleet.backup",
-            "fleetctl backup /srv/backups/$(date +%F).backup",
-            "fleetctl backup fleet.backup -o json",
-        ),
-        "0 written, 1 failed (nothing is there that was not), 2 wrong usage,\n"
-        "  3 refused (the file is something else), 4 there is no store yet",
-    ),
-    "restore": (
-        "FILE [--yes] [--replace]",
-        "Put back the state that `fleetctl backup` wrote. The controller must be down. What is\n"
-        "there is set aside, not deleted. The next controller asks the providers what began after\n"
-        "the backup, and takes that over or ends it before it starts anything.",
-        (
-            "fleetctl down; fleetctl restore fleet.backup",
-            "fleetctl restore fleet.backup --yes",
-            "FLEETCTL_HOME=/srv/fleet fleetctl restore fleet.backup",
-        ),
-        "0 put back, 1 failed (a controller runs), 2 wrong usage,\n"
-        "  3 refused (what came after it would be lost: --yes; another store: --replace),\n"
-        "  4 no such file",
-    ),
+PAGES = {
+    "backup": """\
+FILE [-o table|json]
+
+Copy the state to one file: every object, run, result, metric and event, at one moment,
+while the controller goes on. The copy is checked before it takes its name. No secret is
+in it; logs, volumes and environments of provider `local` are files of their own.
+
+examples:
+  fleetctl backup fleet.backup
+  fleetctl backup /srv/backups/$(date +%F).backup
+  fleetctl backup fleet.backup -o json
+
+exit codes:
+  0 written, 1 failed (nothing is there that was not), 2 wrong usage,
+  3 refused (the file is something else), 4 there is no store yet
+""",
+    "restore": """\
+FILE [--yes] [--replace]
+
+Put back the state that `fleetctl backup` wrote. The controller must be down. What is
+there is set aside, not deleted. The next controller asks the providers what began after
+the backup, and takes that over or ends it before it starts anything.
+
+examples:
+  fleetctl down; fleetctl restore fleet.backup
+  fleetctl restore fleet.backup --yes
+  FLEETCTL_HOME=/srv/fleet fleetctl restore fleet.backup
+
+exit codes:
+  0 put back, 1 failed (a controller runs), 2 wrong usage,
+  3 refused (what came after it would be lost: --yes; another store: --replace),
+  4 no such file
+""",
 }
 
 
 def parser(verb: str) -> Parser:
-    usage, summary, examples, codes = _HELP[verb]
-    made = Parser(verb=verb, usage=usage, summary=summary, examples=examples, codes=codes)
+    made = Parser(verb, PAGES[verb])
     made.set_defaults(verb=verb)
     made.add_argument("file", metavar="FILE", help="the backup")
     if verb == "backup":

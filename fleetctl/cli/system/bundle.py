@@ -39,22 +39,25 @@ _TOKENS = re.compile(r"\b(?:a[ks]-[A-Za-z0-9]{8,}|dtn_[A-Za-z0-9]{8,}|wandb_[A-Z
 _URL_USER = re.compile(r"//[^/\s@]+@")
 
 
+PAGE = """\
+[FILE]
+
+Pack what a report about a bug needs: versions, what `doctor` found, the end of the
+controller's log, the last crashes, and counts of the store. No manifest, no result,
+no task's output; values of secrets and of `env` are blanked out.
+
+examples:
+  fleetctl bundle
+  fleetctl bundle report.tar.gz
+  tar -tzf $(fleetctl bundle)
+
+exit codes:
+  0 ok, 1 the file cannot be written, 2 wrong usage, 3 the file is there already
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[FILE]",
-        summary=(
-            "Pack what a report about a bug needs: versions, what `doctor` found, the end of the\n"
-            "controller's log, the last crashes, and counts of the store. No manifest, no result,\n"
-            "no task's output; values of secrets and of `env` are blanked out."
-        ),
-        examples=(
-            "fleetctl bundle",
-            "fleetctl bundle report.tar.gz",
-            "tar -tzf $(fleetctl bundle)",
-        ),
-        codes="0 ok, 1 the file cannot be written, 2 wrong usage, 3 the file is there already",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "file", nargs="?", default="", metavar="FILE", help="a new file; default: named by the time"
     )

@@ -22,42 +22,53 @@ from fleetctl.views.reading import open_reading
 
 _STATE_UNREADY = "does not listen: it starts or stops, or makes a lost socket anew"
 
-_CODES = "0 ok, 1 failed, 2 wrong usage"
-_HELP = {
-    "up": (
-        "[--detach] [--idle-exit TIME]",
-        "Run the controller. `apply` starts one by itself; this is for watching it, or a service.",
-        ("fleetctl up", "fleetctl up --detach", "fleetctl up --idle-exit 10m"),
-        "0 ended in order (with --detach: runs), 1 failed, 2 wrong usage, 3 one runs already",
-    ),
-    "down": (
-        "[--force]",
-        "Stop the controller. Running tasks go on; the next controller finds them again.\n"
-        "--force ends one that hangs, once it is sure that this is the controller of this home.",
-        (
-            "fleetctl down",
-            "fleetctl down && fleetctl up --detach",
-            "fleetctl down --force",
-            "FLEETCTL_HOME=/srv/fleet fleetctl down",
-        ),
-        _CODES,
-    ),
-    "status": (
-        "[-o table|json]",
-        "Tell whether the controller runs, where the state is and how much there is.",
-        (
-            "fleetctl status",
-            "fleetctl status -o json",
-            "FLEETCTL_HOME=/srv/fleet fleetctl status",
-        ),
-        _CODES,
-    ),
+PAGES = {
+    "up": """\
+[--detach] [--idle-exit TIME]
+
+Run the controller. `apply` starts one by itself; this is for watching it, or a service.
+
+examples:
+  fleetctl up
+  fleetctl up --detach
+  fleetctl up --idle-exit 10m
+
+exit codes:
+  0 ended in order (with --detach: runs), 1 failed, 2 wrong usage, 3 one runs already
+""",
+    "down": """\
+[--force]
+
+Stop the controller. Running tasks go on; the next controller finds them again.
+--force ends one that hangs, once it is sure that this is the controller of this home.
+
+examples:
+  fleetctl down
+  fleetctl down && fleetctl up --detach
+  fleetctl down --force
+  FLEETCTL_HOME=/srv/fleet fleetctl down
+
+exit codes:
+  0 ok, 1 failed, 2 wrong usage
+""",
+    "status": """\
+[-o table|json]
+
+Tell whether the controller runs, where the state is and how much there is.
+
+examples:
+  fleetctl status
+  fleetctl status -o json
+  FLEETCTL_HOME=/srv/fleet fleetctl status
+
+exit codes:
+  0 ok, 1 failed, 2 wrong usage
+""",
 }
 
 
 def parser(verb: str) -> Parser:
-    usage, summary, examples, codes = _HELP[verb]
-    made = Parser(verb=verb, usage=usage, summary=summary, examples=examples, codes=codes)
+    made = Parser(verb, PAGES[verb])
     made.set_defaults(verb=verb)
     if verb == "up":
         made.add_argument(

@@ -29,22 +29,25 @@ if TYPE_CHECKING:
 ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite")
 
 
+PAGE = """\
+[-o table|json]
+
+Try what this machine and its accounts can do. Every line that is not well has the
+command that would mend it. `absent` is what nothing that is declared needs, and
+`away` a service of that sort that does not answer.
+
+examples:
+  fleetctl doctor
+  fleetctl doctor -o json
+  fleetctl doctor -o json | jq '.[] | select(.ok | not)'
+
+exit codes:
+  0 all that is needed is well, 1 something is not, 2 wrong usage
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[-o table|json]",
-        summary=(
-            "Try what this machine and its accounts can do. Every line that is not well has the\n"
-            "command that would mend it. `absent` is what nothing that is declared needs, and\n"
-            "`away` a service of that sort that does not answer."
-        ),
-        examples=(
-            "fleetctl doctor",
-            "fleetctl doctor -o json",
-            "fleetctl doctor -o json | jq '.[] | select(.ok | not)'",
-        ),
-        codes="0 all that is needed is well, 1 something is not, 2 wrong usage",
-    )
+    made = Parser(verb, PAGE)
     add_output(made, "table", "json")
     return made
 

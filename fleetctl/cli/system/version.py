@@ -14,18 +14,23 @@ from fleetctl.specs.kinds import API_VERSION
 __all__ = ["VERSION", "parser", "run"]
 
 
+PAGE = """\
+[-o table|json]
+
+Print the version.
+
+examples:
+  fleetctl version
+  fleetctl version -o json
+  fleetctl version -o json | jq -r .version
+
+exit codes:
+  0 ok, 2 wrong usage
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="[-o table|json]",
-        summary="Print the version.",
-        examples=(
-            "fleetctl version",
-            "fleetctl version -o json",
-            "fleetctl version -o json | jq -r .version",
-        ),
-        codes="0 ok, 2 wrong usage",
-    )
+    made = Parser(verb, PAGE)
     add_output(made, "table", "json")
     return made
 

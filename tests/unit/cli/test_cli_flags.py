@@ -103,7 +103,7 @@ def test_what_is_no_selector_is_refused(text: str) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(verb="wait", usage="X", summary="s", examples=("e",), codes="0 ok")
+    parser = Parser("wait", "X\n\ns\n\nexamples:\n  e\n\nexit codes:\n  0 ok\n")
     parser.add_argument("object")
     parser.add_argument("--timeout", type=duration_s)
     return parser

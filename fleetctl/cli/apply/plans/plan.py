@@ -23,23 +23,26 @@ if TYPE_CHECKING:
 NO_CHANGE, ERROR, CHANGES = 0, 1, 2
 
 
+PAGE = """\
+-f FILE|DIR|URL|- [-f ...] [-R] [--out FILE] [-o text|json|markdown]
+    [--detailed-exitcode]
+
+Show what an apply would do, where it would run and what it would cost, before the
+first dollar. Works offline: no account, no controller, nothing is changed.
+
+examples:
+  fleetctl plan -f sweep.yaml
+  fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan
+  fleetctl plan -f jobs/ -o markdown > comment.md
+
+exit codes:
+  0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,
+  --max-cost), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes
+"""
+
+
 def parser(verb: str) -> Parser:
-    made = Parser(
-        verb=verb,
-        usage="-f FILE|DIR|URL|- [-f ...] [-R] [--out FILE] [-o text|json|markdown]\n"
-        "    [--detailed-exitcode]",
-        summary=(
-            "Show what an apply would do, where it would run and what it would cost, before the\n"
-            "first dollar. Works offline: no account, no controller, nothing is changed."
-        ),
-        examples=(
-            "fleetctl plan -f sweep.yaml",
-            "fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan",
-            "fleetctl plan -f jobs/ -o markdown > comment.md",
-        ),
-        codes="0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,\n"
-        "  --max-cost), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes",
-    )
+    made = Parser(verb, PAGE)
     made.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
         help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
