@@ -12,6 +12,7 @@ from fleetctl.cli.verbs import FLAGS_ELSEWHERE, VERBS
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.views.selectors import selector
 
 KIND_NAME = "KIND/NAME"  # the metavar of an object
 
@@ -163,6 +164,23 @@ def said_namespace(args: argparse.Namespace) -> dict[str, object]:
     if args.bound:
         return {"namespace": args.namespace, "namespaceBinds": True}
     return {"namespace": args.namespace} if args.namespace != DEFAULT_NAMESPACE else {}
+
+
+def add_manifests(parser: Parser, *, required: bool = True) -> None:
+    """`-f` and `-R`."""
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], required=required, metavar="FILE",
+        dest="files",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
+    )  # fmt: skip
+    add_recursive(parser)
+
+
+def add_labels(parser: Parser, what: str) -> None:
+    """`-l`, terms of labels. what: such as `of all objects, or of a kind, with such labels`."""
+    parser.add_argument(
+        "-l", "--selector", type=selector, default=(), metavar="LABELS", help=what
+    )  # fmt: skip
 
 
 def add_all_namespaces(parser: Parser) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.outcomes import CLIENT, NONE, SAID_OF_DRY_RUNS, SERVER, show, warn_of
 from fleetctl.cli.apply.request import apply, documents_meant, order_of
-from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive
+from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.values import duration_s, money, one_of, rollout
 from fleetctl.common.errors import UsageError
@@ -49,11 +49,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument(
-        "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
-        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
-    )  # fmt: skip
-    add_recursive(made)
+    add_manifests(made, required=False)
     made.add_argument("saved", nargs="?", metavar="PLAN", help="a file that `plan --out` wrote")
     made.add_argument("--plan", metavar="FILE", help="PLAN as a flag")
     made.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser, add_allow_missing, add_recursive, said_namespace
+from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, said_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.files import documents_of
 from fleetctl.common.home import home
@@ -28,12 +28,8 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument(
-        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
-        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
-    )  # fmt: skip
+    add_manifests(made)
     add_allow_missing(made)
-    add_recursive(made)
     return made
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.apply.consent import accepts
-from fleetctl.cli.flags import Parser, add_recursive
+from fleetctl.cli.flags import Parser, add_labels, add_recursive
 from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
@@ -20,7 +20,6 @@ from fleetctl.daemon import spawn
 from fleetctl.views.kinds import Target, kinds_of, target
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.reading import Reading, all_missing, open_reading
-from fleetctl.views.selectors import selector
 
 TALK_EVERY_S = 5.0
 LEFT_SHOWN_MAX = 20
@@ -53,13 +52,7 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="what to delete")
-    made.add_argument(
-        "-l",
-        "--selector",
-        type=selector,
-        metavar="LABELS",
-        help="of the kind that is named, or of `all`, those with these labels",
-    )
+    add_labels(made, "of the kind that is named, or of `all`, those with these labels")
     made.add_argument(
         "--all", action="store_true", help="every object of the kind, or of all, in the namespace"
     )
@@ -116,7 +109,7 @@ def _selected(args: Namespace, reading: Reading) -> list[Target]:
     is always one of each.
     """
     kinds = kinds_before_labels(args.objects, verb="delete")
-    found = with_labels(kinds, args.selector or (), args.namespace, reading)
+    found = with_labels(kinds, args.selector, args.namespace, reading)
     return [target_seen(seen) for seen in found if kinds or seen.kind.name != "Provider"]
 
 

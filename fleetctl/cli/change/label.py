@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
 from fleetctl.cli.change.set import store
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.flags import Parser, add_labels
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
 from fleetctl.common.errors import Conflict, NotFound, UsageError
@@ -15,7 +15,6 @@ from fleetctl.common.text import and_more, safe
 from fleetctl.views.kinds import Target, target
 from fleetctl.views.objects import View
 from fleetctl.views.reading import Reading, must_find_all, open_reading
-from fleetctl.views.selectors import selector
 
 _NOUNS = {"label": "labels", "annotate": "annotations"}
 _EXAMPLES = {
@@ -47,10 +46,7 @@ def parser(verb: str) -> Parser:
     made = Parser(verb, _PAGE.format(noun=_NOUNS[verb], examples=_EXAMPLES[verb]))
     made.set_defaults(verb=verb)
     made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to change, and how")
-    made.add_argument(
-        "-l", "--selector", type=selector, default=(), metavar="LABELS",
-        help="of the kind that is named, or of `all`, those with these labels",
-    )  # fmt: skip
+    add_labels(made, "of the kind that is named, or of `all`, those with these labels")
     made.add_argument("--all", action="store_true", help="every object of the kind, or of `all`")
     made.add_argument("--overwrite", action="store_true", help="also what has another value")
     return made

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.flags import Parser, add_labels
 from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
@@ -19,7 +19,6 @@ from fleetctl.common.text import plural, safe
 from fleetctl.views.kinds import commands
 from fleetctl.views.objects import View
 from fleetctl.views.reading import Reading, open_reading
-from fleetctl.views.selectors import selector
 from fleetctl.views.tasks import CACHED
 
 PAGE = """\
@@ -48,14 +47,7 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="whose logs")
-    made.add_argument(
-        "-l",
-        "--selector",
-        type=selector,
-        default=(),
-        metavar="LABELS",
-        help="of all objects, or of a kind, with such labels",
-    )
+    add_labels(made, "of all objects, or of a kind, with such labels")
     made.add_argument("-f", "--follow", action="store_true", help="go on until the objects end")
     made.add_argument("--index", type=indexes, metavar="LIST", help="only these tasks: 3,7-9")
     made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.flags import Parser, add_all_namespaces, add_output, add_picking
+from fleetctl.cli.flags import Parser, add_all_namespaces, add_labels, add_output, add_picking
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.show.get_objects import (
     HINT_CHARS_MAX,
@@ -33,7 +33,7 @@ from fleetctl.views.objects import (
     why,
 )
 from fleetctl.views.reading import open_reading
-from fleetctl.views.selectors import label_keys, selector
+from fleetctl.views.selectors import label_keys
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
 
@@ -70,14 +70,7 @@ def parser(verb: str) -> Parser:
         action="store_true",
         help="go on: a table that is redrawn on a terminal, else a line for every change",
     )
-    made.add_argument(
-        "-l",
-        "--selector",
-        type=selector,
-        default=(),
-        metavar="LABELS",
-        help="such as team=rlm,stage!=test",
-    )
+    add_labels(made, "such as team=rlm,stage!=test")
     made.add_argument(
         "-L",
         "--label-columns",

@@ -8,26 +8,19 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.flags import Parser, add_recursive
+from fleetctl.cli.flags import Parser, add_labels, add_recursive
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.specs.kinds import Kind
 from fleetctl.views.kinds import Target, kinds_of, target, target_of
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.reading import Reading, must_find_all
-from fleetctl.views.selectors import Term, selector
+from fleetctl.views.selectors import Term
 
 _LABELS_HINT = "`fleetctl get all --show-labels` lists them"
 
 
 def add_labels_and_files(made: Parser, verb: str) -> None:
-    made.add_argument(
-        "-l",
-        "--selector",
-        type=selector,
-        default=(),
-        metavar="LABELS",
-        help="of all objects, or of a kind, with such labels",
-    )
+    add_labels(made, "of all objects, or of a kind, with such labels")
     made.add_argument(
         "-f", "--filename", action="append", default=[], metavar="FILE", dest="files",
         help=f"{verb} the objects that these manifests name",

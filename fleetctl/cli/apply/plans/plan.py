@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import documents_meant
-from fleetctl.cli.flags import Parser, add_allow_missing, add_output, add_recursive, said_namespace
+from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, add_output, said_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.values import money
 from fleetctl.common.errors import FleetctlError
@@ -43,11 +43,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument(
-        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
-        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
-    )  # fmt: skip
-    add_recursive(made)
+    add_manifests(made)
     add_output(made, "text", "json", "markdown")
     made.add_argument("--out", metavar="FILE", help="keep the plan, for `fleetctl apply FILE`")
     made.add_argument(
