@@ -12,9 +12,10 @@ import pytest
 from daytona import AsyncDaytona, CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig
 
 from tests.emulators.daytona.admin import state
-from tests.emulators.daytona.running import REPOSITORY, DaytonaEmulator
+from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.daytona.server import Server
 from tests.emulators.daytona.settings import Settings
+from tests.emulators.starting import REPOSITORY
 from tests.living import alive
 from tests.servers.daytona_driving import wait_until
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.emulators.starting import Program
+
 MACHINE_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 ANSWER_S = 60.0
-END_S = 120.0  # against a hang alone: what is killed leaves its files
 # Of ours: five seconds until it has answered are for a service that has its machine for itself.
 PATIENCE = {"FLEETCTL_DAYTONA_CONNECT_S": "60"}
 
@@ -34,7 +32,7 @@ class DaytonaEmulator:
     def __init__(self, *, directory: Path | None = None, port: int = 0, **settings: Any) -> None:
         self._options = ["--port", str(port), "--settings", json.dumps(settings)]
         self._given, self._directory = directory, Path()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Program | None = None
         self.env: dict[str, str] = {}
         self.authority = Path()
 
@@ -42,14 +40,9 @@ class DaytonaEmulator:
         # Made here, so that it is removed here even when the emulator was killed.
         self._directory = self._given or Path(tempfile.mkdtemp(prefix="daytona-emulator-"))
         options = ["--directory", str(self._directory), *self._options]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.emulators.daytona", "--until-stdin-ends", *options],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        self._process = Program(
+            "tests.emulators.daytona.__main__", ["--until-stdin-ends", *options]
         )
-        assert self._process.stdout is not None
         lines = [self._process.stdout.readline().strip() for _ in range(3)]
         if not all(lines):
             self.stop()
@@ -60,17 +53,9 @@ class DaytonaEmulator:
         return self
 
     def stop(self) -> None:
-        process = self._process
-        if process is None:
+        if self._process is None:
             return
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.close()
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        self._process.stop()
         self._process = None
         if self._given is None:
             shutil.rmtree(self._directory, ignore_errors=True)

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -20,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-STOP_S_MAX = 120.0  # against a hang alone: what is killed leaves its files
+from tests.emulators.starting import Program
+
 # Of ours: five seconds until it has answered are for a service that has its machine for itself.
 PATIENCE = {"FLEETCTL_MODAL_CONNECT_S": "60"}
 
@@ -43,7 +40,7 @@ class ModalEmulator:
         self.env: dict[str, str] = {}
         self.admin_url = ""
         self._log = log
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Program | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -58,18 +55,9 @@ class ModalEmulator:
         self.stop()
 
     def start(self) -> None:
-        log = self._log.open("a") if self._log else None
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.emulators.modal", "--directory", str(self.directory)],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            stdin=subprocess.PIPE,  # its end tells the emulator to stop, whatever became of us
-            text=True,
+        self._process = Program(
+            "tests.emulators.modal.__main__", ["--directory", str(self.directory)], log=self._log
         )
-        if log:
-            log.close()
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the emulator did not start; its own words are above or in its log")
@@ -79,14 +67,7 @@ class ModalEmulator:
     def stop(self) -> None:
         if self._process is None:
             return
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        self._process.stop()
         self._process = None
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -94,8 +75,7 @@ class ModalEmulator:
     def kill(self) -> None:
         """As a crash of the whole service: nothing is said or saved."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()
 
     def client(self, token_id: str = "", token_secret: str = "") -> Any:
         """A `modal.Client` of this emulator alone. The address is read from the environment while
