@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import KindController, Unit
+from fleetctl.specs.blocks.template import WORK_FIELDS
 from fleetctl.specs.content import work_of
-from fleetctl.specs.template import WORK_FIELDS
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from fleetctl.specs.common import Execution
-    from fleetctl.specs.template import Template
+    from fleetctl.specs.blocks.common import Execution
+    from fleetctl.specs.blocks.template import Template
 
 KEY_HEX_DIGITS = 32
 # Units of one object that are looked up: a second of hashing on a small machine.

@@ -24,8 +24,8 @@ from fleetctl.controllers.status_keys import Status
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
-    from fleetctl.specs.common import Execution, ParamsFrom
-    from fleetctl.specs.template import Template
+    from fleetctl.specs.blocks.common import Execution, ParamsFrom
+    from fleetctl.specs.blocks.template import Template
 
 
 # Units that a controller remembers: more than are live at once, so that a pass over what is live

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from fleetctl.specs.common import Execution, ParamsFrom
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 
 WRONG_ITEMS_MAX = 100

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleetctl.specs.common import LabelKey, LabelValue
-from fleetctl.specs.policies import OnExceeded, Usd, WarnLevels
+from fleetctl.specs.blocks.common import LabelKey, LabelValue
+from fleetctl.specs.blocks.policies import OnExceeded, Usd, WarnLevels
 from fleetctl.specs.values.scalars import Spec
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from fleetctl.specs.values.hashing import short_hash
 
 if TYPE_CHECKING:
-    from fleetctl.specs.common import ParamsFrom, Placement
+    from fleetctl.specs.blocks.common import ParamsFrom, Placement
+    from fleetctl.specs.blocks.template import Source, Template
     from fleetctl.specs.function import FunctionSpec
-    from fleetctl.specs.template import Source, Template
 
 
 class Role(Enum):

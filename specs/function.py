@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.template import (
+from fleetctl.specs.blocks.template import (
     Image,
     Resources,
     Source,
@@ -15,6 +14,7 @@ from fleetctl.specs.template import (
     VolumeMount,
     check_requirements,
 )
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.scalars import Count, Duration, EnvName, Name, PositiveCount, Spec, Text
 
 SCALEDOWN_S = 60.0  # so long an idle container waits for a next task

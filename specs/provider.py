@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from fleetctl.specs.blocks.placement import UsdPerHour
 from fleetctl.specs.builtin import BUILT_IN, SORTS
-from fleetctl.specs.placement import UsdPerHour
 from fleetctl.specs.values.scalars import (
     Count,
     CredentialVariable,

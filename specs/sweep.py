@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.search.config import Search, SearchMetric
-from fleetctl.specs.template import Template
 from fleetctl.specs.values.scalars import NonEmptyText, PositiveCount, Spec
 
 __all__ = ["Search", "SearchFile", "SweepSpec"]

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from fleetctl.specs.common import Execution, ParamsFrom
-from fleetctl.specs.template import WORK_FIELDS, Template
+from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.template import WORK_FIELDS, Template
 from fleetctl.specs.values.scalars import (
     Bool,
     Count,

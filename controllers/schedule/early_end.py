@@ -13,8 +13,8 @@ from fleetctl.controllers.kind import Verdict
 from fleetctl.specs.values.quantities import parse_indexes
 
 if TYPE_CHECKING:
-    from fleetctl.specs.common import Execution
-    from fleetctl.specs.policies import SuccessRule
+    from fleetctl.specs.blocks.common import Execution
+    from fleetctl.specs.blocks.policies import SuccessRule
 
 
 def early_verdict(spec: Execution, history: History, *, units: str) -> Verdict | None:

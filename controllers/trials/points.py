@@ -1,8 +1,8 @@
 """The points of a sweep: every one of a grid, or drawn from distributions, by index.
 
-Called by controllers/sweep.py with a search that specs/sweep.py has checked. A point is a pure
-function of (search, seed, index): any of them can be had alone, in any order, after any restart,
-and a huge space costs nothing until a point is asked for.
+Called by controllers/kinds/sweep.py with a search that specs/sweep.py has checked. A point is a
+pure function of (search, seed, index): any of them can be had alone, in any order, after any
+restart, and a huge space costs nothing until a point is asked for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a trial tells a program that asks `wandb.init` for its parameters. Pure; called by sweep.py.
 
-The rest, which only the sandbox knows, is in fleetctl/guest/wandbtrial.py.
+The rest, which only the sandbox knows, is in fleetctl/guest/wandb/trial.py.
 """
 
 from __future__ import annotations

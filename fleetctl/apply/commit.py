@@ -15,7 +15,7 @@ from fleetctl.apply.options import Order
 from fleetctl.apply.propose import commit, propose
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.controllers.model import Resource
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds import dump_spec, parse_spec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import EventRow, Store

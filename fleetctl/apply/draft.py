@@ -14,7 +14,7 @@ from fleetctl.apply.prune import APPLYSET
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
-from fleetctl.specs.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.common import Execution, ParamsFrom
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import dump_spec, parse_spec

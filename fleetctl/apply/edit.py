@@ -24,7 +24,7 @@ from fleetctl.manifest.checks.works import images
 from fleetctl.manifest.messages import findings
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import path_text
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec

@@ -15,10 +15,10 @@ from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.prices import charged
 from fleetctl.providers.base import Backend
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.provider import ProviderSpec
-from fleetctl.specs.template import Template
 from fleetctl.tracking.annotations import ESTIMATE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fleetctl.apply.draft import stored_function_content
 from fleetctl.apply.options import Order
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.impact import Impact, impact
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.base import Stored

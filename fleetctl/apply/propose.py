@@ -27,11 +27,11 @@ from fleetctl.apply.impact import fresh_impact, impact_on
 from fleetctl.apply.options import Order
 from fleetctl.apply.prune import pruned
 from fleetctl.common.errors import Conflict
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.trials.winner import NO_BEST
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import KINDS

@@ -14,7 +14,7 @@ from fleetctl.common.errors import UsageError
 
 if TYPE_CHECKING:
     from fleetctl.providers.session import SessionOrder
-    from fleetctl.specs.template import GitSource, Image
+    from fleetctl.specs.blocks.template import GitSource, Image
 
 PROVIDER_VARIABLE = "FLEETCTL_PROVIDER"
 
@@ -94,7 +94,7 @@ def split_secrets(
 
 def session_order(options: Options) -> SessionOrder:
     """Raises UsageError for what no provider could carry out."""
-    from fleetctl.guest.assemble import driver_source
+    from fleetctl.guest.ship.assemble import driver_source
     from fleetctl.providers.session import SessionOrder, VolumePlace
 
     daytona = options.manner is Manner.DAYTONA
@@ -118,7 +118,7 @@ def session_order(options: Options) -> SessionOrder:
 def _image(options: Options) -> Image | None:
     if options.python_version is None and options.pip_packages is None:
         return None
-    from fleetctl.specs.template import Image
+    from fleetctl.specs.blocks.template import Image
 
     pip = tuple(options.pip_packages or ())
     return _checked(lambda: Image(python=options.python_version, pip=pip))
@@ -127,7 +127,7 @@ def _image(options: Options) -> Image | None:
 def _repository(options: Options) -> GitSource | None:
     if options.repository is None:
         return None
-    from fleetctl.specs.template import GitSource
+    from fleetctl.specs.blocks.template import GitSource
 
     url, ref = options.repository
     return _checked(lambda: GitSource(url=url, ref=ref))

@@ -29,7 +29,7 @@ from fleetctl.manifest.problems import (
 )
 from fleetctl.manifest.unsupported import not_yet, not_yet_of_a_sweep
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fleetctl.manifest.messages import Finding
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import Kind
 from fleetctl.specs.values.namespaces import ASSET_CHARS_MAX, DEFAULT_NAMESPACE, asset_name

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 import fleetctl.specs
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import API_VERSION, KINDS
 from fleetctl.specs.sweep import SearchFile
 from fleetctl.specs.values.scalars import Spec

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fleetctl.controllers.sweep import GRID_POINTS_MAX
+from fleetctl.controllers.kinds.sweep import GRID_POINTS_MAX
 from fleetctl.controllers.trials.axes import axes_of
 from fleetctl.controllers.trials.command import MACROS, unknown_macros
 from fleetctl.controllers.trials.points import size
 from fleetctl.manifest.hints.words import listed
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.builtin import BUILT_IN, SORTS
-from fleetctl.specs.common import Metadata
 from fleetctl.specs.kinds import kind_called
 from fleetctl.specs.provider import ProviderSpec
 from fleetctl.specs.sweep import SweepSpec

@@ -24,7 +24,7 @@ from typing import Protocol, runtime_checkable
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Observation, WandbTrial
 from fleetctl.providers.account import Account
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
 # Other work has begun under the name of this run, in a time that the store does not know: it was

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fleetctl.specs.template import GitSource, Image
+from fleetctl.specs.blocks.template import GitSource, Image
 
 DRIVER_COMMAND = ("python", "-u")  # and the path of the file that holds the driver
 

@@ -11,9 +11,9 @@ from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
 from fleetctl.controllers.kind import KindController, outdated, superseded
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.unreadable import Leaving
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
-from fleetctl.controllers.unreadable import Leaving
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.stores.base import RunStore
 from fleetctl.tracking.annotations import pins_of

@@ -16,7 +16,7 @@ from fleetctl.manifest.checks import wrong_in
 from fleetctl.manifest.files.requirements import RequirementsError, read_requirements
 from fleetctl.manifest.problems import path_text
 from fleetctl.providers.sources import git, texts
-from fleetctl.specs.template import GitSource, Image
+from fleetctl.specs.blocks.template import GitSource, Image
 from fleetctl.specs.values.packages import LOCAL
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import KindController, Unit
 from fleetctl.controllers.model import CACHED, Metric, Run, RunState
 from fleetctl.controllers.plan import Reuse
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.template import Template
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import Remembered, Store, Stored
 from fleetctl.tracking.annotations import RERUN, REVISION

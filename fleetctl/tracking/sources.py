@@ -20,9 +20,9 @@ from fleetctl.providers.sources import git
 from fleetctl.providers.sources.pinning import current
 from fleetctl.providers.sources.revision import Tree
 from fleetctl.providers.sources.snapshots import EVERYTHING, Snapshots, differing, name_of
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import GitSource, Source, Template
 from fleetctl.specs.builtin import runs_here
-from fleetctl.specs.common import Execution
-from fleetctl.specs.template import GitSource, Source, Template
 from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.required import Required
 

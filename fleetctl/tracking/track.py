@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fleetctl.controllers.cache import Content, Key
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import KindController
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.plan import TERMINAL_PHASES, AssetAction, CloseSandbox, Shortage
 from fleetctl.controllers.status import prior_of

@@ -21,7 +21,7 @@ from pathlib import Path
 from fleetctl.controllers.model import Ended
 from fleetctl.providers.base import RunOrder, RunRef
 from fleetctl.providers.local.provider import LocalProvider
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 UID = f"bench-{os.getpid()}"  # ext4 places directories by their names: not the same place each time
 CODE = "result = sum(range(1000))\nSUBMIT(index=index, total=result)"

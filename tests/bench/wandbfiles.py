@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 
-from fleetctl.guest.results import METRICS_READ_BYTES_MAX
-from fleetctl.guest.wandbfile import WandbFile
+from fleetctl.guest.journal.results import METRICS_READ_BYTES_MAX
+from fleetctl.guest.wandb.file import WandbFile
 from tests.bench.harness import Figure
 from tests.unit.guest.wandb_writer import blocks, field, header, history, summary
 

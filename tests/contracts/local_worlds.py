@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fleetctl.providers.base import Backend, RunRef
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.keeper import procs
+from fleetctl.providers.local.keeper.run import procs
 from fleetctl.providers.local.provider import LocalProvider
 from tests.contracts.provider_worlds import World
 

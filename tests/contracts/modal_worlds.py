@@ -19,7 +19,7 @@ from fleetctl.controllers.model import Alive
 from fleetctl.providers.base import Backend, FunctionOrder, RunOrder, RunRef
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.contracts.provider_worlds import PAUSE_S
 from tests.emulators.modal.running import ModalEmulator

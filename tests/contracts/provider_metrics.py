@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.controllers.model import Alive
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_worlds import World, command, story
 from tests.unit.guest.metrics import event_writer
 

@@ -15,7 +15,7 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.base import RunRef
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_metrics import ProviderMetrics
 from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_wandb import ProviderWandb

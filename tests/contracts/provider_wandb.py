@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.controllers.model import Alive, WandbTrial
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_worlds import World, command, story
 from tests.unit.guest import wandb_writer
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.providers.base import Backend, RunOrder, RunRef
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 WAIT_S = 120.0
 PAUSE_S = 0.02

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.daytona_worlds import DaytonaWorld, emulated
 from tests.contracts.provider_answers import ProviderAnswers
 from tests.contracts.provider_suite import ProviderSuite

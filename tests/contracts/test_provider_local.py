@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.base import BEGUN_AS_ANOTHER
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, stop_keepers
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, python, story

@@ -10,7 +10,7 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.modal.provider import ModalProvider
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import ModalWorld, emulated
 from tests.contracts.provider_answers import ProviderAnswers
 from tests.contracts.provider_suite import ProviderSuite

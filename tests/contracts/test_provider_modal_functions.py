@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.base import RunRef
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import FunctionWorld, emulated
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, python, story

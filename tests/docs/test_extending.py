@@ -17,8 +17,8 @@ KIND = {
     "specs/dice.py": """
         from pydantic import Field
 
-        from fleetctl.specs.common import Execution
-        from fleetctl.specs.template import Template
+        from fleetctl.specs.blocks.common import Execution
+        from fleetctl.specs.blocks.template import Template
         from fleetctl.specs.values.scalars import PositiveCount
 
 
@@ -68,7 +68,7 @@ KIND_ROWS = {
         "KINDS: dict[str, Kind] = {",
         ' "Dice": Kind("Dice", "dices", ("die",), "fleetctl.specs.dice:DiceSpec", "roll"),',
     ),
-    "controllers/kinds.py": (
+    "controllers/kinds/registry.py": (
         "CONTROLLERS: dict[str, type[KindController]] = {",
         ' "Dice": __import__("fleetctl.controllers.dice", fromlist=["Dice"]).Dice,',
     ),

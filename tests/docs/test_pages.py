@@ -12,11 +12,11 @@ import yaml
 from fleetctl.cli.verbs import EXIT_CODES, VERBS
 from fleetctl.controllers.history.retry import Limits
 from fleetctl.daemon.spawn import IDLE_EXIT_S
-from fleetctl.guest.task import RESULT_BYTES_MAX, Sandbox
+from fleetctl.guest.task.task import RESULT_BYTES_MAX, Sandbox
 from fleetctl.manifest.hints.fields import look_up, manifest_field
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import KINDS
-from fleetctl.specs.template import Template
 from fleetctl.views import kinds as cli_kinds
 from tests.docs import reference
 from tests.docs.fleet import EXAMPLES, ROOT, Fleet

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.controllers.batchjob import BatchJob
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.intervals import IntervalSet
 from fleetctl.controllers.history.retry import Limits, due_at_s
 from fleetctl.controllers.kind import Unit
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.batchjob import BatchJob
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.reconcile import reconcile
 from tests.unit.controllers.play import Play, job

@@ -20,7 +20,7 @@ from fleetctl.apply import commit
 from fleetctl.apply.options import Order
 from fleetctl.manifest import Manifest
 from fleetctl.providers.base import RunOrder
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from fleetctl.tracking.sources import Sources
 from tests.unit.engine.fake_world import Fleet

@@ -14,7 +14,7 @@ import pytest
 
 from fleetctl.providers.modal.assets.images import Images
 from fleetctl.providers.paths import jobs_dir
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.emulators.modal.running import ModalEmulator
 
 Story = Callable[["Assets"], Awaitable[None]]

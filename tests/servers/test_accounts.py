@@ -23,7 +23,7 @@ from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.providers.base import RunOrder
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from fleetctl.wiring.accounts import Accounts, open_store
 from tests.contracts.local_worlds import stop_keepers
 from tests.contracts.provider_worlds import eventually

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.controllers.model import Resource
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 from tests.unit.cli.terminals import Terminal

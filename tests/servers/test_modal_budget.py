@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.servers.modal_fleet import Fleet, Play
 
 TIMEOUT_S, GRACE_S, WORK_S = 20, 5, 3.0

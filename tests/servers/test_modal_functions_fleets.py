@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import Truth, called, dropped, until
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played

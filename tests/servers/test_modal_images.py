@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.guest.assemble import posix_source, remote_source
+from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.modal.assets.images import GUEST_PATH, POSIX_GUEST_PATH, Images
 from fleetctl.providers.remote.assets import build_waits
 from fleetctl.providers.rundir.builds import is_building, logs_of

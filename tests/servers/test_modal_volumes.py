@@ -24,7 +24,7 @@ from fleetctl.providers.modal.assets.secrets import Secrets
 from fleetctl.providers.modal.assets.volume_files import ModalFiles
 from fleetctl.providers.modal.assets.volumes import Volumes
 from fleetctl.providers.volume_files import Copy
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from fleetctl.stores.sqlite.store import open_store
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_assets import Assets, told

@@ -20,7 +20,7 @@ from fleetctl.providers.modal.connection.whereabouts import FILE, Memory, Where
 from fleetctl.providers.modal.orphans import ModalStrays
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.modal.runs.exec import ModalEntering
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import ModalWorld
 from tests.emulators.modal.running import ModalEmulator
 

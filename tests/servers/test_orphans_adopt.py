@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.providers.base import RunOrder
 from fleetctl.specs.kinds import KINDS
 from tests.contracts.provider_worlds import eventually

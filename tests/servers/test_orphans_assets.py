@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.controllers.model import Resource
 from fleetctl.providers.base import FunctionAsset, FunctionOrder
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 
 

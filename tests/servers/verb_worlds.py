@@ -19,7 +19,7 @@ from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.base import Backend, RunRef
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from fleetctl.wiring.accounts import Accounts, open_store, strays_of
 from tests.contracts.local_worlds import stop_keepers
 from tests.contracts.provider_worlds import World

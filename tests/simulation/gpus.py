@@ -9,7 +9,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from fleetctl.providers.base import RunOrder
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 # How many times as much as a sandbox without any.
 FACTORS = {"T4": 1.0, "H100": 8.0}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Observation
 from fleetctl.providers.base import FunctionAsset, LogChunk, Notify, Owned, RunOrder, RunRef
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.simulation import gpus
 from tests.simulation.faults import Life
 from tests.simulation.loop import SimClock

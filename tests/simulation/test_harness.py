@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.base import RunOrder, RunRef
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.simulation.faults import Crash, CrashAt, Life
 from tests.simulation.loop import HotLoop, Timeline, VirtualLoop
 from tests.simulation.models import HIDES, LOSES, RATED, STRICT, Model

@@ -10,7 +10,7 @@ from fleetctl.apply.retry import Choice, retry
 from fleetctl.common.errors import Conflict, NotFound
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, own_name
 from fleetctl.stores.base import Store

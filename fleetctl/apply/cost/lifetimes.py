@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fleetctl.common.text import HOUR_S
 from fleetctl.providers.base import Contract
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from fleetctl.engine.capacity import prices as engine_market
 from fleetctl.engine.capacity.admission import Held
 from fleetctl.providers.base import LivePrices
 from fleetctl.providers.prices import table
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import KINDS, parse_spec
 from fleetctl.specs.provider import ProviderSpec
-from fleetctl.specs.template import Template
 
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change

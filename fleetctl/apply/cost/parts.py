@@ -16,7 +16,7 @@ from fleetctl.apply.cost.report import Place
 from fleetctl.controllers.impact import Impact
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.placement import Judgement, Offer, Placement, Vacancy, judge
-from fleetctl.specs.template import Gpu, Template
+from fleetctl.specs.blocks.template import Gpu, Template
 from fleetctl.stores.read.read_only import Snapshot
 
 

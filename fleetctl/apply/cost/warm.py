@@ -11,9 +11,9 @@ from fleetctl.apply.cost.estimate import UNKNOWN, per_hour
 from fleetctl.apply.cost.offers import Market
 from fleetctl.apply.cost.words import stands
 from fleetctl.controllers.model import Resource
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.template import Template
 
 KIND = "Function"
 

@@ -14,9 +14,9 @@ from fleetctl.engine.capacity.providers import kept_on
 from fleetctl.manifest.hints.words import listed
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import Template, VolumeMount
 from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.template import Template, VolumeMount
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest

@@ -16,10 +16,10 @@ from fleetctl.manifest.hints.words import listed, meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.providers.base import Foreseeing, Foreseen
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.template import Template
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest

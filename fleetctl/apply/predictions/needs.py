@@ -16,12 +16,12 @@ from fleetctl.engine.execute.secrets import check_file
 from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.template import Template
 from fleetctl.specs.trainingrun import STAGE, TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 

@@ -12,11 +12,11 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.predictions import agreement, homes, needs
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
+from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.common import Execution
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.secret import SecretSpec
-from fleetctl.specs.template import Template
 from fleetctl.specs.values.scalars import Spec
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import Manifest, load
 from fleetctl.providers.base import LivePrices
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds import dump_spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.sources import Sources

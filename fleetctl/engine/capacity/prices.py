@@ -19,9 +19,9 @@ from fleetctl.engine.capacity.providers import Accounts
 from fleetctl.engine.execute import functions
 from fleetctl.providers.base import Backend
 from fleetctl.providers.prices import own
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.provider import ProviderSpec
-from fleetctl.specs.template import Template
 from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:

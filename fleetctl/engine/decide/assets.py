@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.assets import AssetWish, reconcile_asset
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.assets import AssetWish, reconcile_asset
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.plan import EnsureFunction, Plan
 from fleetctl.controllers.status import told

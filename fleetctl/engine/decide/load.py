@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource, RunState
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
-from fleetctl.specs.common import ParamsFrom
+from fleetctl.specs.blocks.common import ParamsFrom
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.tracking.annotations import PARAMS
 from fleetctl.tracking.load import load

@@ -21,8 +21,8 @@ from fleetctl.engine.execute.functions import order_of, pinned, placed
 from fleetctl.engine.execute.rate_limit import Gate
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.providers.base import Backend, FunctionAsset
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.template import Template
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.tracking.track import Track
 

@@ -41,8 +41,8 @@ from fleetctl.engine.messages import (
     StopReplied,
 )
 from fleetctl.providers.base import RunOrder, RunRef
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
-from fleetctl.specs.template import Template
 from fleetctl.specs.values.hints import words_of
 from fleetctl.tracking.track import Call, Track, Work
 

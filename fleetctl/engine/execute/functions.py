@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.providers.base import FunctionOrder
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import SCALEDOWN_S, FunctionSpec
 from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.template import Template
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
 
 if TYPE_CHECKING:

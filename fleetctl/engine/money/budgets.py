@@ -16,8 +16,8 @@ from fleetctl.engine.money import reservations
 from fleetctl.engine.money.budget_status import numbers
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.engine.money.warm_functions import Warming
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.budget import BudgetSpec
-from fleetctl.specs.common import Execution
 from fleetctl.specs.kinds import KINDS, parse_spec
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.controllers.money.budget import Account, Allowance, Denied, Tariff
 from fleetctl.controllers.status_keys import Status
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.template import Template
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market

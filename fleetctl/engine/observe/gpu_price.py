@@ -15,8 +15,8 @@ from fleetctl.engine.capacity.prices import Market, charged
 from fleetctl.engine.execute import functions
 from fleetctl.providers.prices.devices import possible
 from fleetctl.providers.prices.table import dearest
+from fleetctl.specs.blocks.template import Gpu, Template
 from fleetctl.specs.kinds import KINDS
-from fleetctl.specs.template import Gpu, Template
 from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from fleetctl.guest.driver.capture import Capture
 from fleetctl.guest.driver.checkout import CHECKOUT_HELPERS, Checkout, CountedBuffers, grep_by_regex
 from fleetctl.guest.driver.hostcalls import HostCalls
 from fleetctl.guest.driver.submit import Submission
-from fleetctl.guest.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS, Submitted
-from fleetctl.guest.volumes import Buffers, Storage
+from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS, Submitted
+from fleetctl.guest.task.volumes import Buffers, Storage
 
 MODAL, DAYTONA = "modal", "daytona"  # the two manners: names, SUBMIT and errors differ
 NO_HELPERS = "ROOT_INTERLOCUTOR"  # the profile in which code may only compute and submit

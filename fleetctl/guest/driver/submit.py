@@ -10,7 +10,7 @@ import inspect
 import json
 from typing import Any, Callable, Optional, Sequence
 
-from fleetctl.guest.task import Submitted
+from fleetctl.guest.task.task import Submitted
 
 FINAL_BYTES_MAX = 8 * 1024 * 1024  # what one line to the host carries; larger things go to a volume
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 
-from fleetctl.guest.metriclines import LINE_BYTES_MAX, shown
-from fleetctl.guest.results import read_file
-from fleetctl.guest.text import parse_as_python
-from fleetctl.guest.wandbvalues import flatten
+from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown
+from fleetctl.guest.journal.results import read_file
+from fleetctl.guest.metrics.numbers import flatten
+from fleetctl.guest.task.text import parse_as_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from __future__ import annotations
 from fleetctl.guest.metrics.events import EventFiles
 from fleetctl.guest.metrics.files import JsonLines, Problems
 from fleetctl.guest.metrics.printed import Printed
-from fleetctl.guest.thinning import NAMES_MAX, Sample
+from fleetctl.guest.metrics.thinning import NAMES_MAX, Sample
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping, Optional, Protocol
 
+    from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.metrics.files import Row
-    from fleetctl.guest.record import Journal
 
     class Form(Protocol):
         """One way in which programs tell metrics. what: for people, what is looked for."""

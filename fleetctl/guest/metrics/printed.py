@@ -4,7 +4,7 @@ output as it comes; the log has it whole.
 
 from __future__ import annotations
 
-from fleetctl.guest.metriclines import LINE_BYTES_MAX, shown
+from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from fleetctl.guest.ending import timed_out
-from fleetctl.guest.program import cannot_enter, not_executable, not_found
+from fleetctl.guest.journal.ending import timed_out
+from fleetctl.guest.task.program import cannot_enter, not_executable, not_found
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -9,21 +9,21 @@ import _signal  # type: ignore[import-not-found]
 import os
 import time
 
-from fleetctl.guest.ending import outcome
-from fleetctl.guest.logfile import LogFile
+from fleetctl.guest.journal.ending import outcome
+from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.processes import send
-from fleetctl.guest.remote.child import environment, execute
-from fleetctl.guest.remote.leader import Leader
 from fleetctl.guest.remote.place import start_directory
+from fleetctl.guest.remote.process.child import environment, execute
+from fleetctl.guest.remote.process.leader import Leader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NoReturn, Optional, Protocol
 
-    from fleetctl.guest.metriclines import MetricLines
-    from fleetctl.guest.record import Journal
+    from fleetctl.guest.journal.metriclines import MetricLines
+    from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.remote.loop import Loop
-    from fleetctl.guest.remote.tree import Tree
+    from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
 
     class Follower(Protocol):
@@ -186,7 +186,7 @@ class Attempt:
 
     def _start_python(self) -> None:
         """In the living worker, or in a new process."""
-        from fleetctl.guest.remote.worker import message, work
+        from fleetctl.guest.remote.process.worker import message, work
 
         order = self.order
         variables = self._variables()
@@ -310,7 +310,7 @@ class Attempt:
         """Looked at only when a run does not end by itself: most need no walk through /proc."""
         assert self._leader is not None
         if self._trees is None:
-            from fleetctl.guest.remote.tree import Tree
+            from fleetctl.guest.remote.process.tree import Tree
 
             self._trees = Tree(self._leader.pid, self._box.marks)
         return self._trees

@@ -13,10 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
-    from fleetctl.guest.metriclines import MetricLines
+    from fleetctl.guest.journal.metriclines import MetricLines
+    from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.metrics.followed import Followed
-    from fleetctl.guest.record import Journal
-    from fleetctl.guest.wandbtrial import Trial
+    from fleetctl.guest.wandb.trial import Trial
 
 
 def read_metrics(
@@ -33,8 +33,8 @@ def read_metrics(
     """
     if not os.path.lexists(f"{place.FILES}/metrics.jsonl"):
         return known, False
-    from fleetctl.guest.metriclines import MetricLines
-    from fleetctl.guest.results import METRICS_READ_BYTES_MAX
+    from fleetctl.guest.journal.metriclines import MetricLines
+    from fleetctl.guest.journal.results import METRICS_READ_BYTES_MAX
 
     lines = known or MetricLines()
     news = 0
@@ -54,7 +54,7 @@ def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -
 
     variables: all that it has anyway; directory: where it begins.
     """
-    from fleetctl.guest.wandbtrial import Trial
+    from fleetctl.guest.wandb.trial import Trial
 
     trial = Trial(order, os.path.abspath(place.FILES), variables, directory)
     trial.prepare()
@@ -81,7 +81,7 @@ def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: li
     """
     problem = ""
     if value is None and os.path.lexists(f"{place.FILES}/result.json"):
-        from fleetctl.guest.results import RESULT_BYTES_MAX, parse_result
+        from fleetctl.guest.journal.results import RESULT_BYTES_MAX, parse_result
 
         data = _read("result.json", 0, RESULT_BYTES_MAX)
         if data is not None:
@@ -89,7 +89,7 @@ def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: li
             value = (value,)
     text = ""
     if value is not None and not problem:
-        from fleetctl.guest.results import judge, result_line
+        from fleetctl.guest.journal.results import judge, result_line
 
         text, problem, changed = judge(value[0])
         remarks += [changed] if changed else []
@@ -108,7 +108,7 @@ def forget(name: str) -> None:
 
 
 def _read(name: str, offset: int, limit: int) -> Any:
-    from fleetctl.guest.results import read_file
+    from fleetctl.guest.journal.results import read_file
 
     try:
         files = os.open(place.FILES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

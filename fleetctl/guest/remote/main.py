@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     verb, options = argv[1], dict(zip(argv[2::2], argv[3::2]))  # noqa: B905 - Python 3.9 has no strict
     place.enter(options.get("--dir", DIRECTORY))
     if verb == "attach":
-        from fleetctl.guest.remote.attach import attach
+        from fleetctl.guest.remote.verbs.attach import attach
 
         offsets = int(options.get("--journal", 0)), int(options.get("--log", 0))
         for_s = float(options["--for"]) if "--for" in options else None
@@ -41,13 +41,13 @@ def main(argv: list[str]) -> int:
             order, stay = _order(options.get("--order")), "--stay" in options
             code = attach(options["--run"], offsets, order, for_s, stay=stay)
             if "--more" in options and code == 0:
-                from fleetctl.guest.remote.turns import attach_in_turn
+                from fleetctl.guest.remote.verbs.turns import attach_in_turn
 
                 code = attach_in_turn()
         except BrokenPipeError:
             return 0  # nobody reads any more
         return code
-    from fleetctl.guest.remote import verbs
+    from fleetctl.guest.remote.verbs import idle as verbs
 
     if verb == "idle":
         return verbs.idle(float(options["--begin-s"]))

@@ -10,14 +10,14 @@ import _signal  # type: ignore[import-not-found]
 import os
 import time
 
+from fleetctl.guest.journal.record import Journal, append, write_unbegun
 from fleetctl.guest.processes import send
-from fleetctl.guest.record import Journal, append, write_unbegun
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.attempt import Attempt
-from fleetctl.guest.remote.leader import Leader
 from fleetctl.guest.remote.loop import Loop
+from fleetctl.guest.remote.process.leader import Leader
 from fleetctl.guest.remote.visitors import Visitors
-from fleetctl.guest.text import compact
+from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Supervisor:
         self._stopped_early = ""  # a run whose stop came before its order
 
     def tell(self, handle: int, run: str, offsets: tuple[int, int]) -> None:
-        from fleetctl.guest.remote.story import Story
-        from fleetctl.guest.remote.telling import Telling
+        from fleetctl.guest.remote.story.frames import Story
+        from fleetctl.guest.remote.story.telling import Telling
 
         self.visitors.telling = Telling(self.loop, Story(run, offsets), handle)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.guest.remote.child import execute
-from fleetctl.guest.remote.leader import Leader
+from fleetctl.guest.remote.process.child import execute
+from fleetctl.guest.remote.process.leader import Leader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

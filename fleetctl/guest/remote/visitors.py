@@ -9,14 +9,14 @@ import _socket
 import os
 
 from fleetctl.guest.remote import place
-from fleetctl.guest.text import parse
+from fleetctl.guest.task.text import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from fleetctl.guest.remote.loop import Loop
-    from fleetctl.guest.remote.telling import Telling
+    from fleetctl.guest.remote.story.telling import Telling
 
 SOON_S = 0.05  # between two words about new output: a chatty task must not cost more than a quiet
 REQUEST_BYTES_MAX = 64 * 1024 * 1024  # an order with its code and parameters

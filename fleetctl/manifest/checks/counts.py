@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fleetctl.controllers.trials.points import size
 from fleetctl.manifest.messages import Finding
 from fleetctl.specs.batchjob import BatchJobSpec
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.quantities import parse_indexes

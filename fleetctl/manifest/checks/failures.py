@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fleetctl.common.text import did_you_mean
 from fleetctl.controllers.reasons import OF_ATTEMPTS, is_reason
 from fleetctl.manifest.messages import Finding
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.values.scalars import Spec
 
 

@@ -7,7 +7,7 @@ import builtins
 import keyword
 from collections.abc import Iterator
 
-from fleetctl.guest.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
+from fleetctl.guest.task.task import BUFFER_HELPERS, STORAGE_HELPERS, TEXT_HELPERS
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.checks.programs import parsed
 from fleetctl.manifest.messages import Finding

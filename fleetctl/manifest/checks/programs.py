@@ -15,7 +15,7 @@ from fleetctl.common.program import tree_of
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
-from fleetctl.specs.template import Image
+from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.scalars import Spec
 
 _FILE = re.compile(r"[\w./-]+\.py(?:\s.*)?")

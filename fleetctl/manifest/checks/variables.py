@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.builtin import runs_here
-from fleetctl.specs.common import Execution
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec

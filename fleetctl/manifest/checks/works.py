@@ -7,9 +7,9 @@ from typing import Any
 
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.batchjob import BatchJobSpec
+from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.template import Image, Source, Template, VolumeMount
 from fleetctl.specs.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 

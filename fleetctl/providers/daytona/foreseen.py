@@ -11,7 +11,7 @@ from fleetctl.providers.account import Account
 from fleetctl.providers.base import Foreseen
 from fleetctl.providers.daytona.connection.errors import KEY_HINT
 from fleetctl.providers.daytona.runs import machines
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 INSTALL = "pip install 'fleetctl[daytona]'"
 VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")

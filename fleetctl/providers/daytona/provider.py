@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Observation
-from fleetctl.guest.assemble import posix_source, remote_source
+from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.account import Account, AccountNow, built_in
 from fleetctl.providers.base import (
     Backend,
@@ -46,7 +46,7 @@ from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
-from fleetctl.specs.template import Resources, Template
+from fleetctl.specs.blocks.template import Resources, Template
 
 if TYPE_CHECKING:
     import daytona

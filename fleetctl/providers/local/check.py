@@ -16,7 +16,7 @@ from fleetctl.providers.local.assets import pythons
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.local.runs.gpus import devices
 from fleetctl.providers.programs import Answer, ask
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 INSTALL_GIT = "sudo apt-get install git"
 TASK_S = 30.0  # for a task that does nothing

@@ -8,7 +8,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.base import Foreseen
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.runs import gpus
-from fleetctl.specs.template import Gpu, Image, Template
+from fleetctl.specs.blocks.template import Gpu, Image, Template
 
 
 async def first(template: Template) -> Foreseen | None:

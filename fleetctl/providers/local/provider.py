@@ -39,7 +39,7 @@ from fleetctl.providers.local.runs.orders import mark_of, start_message
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 TIERS = ("auto", "namespaces", "process")
 START_TRIES = 3  # a keeper may leave just as an order arrives

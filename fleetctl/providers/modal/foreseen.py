@@ -10,7 +10,7 @@ from fleetctl.providers.base import Foreseen
 from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.modal.connection.errors import TOKEN_HINT
 from fleetctl.providers.modal.runs import machines
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 INSTALL = "pip install 'fleetctl[modal]'"
 

@@ -54,7 +54,7 @@ from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.

@@ -22,7 +22,7 @@ from fleetctl.providers.remote.runs.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.base import Sandboxes
 from fleetctl.providers.remote.sandboxes.creates import Makings
 from fleetctl.providers.sources.taken import revision_in
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 
 class Marked(Sandboxes, Protocol):

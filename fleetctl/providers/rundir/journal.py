@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from fleetctl.controllers.model import Metric
-from fleetctl.guest.metriclines import remark
+from fleetctl.guest.journal.metriclines import remark
 from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
 
 

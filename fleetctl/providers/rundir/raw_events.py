@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetctl.controllers.model import Metric
-from fleetctl.guest.metriclines import read_line
-from fleetctl.guest.results import judge, parse_result
+from fleetctl.guest.journal.metriclines import read_line
+from fleetctl.guest.journal.results import judge, parse_result
 
 
 def raw_metrics(event: Mapping[str, Any]) -> tuple[list[Metric], list[str]]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from fleetctl.providers.sources import git
-from fleetctl.specs.template import GitSource
+from fleetctl.specs.blocks.template import GitSource
 
 NO_GIT = 127  # exit code of the script where the image has no git
 

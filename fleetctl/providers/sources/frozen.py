@@ -16,7 +16,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources.revision import of_copy
 from fleetctl.providers.sources.tree import Rules, take
-from fleetctl.specs.template import Source
+from fleetctl.specs.blocks.template import Source
 
 
 def frozen(source: Source, job: Path) -> Path:

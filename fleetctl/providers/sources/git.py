@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.programs import ask
-from fleetctl.specs.template import GitSource
+from fleetctl.specs.blocks.template import GitSource
 
 FETCH_S = 600.0
 SCHEMES = ("https", "http", "ssh", "git", "file")

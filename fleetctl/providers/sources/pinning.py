@@ -14,7 +14,7 @@ from pathlib import Path
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources import git
-from fleetctl.specs.template import GitSource, Template
+from fleetctl.specs.blocks.template import GitSource, Template
 
 ASK_S = 20.0  # for a remote to tell its commits; later the branch itself is cloned
 

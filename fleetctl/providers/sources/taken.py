@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetctl.providers.sources import frozen, pinning
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 
 def revision_in(template: Template, job: Path) -> str:

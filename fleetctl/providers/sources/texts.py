@@ -9,7 +9,7 @@ from pathlib import Path
 from fleetctl.common.errors import Refused
 from fleetctl.common.text import did_you_mean
 from fleetctl.providers.sources import git
-from fleetctl.specs.template import GitSource
+from fleetctl.specs.blocks.template import GitSource
 
 KINDS = (".txt", ".in")  # what such a file may name in its turn
 TEXTS_MAX = 500

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.controllers.sweep import Sweep
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.specs.sweep import SweepSpec
 from tests.golden.sweeps.shapes import shapes

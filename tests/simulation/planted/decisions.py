@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from fleetctl.controllers import batchjob, reconcile, wish
+from fleetctl.controllers import reconcile, wish
 from fleetctl.controllers.history import attempts, outcome
 from fleetctl.controllers.history import replay as replaying
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
 from fleetctl.controllers.kind import Keep, KindController, outdated, superseded
+from fleetctl.controllers.kinds import batchjob
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.plan import Drop, FreeScratch, Phase, Plan
 from fleetctl.controllers.schedule import starts, stops

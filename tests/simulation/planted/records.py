@@ -12,8 +12,8 @@ from fleetctl.controllers.history import attempts
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.model import Metric, Run, RunState
-from fleetctl.controllers.sweep import Sweep
 from fleetctl.engine.decide import intents, passes
 from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.records import Records

@@ -13,7 +13,7 @@ from typing import Any
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
 from fleetctl.controllers.kind import KindController, outdated, superseded
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.lint import lint
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Rollout, Start, Stop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.controllers.assets import AssetWish, reconcile_asset
+from fleetctl.controllers.kinds.assets import AssetWish, reconcile_asset
 from fleetctl.controllers.plan import (
     Drop,
     EnsureFunction,

@@ -8,9 +8,9 @@ import pytest
 
 from fleetctl.controllers.cache import Content, Facts, Key, content, found, key_of
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.specs.common import Execution
+from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds import KINDS
 
 COMMIT = "0123456789" * 4

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fleetctl.controllers.history.front import Front, Values
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.sweep import Sweep
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.trials.telling import FRONT_SHOWN_MAX, front_status
 from fleetctl.specs.sweep import SweepSpec
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.batchjob import BatchJob
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import Keep, StopNow, Verdict
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.batchjob import BatchJob
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run
 from tests.unit.controllers.play import Play, job
 

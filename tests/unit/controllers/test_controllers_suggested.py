@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.model import Metric
-from fleetctl.controllers.sweep import Sweep
 from tests.unit.controllers.play import Play
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.plan import Phase, Start
-from fleetctl.controllers.sweep import Sweep
 from fleetctl.specs.kinds import KINDS
 from tests.unit.controllers.play import Play
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.plan import Phase, Start
-from fleetctl.controllers.sweep import Sweep
 from fleetctl.specs.sweep import SweepSpec
 from tests.unit.controllers.play import Play
 

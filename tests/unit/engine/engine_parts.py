@@ -27,7 +27,7 @@ from fleetctl.engine.settings import Settings
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.state import State
 from fleetctl.manifest import Manifest
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.sqlite.store import open_memory_store
 from fleetctl.tracking.track import Track

@@ -23,9 +23,9 @@ from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.settings import Settings
 from fleetctl.manifest import Manifest
 from fleetctl.providers.base import Contract, FunctionAsset, LogChunk, Owned, RunOrder, RunRef
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import KINDS
-from fleetctl.specs.template import Template
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
 
 CONTRACT = Contract(

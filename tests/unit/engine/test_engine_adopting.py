@@ -11,13 +11,13 @@ import pytest
 
 from fleetctl.apply.requests import stray_of
 from fleetctl.common.errors import NotFound, Unavailable, UsageError
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.daemon.adoption.adopt import Adopted, Adopter
 from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.orphans import SHARED, Stray, work_mark, work_of
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import KINDS
-from fleetctl.specs.template import Template
 from tests.unit.engine.fake_world import Box, Fleet, tasks
 
 

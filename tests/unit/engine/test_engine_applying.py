@@ -16,7 +16,7 @@ from fleetctl.common.errors import Conflict, Refused, UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
 from fleetctl.specs.batchjob import BatchJobSpec
-from fleetctl.specs.common import Placement
+from fleetctl.specs.blocks.common import Placement
 from fleetctl.specs.content import template_hash
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.base import StoreError

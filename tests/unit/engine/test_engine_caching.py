@@ -16,7 +16,7 @@ from fleetctl.apply.options import Order
 from fleetctl.controllers.model import Metric
 from fleetctl.manifest import Manifest
 from fleetctl.providers.sources.revision import of_project
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from fleetctl.tracking.sources import Looked
 from tests.unit.engine.fake_world import Fleet

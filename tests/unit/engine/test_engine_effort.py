@@ -10,7 +10,7 @@ from typing import Any
 from fleetctl.apply import commit
 from fleetctl.engine.settings import Settings
 from fleetctl.manifest import Manifest
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from tests.unit.engine.fake_world import Fleet, tasks
 

@@ -18,9 +18,9 @@ from fleetctl.apply.retry import Choice, retry
 from fleetctl.common.errors import Unavailable, UsageError
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import KINDS
-from fleetctl.specs.template import Template
 from fleetctl.tracking.annotations import KEPT, RERUN, ROLLOUT
 from fleetctl.tracking.sources import Looked, Sources
 from tests.unit.engine.fake_world import Fleet

@@ -20,8 +20,8 @@ from fleetctl.engine.observe.absorb import Absorber
 from fleetctl.engine.observe.watcher import Watcher
 from fleetctl.engine.settings import Settings
 from fleetctl.engine.turn import Turns
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.budget import BudgetSpec
-from fleetctl.specs.template import Template
 from tests.unit.engine.engine_parts import Parts
 from tests.unit.engine.fake_world import tasks
 

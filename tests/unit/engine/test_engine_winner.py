@@ -15,7 +15,7 @@ from fleetctl.apply.options import order_of
 from fleetctl.apply.propose import commit, propose
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from tests.unit.engine.fake_world import Fleet
 

@@ -13,7 +13,7 @@ from fleetctl.apply.draft import NAMED_BY
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.manifest import Manifest
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import ManualClock, tasks

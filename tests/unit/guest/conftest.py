@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest.assemble import posix_source, remote_source
+from fleetctl.guest.ship.assemble import posix_source, remote_source
 from tests.unit.guest.remote_world import Box
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]

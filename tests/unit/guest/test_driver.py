@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest import assemble
+from fleetctl.guest.ship import assemble
 
 SETUP = {
     "op": "setup",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest.chunking import (
+from fleetctl.guest.task.chunking import (
     chunk_by_headers,
     chunk_by_json_keys,
     chunk_by_size,
@@ -15,7 +15,7 @@ from fleetctl.guest.chunking import (
     grep,
     peek,
 )
-from fleetctl.guest.volumes import Buffers, Storage
+from fleetctl.guest.task.volumes import Buffers, Storage
 
 
 @pytest.fixture

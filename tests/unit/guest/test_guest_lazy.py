@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest.assemble import guest_source
+from fleetctl.guest.ship.assemble import guest_source
 
 RUN = """
 said = []

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.assemble import guest_source
-from fleetctl.guest.lazy import show_source
-from fleetctl.guest.task import RESULT_BYTES_MAX, Sandbox
+from fleetctl.guest.ship.assemble import guest_source
+from fleetctl.guest.task.lazy import show_source
+from fleetctl.guest.task.task import RESULT_BYTES_MAX, Sandbox
 
 Event = dict[str, Any]
 

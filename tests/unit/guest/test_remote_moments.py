@@ -13,9 +13,9 @@ from types import CodeType
 from typing import Any
 from uuid import uuid4
 
-from fleetctl.guest.assemble import quick_table, recompile_source, remote_source
-from fleetctl.guest.orders import order_argument
-from fleetctl.guest.remote.attach import MOMENT_LOG_BYTES_MAX
+from fleetctl.guest.remote.verbs.attach import MOMENT_LOG_BYTES_MAX
+from fleetctl.guest.ship.assemble import quick_table, recompile_source, remote_source
+from fleetctl.guest.ship.orders import order_argument
 from tests.unit.guest.remote_world import FOR_EVER_S, Attached, Box, wait_for
 
 
@@ -111,5 +111,5 @@ def codes(table: bytes) -> dict[str, CodeType]:
     """By name of module."""
     names: dict[str, Any] = {"__name__": "guest"}
     exec(marshal.loads(table.partition(b"\n")[2]), names)
-    assert "fleetctl.guest.remote.worker" in names["UNPACKED"]
+    assert "fleetctl.guest.remote.process.worker" in names["UNPACKED"]
     return {name: marshal.loads(code) for name, code in names["UNPACKED"].items()}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.assemble import quick_source, quick_table, remote_source
-from fleetctl.guest.orders import order_argument
+from fleetctl.guest.ship.assemble import quick_source, quick_table, remote_source
+from fleetctl.guest.ship.orders import order_argument
 from tests.unit.guest.remote_world import Attached, Box, Story, wait_for
 
 COUNTS = "seen = globals().get('seen', 0) + 1\nprint('task', seen)\nSUBMIT(seen)"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest.assemble import posix_source
 from fleetctl.guest.posix.order import posix_order
+from fleetctl.guest.ship.assemble import posix_source
 from tests.unit.guest.remote_world import Box, Story
 
 NEEDED = "cat dd grep head ln mkdir mkfifo mv od printf rm rmdir sleep sync tail tr wc date"

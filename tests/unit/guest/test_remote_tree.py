@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest.remote import tree
-from fleetctl.guest.remote.tree import Tree
+from fleetctl.guest.remote.process import tree
+from fleetctl.guest.remote.process.tree import Tree
 
 
 @pytest.fixture

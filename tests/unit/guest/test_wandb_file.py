@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.guest.wandbfile import BLOCK_BYTES, WandbFile
+from fleetctl.guest.wandb.file import BLOCK_BYTES, WandbFile
 from tests.unit.guest.wandb_writer import (
     MAGIC,
     blocks,

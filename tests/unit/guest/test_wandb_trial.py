@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.guest.record import Journal
-from fleetctl.guest.thinning import NAMES_MAX
-from fleetctl.guest.wandbtrial import RESULT_ITEMS_MAX, TEXT_CHARACTERS_MAX, Trial
+from fleetctl.guest.journal.record import Journal
+from fleetctl.guest.metrics.thinning import NAMES_MAX
+from fleetctl.guest.wandb.trial import RESULT_ITEMS_MAX, TEXT_CHARACTERS_MAX, Trial
 from fleetctl.providers.rundir.journal import parse
 from tests.unit.guest.wandb_writer import blocks, header, history, summary, write_run
 

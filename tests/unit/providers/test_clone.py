@@ -18,7 +18,7 @@ from fleetctl.providers.modal.assets import sources
 from fleetctl.providers.sources import clone
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.providers.sources.taken import revision_in
-from fleetctl.specs.template import GitSource, Template
+from fleetctl.specs.blocks.template import GitSource, Template
 from tests.unit.providers.test_gitsource import HOSTILE, Repository
 
 

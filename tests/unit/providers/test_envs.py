@@ -22,7 +22,7 @@ from fleetctl.providers.base import Foreseen
 from fleetctl.providers.local import foreseen, keeper
 from fleetctl.providers.local.assets import envs, pythons, system
 from fleetctl.providers.local.paths import Layout
-from fleetctl.specs.template import Image, Template
+from fleetctl.specs.blocks.template import Image, Template
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, command, python, story
 
@@ -282,7 +282,7 @@ def test_what_this_machine_cannot_give_is_refused_with_a_hint(
 
 
 def test_the_keeper_is_python_3_9() -> None:
-    parts = sorted((Path(keeper.__file__).parent).glob("*.py"))
+    parts = sorted(Path(keeper.__file__).parent.rglob("*.py"))
     assert len(parts) > 10
     for part in parts:
         ast.parse(part.read_text(), feature_version=(3, 9))

@@ -12,7 +12,7 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.local.assets import git as gitsource
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.sources import git
-from fleetctl.specs.template import GitSource
+from fleetctl.specs.blocks.template import GitSource
 
 HOSTILE = [
     "--upload-pack=touch /tmp/pwned",

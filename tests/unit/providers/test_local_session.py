@@ -15,10 +15,10 @@ import pytest
 
 from fleetctl import Interpreter, InterpreterError
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.guest.assemble import driver_source
+from fleetctl.guest.ship.assemble import driver_source
 from fleetctl.providers.local import locks
 from fleetctl.providers.local.interpreter.session import open_session
-from fleetctl.providers.local.keeper import procs
+from fleetctl.providers.local.keeper.run import procs
 from fleetctl.providers.session import SessionOrder
 
 TIERS = ("namespaces", "process")

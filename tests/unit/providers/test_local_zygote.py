@@ -21,7 +21,7 @@ from fleetctl.providers.local import locks
 from fleetctl.providers.local.runs import keepers, zygotes
 from fleetctl.providers.local.runs.keepers import BIRTHS_AT_ONCE, IDLE_MAX
 from fleetctl.providers.local.runs.link import Link
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, keeper_pid, stop_keepers
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.guest.logfile import LogFile, Marks
+from fleetctl.guest.journal.logfile import LogFile, Marks
 from fleetctl.providers.paths import runs_dir
 from fleetctl.providers.remote.runs.segments import Segments
 from fleetctl.providers.rundir.logs import LogReader
@@ -58,7 +58,7 @@ def test_what_is_said_later_is_dated_and_a_short_run_makes_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("fleetctl.guest.logfile.time.time", lambda: now[0])
+    monkeypatch.setattr("fleetctl.guest.journal.logfile.time.time", lambda: now[0])
     runs = runs_dir(tmp_path, "local", "uid-1")
     runs.mkdir(parents=True)
     directory = os.open(runs, os.O_RDONLY)
@@ -76,7 +76,7 @@ def test_a_remote_runs_output_is_dated_by_its_coming_also_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("fleetctl.guest.logfile.time.time", lambda: now[0])
+    monkeypatch.setattr("fleetctl.guest.journal.logfile.time.time", lambda: now[0])
     Segments(tmp_path, "run-1", fresh=True).write(0, b"at once\n")
     now[0] = 5000.0
     Segments(tmp_path, "run-1").write(8, b"after a restart\n")
@@ -85,7 +85,7 @@ def test_a_remote_runs_output_is_dated_by_its_coming_also_after_a_restart(
 
 def test_days_of_output_make_few_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("fleetctl.guest.logfile.time.time", lambda: now[0])
+    monkeypatch.setattr("fleetctl.guest.journal.logfile.time.time", lambda: now[0])
     marks = Marks(str(tmp_path / "run-1.times"))
     for at in range(0, 2 * 86400, 2):
         now[0] = float(at)

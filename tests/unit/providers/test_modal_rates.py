@@ -14,7 +14,7 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.modal.connection.rates import Rates, merged
 from fleetctl.providers.prices.table import load
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 # As a real account was told them in September 2026, per hour.
 TOLD = {

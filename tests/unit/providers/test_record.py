@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.guest import record, results
-from fleetctl.providers.local.keeper.begun import Begun
+from fleetctl.guest.journal import record, results
+from fleetctl.providers.local.keeper.run.begun import Begun
 from fleetctl.providers.rundir.journal import parse
 
 ENDED = {"at": 2.0, "started_at": 1.0, "ok": True, "reason": "Completed", "message": "", "exit": 0}

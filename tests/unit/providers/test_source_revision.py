@@ -11,7 +11,7 @@ from fleetctl.providers.sources.frozen import frozen
 from fleetctl.providers.sources.frozen import revision as revision_of_frozen
 from fleetctl.providers.sources.revision import of_copy, of_project
 from fleetctl.providers.sources.tree import Rules, take
-from fleetctl.specs.template import Source
+from fleetctl.specs.blocks.template import Source
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import (
     CHECKPOINT,
     EXECUTION,
@@ -28,7 +29,6 @@ from fleetctl.specs.content import (
 )
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import KINDS as OBJECTS
-from fleetctl.specs.template import Template
 from fleetctl.specs.trainingrun import Checkpoint, Stage
 
 TRAIN: dict[str, Any] = {"template": {"script": "a"}, "stages": [{"name": "one"}]}

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.specs.common import Placement
+from fleetctl.specs.blocks.common import Placement
+from fleetctl.specs.blocks.template import Image, Template
 from fleetctl.specs.content import template_hash
-from fleetctl.specs.template import Image, Template
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
 HERE = Placement()

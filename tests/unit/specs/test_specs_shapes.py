@@ -4,11 +4,11 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.specs.batchjob import BatchJobSpec, Tasks
-from fleetctl.specs.common import Candidate, Metadata, Placement
+from fleetctl.specs.blocks.common import Candidate, Metadata, Placement
+from fleetctl.specs.blocks.template import Gpu, Image, Template
 from fleetctl.specs.kinds import KINDS, dump_spec, find_kind, parse_spec
 from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.template import Gpu, Image, Template
 from fleetctl.specs.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.specs.volume import VolumeSpec

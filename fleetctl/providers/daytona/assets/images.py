@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.guest.assemble import posix_source, remote_source
+from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.daytona.assets import layers, snapshots
 from fleetctl.providers.daytona.assets.snapshots import Scope
 from fleetctl.providers.daytona.connection import credentials, rest_api
@@ -40,7 +40,7 @@ from fleetctl.providers.remote.assets.build_waits import (
 )
 from fleetctl.providers.remote.assets.recipes import Recipe
 from fleetctl.providers.rundir.builds import BuildLog, link
-from fleetctl.specs.template import Image, Template
+from fleetctl.specs.blocks.template import Image, Template
 
 if TYPE_CHECKING:
     import daytona

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused
-from fleetctl.guest.assemble import posix_source, quick_source, recompile_source, remote_source
+from fleetctl.guest.ship.assemble import posix_source, quick_source, recompile_source, remote_source
 from fleetctl.providers.daytona.runs.streams import IN_IMAGE
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.remote.assets.recipes import Package, Recipe

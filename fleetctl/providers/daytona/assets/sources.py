@@ -18,7 +18,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.daytona.connection.errors import asking, is_conflict, is_not_found, words
 from fleetctl.providers.sources import clone, git
 from fleetctl.providers.sources.frozen import frozen
-from fleetctl.specs.template import GitSource, Source
+from fleetctl.specs.blocks.template import GitSource, Source
 
 if TYPE_CHECKING:
     import daytona

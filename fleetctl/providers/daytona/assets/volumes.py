@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.daytona.connection.errors import asking, is_conflict, is_not_found
-from fleetctl.specs.template import Template, VolumeMount
+from fleetctl.specs.blocks.template import Template, VolumeMount
 
 if TYPE_CHECKING:
     import daytona

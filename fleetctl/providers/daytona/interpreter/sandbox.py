@@ -26,7 +26,7 @@ from fleetctl.providers.daytona.runs import outright
 from fleetctl.providers.paths import jobs_dir, make_private
 from fleetctl.providers.session import SessionOrder
 from fleetctl.providers.sources.pinning import current
-from fleetctl.specs.template import Source, Template, VolumeMount
+from fleetctl.specs.blocks.template import Source, Template, VolumeMount
 
 DRIVER = "/tmp/fleetctl-driver.py"  # noqa: S108 - in the sandbox, where nobody else is
 EMPTY_WORKSPACE = "daytona-workspace"  # as the first programs of this sort had it

@@ -21,12 +21,12 @@ from pathlib import Path
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.assets.pythons import Base
-from fleetctl.providers.local.keeper.cleaning import remove_tree
+from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.programs import ask
 from fleetctl.providers.rundir.builds import BuildLog, link
-from fleetctl.specs.template import Image
+from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.packages import without_digest
 
 BUILD_S = 840.0  # a step of a build; below the deadline of a start, of which it is a part

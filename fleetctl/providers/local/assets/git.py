@@ -11,11 +11,11 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl.providers.local.keeper.cleaning import remove_tree
+from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources import git
-from fleetctl.specs.template import GitSource
+from fleetctl.specs.blocks.template import GitSource
 
 
 async def checkout(layout: Layout, source: GitSource) -> tuple[Path, str]:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.local.assets import git as gitsource
-from fleetctl.providers.local.keeper.cleaning import remove_tree
+from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.sources import git
 from fleetctl.providers.sources.revision import of_copy
 from fleetctl.providers.sources.tree import Rules, take
-from fleetctl.specs.template import Source
+from fleetctl.specs.blocks.template import Source
 
 
 @dataclass(frozen=True, slots=True)

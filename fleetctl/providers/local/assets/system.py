@@ -6,7 +6,7 @@ import shutil
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.programs import ask
-from fleetctl.specs.template import Image
+from fleetctl.specs.blocks.template import Image
 
 
 async def check(image: Image) -> None:

@@ -11,7 +11,7 @@ import time
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.keeper.cleaning import remove_tree
+from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout, uid_of
 
 LEAVE_S = 10.0  # for a keeper without runs to leave after it was asked to

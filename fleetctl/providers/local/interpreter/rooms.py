@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fleetctl.providers.local import locks
 from fleetctl.providers.local.assets import git as gitsource
-from fleetctl.providers.local.keeper.cleaning import remove_tree
+from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.paths import checked, make_private
 from fleetctl.providers.session import SessionOrder

@@ -18,7 +18,7 @@ from typing import IO, Any
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.local.assets import envs
 from fleetctl.providers.local.interpreter.rooms import Room
-from fleetctl.providers.local.keeper import procs
+from fleetctl.providers.local.keeper.run import procs
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.provider import TIERS
 from fleetctl.providers.local.runs.orders import PROCESSES_MAX

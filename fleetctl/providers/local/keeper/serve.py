@@ -10,12 +10,12 @@ import socket
 import time
 from typing import Any
 
-from fleetctl.guest.text import compact, quote
+from fleetctl.guest.task.text import compact, quote
 
-from .begun import Begun
-from .clients import Client, Clients
-from .poller import Poller
-from .supervise import OK, Supervisor
+from .io.clients import Client, Clients
+from .io.poller import Poller
+from .run.begun import Begun
+from .run.supervise import OK, Supervisor
 
 ALONE_S = 2.0  # without a client and without a run
 TERM_POLL_S = 1.0  # how late a request to end is seen

@@ -20,8 +20,9 @@ from typing import Any, NoReturn, Optional
 
 from fleetctl.guest.processes import ended, send
 
-from . import procs, sharedlinks, spaces, syscalls
-from .child import rlimits
+from .isolation import sharedlinks, spaces, syscalls
+from .run import procs
+from .run.child import rlimits
 
 REAP_PAUSE_S = 0.01
 

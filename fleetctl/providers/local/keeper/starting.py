@@ -21,9 +21,10 @@ import time
 from types import ModuleType
 from typing import Any, Callable, NoReturn
 
-from . import procs, spaces
-from .begun import Begun
-from .child import DESCRIPTORS_MAX, rlimits
+from .isolation import spaces
+from .run import procs
+from .run.begun import Begun
+from .run.child import DESCRIPTORS_MAX, rlimits
 from .serve import Keeper
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are run from it

@@ -20,7 +20,8 @@ import sys
 from types import ModuleType
 from typing import NoReturn, Optional
 
-from . import spaces, starting, syscalls
+from . import starting
+from .isolation import spaces, syscalls
 
 WARM_RUNS = 20  # after so many the interpreter has stopped rewriting its own code
 STDIN = 0

@@ -11,7 +11,7 @@ import asyncio
 import sys
 
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.keeper import procs
+from fleetctl.providers.local.keeper.run import procs
 
 TRIES = 100
 PAUSE_S = 0.02

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.program import tree_of
-from fleetctl.guest.assemble import guest_source
+from fleetctl.guest.ship.assemble import guest_source
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.local.assets.envs import Python
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.orphans import work_mark, work_of
 from fleetctl.providers.paths import make_private
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import own_name
 

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.guest.assemble import posix_source, quick_source, quick_table, remote_source
+from fleetctl.guest.ship.assemble import posix_source, quick_source, quick_table, remote_source
 from fleetctl.providers.modal.assets import layers, sources
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
 from fleetctl.providers.paths import make_private
@@ -33,7 +33,7 @@ from fleetctl.providers.remote.assets.build_waits import (
 from fleetctl.providers.remote.assets.recipes import Recipe
 from fleetctl.providers.rundir.builds import BuildLog, link
 from fleetctl.providers.sources.frozen import frozen
-from fleetctl.specs.template import Source, Template
+from fleetctl.specs.blocks.template import Source, Template
 
 if TYPE_CHECKING:
     import modal

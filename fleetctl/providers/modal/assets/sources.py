@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetctl.providers.sources import clone, git
-from fleetctl.specs.template import Source, Template
+from fleetctl.specs.blocks.template import Source, Template
 
 HOME = "/root"  # of sandboxes on Modal
 

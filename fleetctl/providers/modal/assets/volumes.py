@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.modal.connection.errors import asking
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
     import modal

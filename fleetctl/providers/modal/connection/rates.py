@@ -17,7 +17,7 @@ from fleetctl.common.text import HOUR_S
 from fleetctl.providers.modal.connection.errors import asking
 from fleetctl.providers.prices import table as prices
 from fleetctl.providers.prices.table import FUNCTION, SANDBOX, PriceTable
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
     import modal

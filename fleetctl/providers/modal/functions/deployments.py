@@ -29,7 +29,7 @@ from fleetctl.providers.modal.connection.errors import asking, is_not_found, wor
 from fleetctl.providers.modal.runs import machines
 from fleetctl.providers.paths import checked, make_private
 from fleetctl.providers.remote.sandboxes import names
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
     import modal

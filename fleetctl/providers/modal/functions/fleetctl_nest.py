@@ -27,7 +27,10 @@ def hatch(handle: int) -> None:
         guest: dict[str, Any] = {"__name__": "guest"}
         exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own
     sys.meta_path.insert(0, guest["OneFile"]())
-    from fleetctl.guest.remote import attach, follow, main, supervise, worker
+    from fleetctl.guest.remote import main, supervise
+    from fleetctl.guest.remote.process import worker
+    from fleetctl.guest.remote.story import follow
+    from fleetctl.guest.remote.verbs import attach
 
     del attach, follow, supervise, worker  # in memory for all that are forked
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries them

@@ -43,7 +43,7 @@ from fleetctl.providers.sources.pinning import pinned
 if TYPE_CHECKING:
     import modal
 
-    from fleetctl.specs.template import Template
+    from fleetctl.specs.blocks.template import Template
 
 log = logging.getLogger("fleetctl.providers")
 

@@ -29,7 +29,7 @@ from fleetctl.providers.modal.connection.errors import asking, certain
 from fleetctl.providers.paths import jobs_dir, make_private
 from fleetctl.providers.session import SessionOrder
 from fleetctl.providers.sources.pinning import current
-from fleetctl.specs.template import Image, Source, Template, VolumeMount
+from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount
 
 DEFAULT_IMAGE = Image(python="3.12", pip=("numpy", "pandas"))
 DRIVER_DIR = "/.fleetctl-driver"

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.guest.orders import order_argument, order_input
+from fleetctl.guest.ship.orders import order_argument, order_input
 from fleetctl.providers.modal.assets.images import POSIX_GUEST_PATH, QUICK_PATH
 from fleetctl.providers.remote.sandboxes.base import At, Work
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
     import modal

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.sources.tree import Rules, walk
-from fleetctl.specs.template import Image, Template
+from fleetctl.specs.blocks.template import Image, Template
 from fleetctl.specs.values.packages import LOCAL
 
 DEFAULT_PYTHON = "3.12"  # the same wherever the controller runs

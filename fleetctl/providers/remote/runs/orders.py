@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.remote.runs.lifetimes import MARK
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX
-from fleetctl.specs.template import VolumeMount
+from fleetctl.specs.blocks.template import VolumeMount
 from fleetctl.specs.values.namespaces import own_name
 
 LINGER_S = 120.0  # of an idle sandbox whose provider does not end it

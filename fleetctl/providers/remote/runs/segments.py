@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fleetctl.guest.logfile import Marks
+from fleetctl.guest.journal.logfile import Marks
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
 SEGMENTS = 4  # the first one and the newest three are kept

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.metrics.followed import Followed
-from fleetctl.guest.record import Journal
 from fleetctl.providers.rundir.journal import parse
 from tests.unit.guest.metrics.event_writer import (
     event,

@@ -19,7 +19,7 @@ from fleetctl.providers.prices import table as prices
 from fleetctl.providers.remote.sandboxes.base import At
 from fleetctl.providers.remote.sandboxes.fates import Cause
 from fleetctl.providers.sources.clone import credentials
-from fleetctl.specs.template import GitSource, Resources, Template
+from fleetctl.specs.blocks.template import GitSource, Resources, Template
 
 # -- errors ----------------------------------------------------------------------------------------
 

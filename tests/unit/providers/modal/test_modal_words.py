@@ -17,7 +17,7 @@ from fleetctl.providers.modal.connection.errors import asking, certain
 from fleetctl.providers.modal.runs import streams
 from fleetctl.providers.modal.runs.endings import Facts, fate
 from fleetctl.providers.remote.sandboxes.fates import Cause
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 CREATION_RATE = "Sandbox creation rate limit (5/s) exceeded"
 NO_CAPACITY = "Insufficient capacity to create sandbox."

@@ -19,7 +19,7 @@ from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.lifetimes import MARK, told_apart
 from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes import names
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.unit.providers.remote import frames
 
 

@@ -17,7 +17,7 @@ from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 from tests.unit.providers.remote import frames
 from tests.unit.providers.remote.scripted import QUICK, Script
 

@@ -1,0 +1,1 @@
+"""What each kind wants: one file a kind."""

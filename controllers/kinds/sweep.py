@@ -1,0 +1,305 @@
+"""Sweep: a search over parameters; each trial is a unit. Called by reconcile.py through
+controllers/kind.py; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.facts import Score
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kind import (
+    UNITS_KEPT_MAX,
+    Keep,
+    KindController,
+    Params,
+    StopNow,
+    Unit,
+    Verdict,
+    as_wished,
+    limits_of,
+    policy_of,
+)
+from fleetctl.controllers.model import Run, WandbTrial
+from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
+from fleetctl.controllers.trials.command import DEFAULT_COMMAND
+from fleetctl.controllers.trials.early_terminate import early_end, rungs
+from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.scores import score_of, scores_of
+from fleetctl.controllers.trials.suggested import Suggested
+from fleetctl.controllers.trials.telling import METRIC_MISSING, front_status, missing, warning_of
+from fleetctl.controllers.trials.wandb import (
+    PARAMETERS_UNREAD,
+    stopped_by_unread,
+    unread,
+    wandb_trial,
+)
+from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
+from fleetctl.specs.values.hashing import params_hash
+
+if TYPE_CHECKING:
+    from fleetctl.specs.sweep import SweepSpec
+
+# A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
+GRID_POINTS_MAX = 100_000
+
+
+def shared_template(spec: SweepSpec) -> Template:
+    """What all trials run, parameters aside: the template's own work, else the search's command."""
+    template = spec.template or Template()
+    if template.work is not None:
+        return template
+    command = (*(spec.search.command or DEFAULT_COMMAND), spec.search.program or "")
+    return template.model_copy(update={"command": command})
+
+
+class Sweep(KindController):
+    """A trial's identity is its parameters: a grid that grows keeps the trials it had, under their
+    old indexes.
+
+    allocated: params hash -> index of the trials that have runs already.
+    """
+
+    compares = True
+    keeps_indexes = True
+
+    def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
+        self.spec = spec
+        self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
+        limits = stopped_by_unread(limits_of(spec))
+        self.limits = replace(limits, final=frozenset({EARLY_TERMINATED}))
+        self._template = spec.template or Template()
+        command = spec.search.command or DEFAULT_COMMAND
+        self._command = command if self._template.work is None else None
+        self._shared = shared_template(spec)
+        self.template_hash = template_hash(self._shared, spec.placement, pins)
+        self.contents = self.contents_of(spec, pins)
+        self._goals = [(it.name, it.goal) for it in spec.metrics or ()]
+        one = spec.search.metric
+        self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
+        self._grid = spec.search.method == "grid"
+        self._suggested = (
+            Suggested(spec.search, spec.seed) if spec.search.method == "bayes" else None
+        )
+        self._points: dict[int, Mapping[str, object]] = {}
+        self._fresh_from = 0
+        if self._grid:
+            self._allocate(allocated)
+        limit = spec.trial_limit
+        grid_end = self._fresh_from + sum(1 for index in self._points if index >= self._fresh_from)
+        self._end = grid_end if self._grid else limit
+        known = len(self._points)
+        self.total = min(known, limit or known) if self._grid else limit
+        # Of a bayes search units come to be while it runs.
+        self.unit = self._unit if self._suggested else lru_cache(UNITS_KEPT_MAX)(self._unit)
+
+    @staticmethod
+    def contents_of(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:
+        return (content_of(shared_template(spec), pins),)
+
+    def _unit(self, index: int) -> Unit | None:
+        if self._grid:
+            params = self._points.get(index)
+            if params is None:
+                return None
+        elif index < 0 or (self._end is not None and index >= self._end):
+            return None
+        elif self._suggested is not None:
+            params = self._suggested.points.get(index)
+            if params is None:
+                return None
+        else:
+            params = random_point(self.spec.search, self.spec.seed, index)
+        return Unit(index, params, params_hash(params), self.template_hash, self.contents[0])
+
+    def template(self, index: int) -> Template:
+        """The template; where the search brings the command, with that trial's own arguments."""
+        unit = self.unit(index)
+        assert unit is not None
+        if self._command is None:
+            return self._template
+        argv = command_line(
+            self._command, self.spec.search.program or "", unit.params, self._template.env
+        )
+        return self._template.model_copy(update={"command": tuple(argv)})
+
+    def content(self, index: int) -> Template:  # noqa: ARG002 - one command for all trials
+        return self._shared
+
+    @property
+    def metric(self) -> str:
+        metric = self.spec.search.metric
+        return metric.name if metric is not None else ""
+
+    def wandb(self, name: str) -> WandbTrial | None:
+        if self._command is None:
+            return None  # the template's own work, which knows us
+        return wandb_trial(name, self.spec.search, self._command)
+
+    @property
+    def repeats(self) -> bool:
+        return self.spec.search.method == "random"  # what is drawn may be drawn again
+
+    def next(self, history: History) -> Iterator[Unit]:
+        if self._reached(history):
+            return
+        end = self._end if self._end is not None else 1 << 62
+        room = (self.total or end) - len(history.taken)
+        for index in history.fresh(self._fresh_from, end):
+            if room <= 0:
+                return
+            room -= 1
+            unit = self.unit(index)
+            if unit is None:
+                return  # its point is not suggested yet
+            yield unit
+
+    def recall(self, run: Run) -> None:
+        if self._suggested is not None:
+            self._suggested.recall(run)
+
+    def asks(self, history: History) -> int | None:
+        if self._suggested is None or self._suggested.exhausted or self._reached(history):
+            return None
+        if self.total is not None and len(history.taken) >= self.total:
+            return None
+        index = next(history.fresh(0, self._end or 1 << 62), None)
+        return None if index in self._suggested.points else index
+
+    def work(self, history: History, index: int) -> Callable[[], Params | None]:
+        assert self._suggested is not None
+        return self._suggested.work(history, index)
+
+    def answer(self, index: int, params: Params | None) -> None:
+        assert self._suggested is not None
+        self._suggested.answer(index, params)
+        if self._suggested.exhausted:
+            self.total = self._end = len(self._suggested.points)
+
+    def curves(self) -> Curves | None:
+        metric, early = self.spec.search.metric, self.spec.search.early_terminate
+        needed = early is not None or self._suggested is not None
+        if metric is None or not (needed or metric.target is not None):
+            return None
+        return Curves(
+            metric.name,
+            maximize=metric.goal == "maximize",
+            bands=early.bands if early is not None else (),
+            target=metric.target,
+        )
+
+    def keep(self, history: History, run: Run) -> Keep | StopNow:
+        wished, early = as_wished(self, run), self.spec.search.early_terminate
+        if isinstance(wished, StopNow) or early is None or history.curves is None:
+            return wished
+        return early_end(history.curves, run.name, early) or wished
+
+    def verdict(self, history: History) -> Verdict | None:
+        done, failed = len(history.succeeded), len(history.failed)
+        if self._reached(history):
+            target = self.spec.search.metric.target if self.spec.search.metric else None
+            return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
+        failed_for_all = history.failed_job
+        if failed_for_all is not None and failed_for_all.reason == PARAMETERS_UNREAD:
+            return Verdict(False, PARAMETERS_UNREAD, unread(failed_for_all))
+        early = early_verdict(self.spec, history, units="trials")
+        if early is not None:
+            return early
+        if self.total is None or done + failed + len(history.pruned) < self.total:
+            return None
+        if failed and self.spec.max_failed_indexes is None:
+            return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
+        if not done and not history.pruned and self.total:
+            return Verdict(False, "FailedTrials", f"all {failed} trials failed")
+        return self._finished(history)
+
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:
+        """The metric of a trial: from its result, else the last value that it reported; or several
+        of them.
+        """
+        if self._goals:
+            return scores_of(result, metrics, self._goals)
+        metric = self.spec.search.metric
+        if metric is None:
+            return None
+        return score_of(result, metrics, metric.name)
+
+    def summary(self, history: History) -> Status:
+        metric = self.spec.search.metric
+        best = self._best(history)
+        out: Status = {"method": self.spec.search.method}
+        early = self.spec.search.early_terminate
+        if early is not None and history.curves is not None:
+            out["rungs"] = rungs(history.curves, early)
+        if metric is not None:
+            out["metric"] = {"name": metric.name, "goal": metric.goal}
+        logs = self._command is not None
+        names = self._metric_names
+        if names and (warning := warning_of(history, names, logs=logs)):
+            out["warning"] = warning
+        if self._goals:
+            out |= front_status(history.front, self._goals)
+        if self._lost(history):
+            out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
+        if best is not None and metric is not None:
+            unit = self.unit(best)
+            out["best"] = {
+                "index": best,
+                "params": dict(unit.params) if unit else {},
+                "metric": {"name": metric.name, "value": history.scores[best]},
+            }
+        return out
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _allocate(self, allocated: Mapping[str, int]) -> None:
+        self._fresh_from = max(allocated.values(), default=-1) + 1
+        free = self._fresh_from
+        for params in points(self.spec.search, self.spec.seed):
+            assert len(self._points) < GRID_POINTS_MAX, "the loader limits the grid"
+            index = allocated.get(params_hash(params))
+            if index is None:
+                index, free = free, free + 1
+            self._points[index] = params
+
+    def _lost(self, history: History) -> bool:
+        """A trial was given up, and neither a limit, a target nor a policy makes up for it."""
+        metric, spec = self.spec.search.metric, self.spec
+        if spec.max_failed_indexes is not None or spec.success_policy is not None:
+            return False
+        return bool(history.failed) and (metric is None or metric.target is None)
+
+    def _finished(self, history: History) -> Verdict:
+        done, failed = len(history.succeeded), len(history.failed)
+        if self._metric_names and not history.scores:
+            return Verdict(False, METRIC_MISSING, missing(self._metric_names))
+        text = f"{done} of {self.total} trials succeeded"
+        text += f", {len(history.pruned)} were stopped early" if history.pruned else ""
+        text += f", {failed} failed" if failed else ""
+        return Verdict(True, "Completed", text)
+
+    def _best(self, history: History) -> int | None:
+        """Index of the best trial, the earliest of equals."""
+        metric = self.spec.search.metric
+        maximize = metric is not None and metric.goal == "maximize"
+        best = history.highest if maximize else history.lowest
+        return best[1] if best else None
+
+    def _reached(self, history: History) -> bool:
+        """By a value that a trial reported at any time, or by its result."""
+        metric = self.spec.search.metric
+        if metric is None or metric.target is None:
+            return False
+        if history.curves is not None and history.curves.reached:
+            return True
+        best = self._best(history)
+        if best is None:
+            return False
+        value = history.scores[best]
+        return value >= metric.target if metric.goal == "maximize" else value <= metric.target

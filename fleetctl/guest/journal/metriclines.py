@@ -1,0 +1,107 @@
+"""What a command appends to $FLEETCTL_METRICS: one `{"step": 3, "loss": 0.5}` a line.
+
+Called by whoever keeps the run, and by the host for a guest that hands lines on as they are. What
+cannot be recorded is left out and said.
+"""
+
+from __future__ import annotations
+
+from fleetctl.guest.task.text import parse_as_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+LINE_BYTES_MAX = 64 * 1024
+SAID_MAX = 3  # lines of one run that are told of, each once
+SHOWN_CHARACTERS_MAX = 60
+EXAMPLE = '{"step": 3, "loss": 0.5}'
+
+
+class MetricLines:
+    """The file as far as it has been read. Told of while the run goes on, and at its end."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.lines = 0
+        self.wrong = 0
+        self.first_problem = ""
+
+    def take(self, data: bytes) -> tuple[list[tuple[int, dict[str, float]]], list[str]]:
+        """(step and values of each whole line in `data`, what to say of others)."""
+        whole = data.rfind(b"\n") + 1
+        if not whole and len(data) > LINE_BYTES_MAX:
+            whole = len(data)  # no line at all: skipped, so that it is not read again
+        self.offset += whole
+        found, said = [], []
+        for line in data[:whole].removesuffix(b"\n").split(b"\n") if whole else ():
+            step, values, problem = read_line(line, self.lines)
+            self.lines += 1
+            if values:
+                found.append((step, values))
+            if problem:
+                self.wrong += 1
+                self.first_problem = self.first_problem or problem
+                if self.wrong <= SAID_MAX:
+                    said.append(problem)
+        return found, said
+
+    @property
+    def remark(self) -> str:
+        """What was wrong with the file, in one sentence; "" when all was well."""
+        return remark(self.wrong, self.first_problem)
+
+
+def remark(wrong: int, first_problem: str) -> str:
+    more = f" ({wrong} lines in all)" if wrong > 1 else ""
+    return first_problem + more
+
+
+def read_line(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
+    """(step, values, what is wrong or ""). number: how many lines came before.
+
+    A line without a step is one step further than the line above it: its number is its step.
+    """
+    where = f"line {number + 1} of $FLEETCTL_METRICS"
+    if not line.strip():
+        return number, {}, ""
+    if len(line) > LINE_BYTES_MAX:
+        return number, {}, f"{where} is not recorded: it has {len(line)} bytes of {LINE_BYTES_MAX}"
+    try:
+        values = parse_as_python(line.decode())
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        return number, {}, f"{where} is not recorded: it is `{shown(line)}`, and not {EXAMPLE}"
+    step = _step(values.pop("step", number))
+    if step is None:
+        return number, {}, f"{where} is not recorded: its step must be a whole number ({EXAMPLE})"
+    kept = {name: float(it) for name, it in values.items() if _is_finite(it)}
+    left_out = [name for name in values if name not in kept]
+    if left_out:
+        value = shown(str(values[left_out[0]]).encode())
+        what = f"`{left_out[0]}` at step {step} is `{value}` and is not recorded"
+        return step, kept, f"{where}: {what}; a metric is a finite number"
+    return step, kept, "" if kept else f"{where} is not recorded: it names no metric ({EXAMPLE})"
+
+
+def shown(data: bytes) -> str:
+    """The beginning of a text for people, in one line."""
+    text = data[: 4 * SHOWN_CHARACTERS_MAX].decode("utf-8", "replace").strip()
+    text = "".join(one if one.isprintable() else " " for one in text)
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
+
+
+def _step(value: Any) -> Optional[int]:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return float(value) - float(value) == 0
+    except OverflowError:
+        return False

@@ -1,0 +1,140 @@
+"""Judging what a task hands in: its result, and the files in which a command says things.
+
+Called by whoever keeps the run when its work is over, and by the host for results that a guest
+without Python handed on as they were.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from fleetctl.guest.journal.digest import sha256
+from fleetctl.guest.journal.metriclines import shown
+from fleetctl.guest.task.finite import without_nan
+from fleetctl.guest.task.text import canonical, parse_as_python, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+RESULT_BYTES_MAX = 256 * 1024
+RESULT_DEPTH_MAX = 32
+METRICS_READ_BYTES_MAX = 1024 * 1024  # a poll
+
+
+def result_line(text: str) -> str:
+    """The journal's line for a result."""
+    data = text.encode()
+    sha = sha256(data).hexdigest()
+    return f'{{"e":"result","sha256":"{sha}","bytes":{len(data)},"text":{quote(text)}}}\n'
+
+
+def parse_result(data: bytes) -> tuple[Any, str]:
+    """(the value in a task's result file, "") or (None, what is wrong with it)."""
+    if len(data) > RESULT_BYTES_MAX:
+        return None, too_big(len(data))
+    try:
+        return parse_as_python(data.decode("utf-8")), ""
+    except UnicodeError:
+        return None, f"{_FILE} is not UTF-8; it must be {_EXAMPLE}"
+    except RecursionError:
+        return None, _TOO_DEEP
+    except ValueError as error:
+        if not data.strip():
+            return None, f"{_FILE} is empty; it must be {_EXAMPLE}"
+        return None, f"{_FILE} is not JSON ({error}): it begins `{shown(data)}`; {_RIGHT}"
+
+
+def judge(value: Any) -> tuple[str, str, str]:
+    """(canonical JSON object, "", what was changed in it or "") or ("", what is wrong with it, "").
+
+    A number that is not finite becomes null: the loss of a training that diverged is no fault of
+    the run, which would only be repeated.
+    """
+    if not isinstance(value, dict):
+        kind = _KINDS.get(type(value), "value")
+        return "", f"the result is a JSON {kind}; {_RIGHT}", ""
+    changed = ""
+    try:
+        try:
+            text = canonical(value)
+        except ValueError:
+            value, changed = without_nan(value)
+            text = canonical(value)
+        size = len(text.encode("utf-8"))
+    except UnicodeError:
+        return "", "the result is not UTF-8", ""
+    except RecursionError:
+        return "", _TOO_DEEP, ""
+    except ValueError as error:
+        return "", f"the result is not JSON: {error}", ""
+    if size > RESULT_BYTES_MAX:
+        return "", too_big(size), ""
+    if _deeper_than(value, RESULT_DEPTH_MAX):
+        return "", _TOO_DEEP, ""
+    return text, "", changed and f"result: {changed}"
+
+
+def too_big(size: int) -> str:
+    limit = f"at most {RESULT_BYTES_MAX} are kept"
+    return (
+        f"the result has {size} bytes; {limit} (write large data to a volume and submit its path)"
+    )
+
+
+def read_file(directory: int, name: str, offset: int, limit: int) -> Optional[bytes]:
+    """At most `limit` + 1 bytes of a task's file; None when there is none, or no regular file.
+
+    The task could have put a link or a pipe there, so it is opened without following or waiting.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        handle = os.open(name, flags, dir_fd=directory)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        return _read(handle, offset, limit + 1)
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int, offset: int, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = os.pread(handle, size, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset, size = offset + len(part), size - len(part)
+    return b"".join(parts)
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    layer = [value]
+    for _ in range(limit):
+        layer = [
+            child
+            for item in layer
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+        if not layer:
+            return False
+    return True
+
+
+_FILE = "the result in $FLEETCTL_RESULT"
+_EXAMPLE = 'an object such as {"loss": 0.5}'
+_RIGHT = f"it must be {_EXAMPLE}"
+_TOO_DEEP = f"the result is nested more than {RESULT_DEPTH_MAX} deep"
+_KINDS = {
+    list: "list",
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}

@@ -1,0 +1,1 @@
+"""The processes of a run: made, found, and told to run tasks."""

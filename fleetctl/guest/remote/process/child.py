@@ -1,0 +1,110 @@
+"""New processes: their environment, and the way from the fork to a program.
+
+Called by the supervisor. A process begins in a session of its own, with nothing on stdin, and with
+its output and its channel (descriptor 3, on which it tells events) going to the supervisor.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+
+from fleetctl.guest.remote import place
+from fleetctl.guest.task.program import become, enter
+from fleetctl.guest.task.serving import CHANNEL
+from fleetctl.guest.task.text import compact, spaced
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, NoReturn, Optional
+
+    Variables = Dict[str, str]
+
+DESCRIPTORS_MAX = 1024  # more than the supervisor ever has
+
+
+def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, str]) -> Variables:
+    """All variables of a task. Also writes the file with its parameters."""
+    files = f"{os.getcwd()}/{place.FILES}"
+    _overwrite(f"{place.FILES}/params.json", spaced(order["params"]).encode())
+    variables = {
+        **base,
+        **order["env"],
+        "FLEETCTL_PARAMS": f"{files}/params.json",
+        "FLEETCTL_RESULT": f"{files}/result.json",
+        "FLEETCTL_METRICS": f"{files}/metrics.jsonl",
+        "FLEETCTL_RUN": order["run"],
+        "FLEETCTL_ATTEMPT": str(order["attempt"]),
+        "JOB_COMPLETION_INDEX": str(order["index"]),
+    }
+    for volume in order["volumes"]:
+        variables[volume["variable"]] = volume["mount"]
+    for name, value in order["params"].items():
+        variables[variable(name)] = value if isinstance(value, str) else spaced(value)
+    variables.update(secrets)
+    return variables
+
+
+def variable(name: str) -> str:
+    """The environment variable of a parameter."""
+    return "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+
+
+def spawn(work: Callable[[], NoReturn], output: int, channel: int) -> int:
+    """Fork a process that is set up and then does `work`; its pid. Raises OSError when there is
+    no process to be had.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 127
+    try:
+        _detach(output, channel)
+        work()
+    except (OSError, ValueError) as error:
+        tell({"e": "error", "reason": "StartFailed", "message": str(error)})
+        os.write(2, f"fleetctl: {error}\n".encode())
+    except BaseException:  # nothing may climb back into the supervisor
+        code = 70
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    os._exit(code)
+
+
+def execute(
+    argv: list[str], variables: Variables, directory: str, workdir: Optional[str] = None
+) -> NoReturn:
+    """Become a program. Raises OSError when that cannot be."""
+    enter(directory, workdir)
+    become(argv, variables)
+
+
+def tell(event: dict[str, Any]) -> None:
+    """One line to the supervisor. A result comes as JSON text, which goes on as it is."""
+    result = event.get("json")
+    line = compact(event) if result is None else '{"e":"result","value":' + result + "}"
+    data = memoryview((line + "\n").encode())
+    while data:
+        data = data[os.write(CHANNEL, data) :]
+
+
+def _detach(output: int, channel: int) -> None:
+    os.setsid()
+    os.umask(0o022)
+    _signal.set_wakeup_fd(-1)
+    for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGPIPE, _signal.SIGINT):
+        _signal.signal(number, _signal.SIG_DFL)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if channel != CHANNEL:
+        os.dup2(channel, CHANNEL, inheritable=False)
+    os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
+
+
+def _overwrite(path: str, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, data)
+    finally:
+        os.close(handle)

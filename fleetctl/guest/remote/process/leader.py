@@ -1,0 +1,137 @@
+"""A process that works for a run, and the channel on which it tells events.
+
+Made by attempt.py. A command leads one run; a worker leads one Python task after another.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _socket
+import sys
+
+from fleetctl.guest.processes import send
+from fleetctl.guest.remote.process.child import spawn
+from fleetctl.guest.task.text import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, NoReturn, Optional
+
+    from fleetctl.guest.remote.loop import Loop
+
+READ_BYTES_MAX = 1024 * 1024
+LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
+
+
+class Leader:
+    """hear and ended are set by whoever is served at the moment."""
+
+    def __init__(self, loop: Loop, work: Callable[[], NoReturn], output: int) -> None:
+        """Raises OSError when there is no process to be had."""
+        self._loop = loop
+        self._received = b""
+        self.hear: Callable[[dict[str, Any]], None] = _deaf
+        self.ended: Callable[[], None] = _unheard
+        self.status: Optional[int] = None  # the wait status, once it has ended
+        ours, theirs = _socket.socketpair()
+        try:
+            self.pid = spawn(work, output, theirs.fileno())
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._channel: Optional[_socket.socket] = ours
+        ours.setblocking(False)
+        loop.watch(ours.fileno(), self._listen)
+        loop.when_ended(self.pid, self._note_end)
+
+    @property
+    def lives(self) -> bool:
+        return self.status is None
+
+    def hand(self, message: str, output: int) -> None:
+        """One more task for a worker. Raises OSError when it does not take it."""
+        if self._channel is None:
+            raise BrokenPipeError("the worker has left")
+        data = message.encode() + b"\n"
+        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, output.to_bytes(4, _BYTE_ORDER))]
+        self._channel.settimeout(HAND_S)
+        sent = self._channel.sendmsg([data], rights)
+        if sent < len(data):
+            self._channel.sendall(data[sent:])
+        self._channel.setblocking(False)
+
+    def signal(self, number: int) -> None:
+        """To it and its group."""
+        if self.lives:
+            send(-self.pid, number)
+            send(self.pid, number)
+
+    def kill(self) -> None:
+        self.signal(_signal.SIGKILL)
+
+    def drain(self) -> None:
+        """Hear its last words."""
+        while self._listen():
+            pass
+
+    def hang_up(self) -> None:
+        """A worker that waits for a task leaves then."""
+        if self._channel is not None:
+            self._loop.forget(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+
+    def _note_end(self, status: int) -> None:
+        self.status = status
+        self.ended()
+
+    def _listen(self) -> bool:
+        """Take in some events; False when there are none now."""
+        if self._channel is None:
+            return False
+        try:
+            data = self._channel.recv(READ_BYTES_MAX)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.hang_up()
+            return False
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            event = _event(line)
+            if event:
+                self.hear(event)
+        if len(self._received) > LINE_BYTES_MAX:
+            self.hear(_TOO_LONG)
+            self.hang_up()
+        return True
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    """What a process says may be anything; {} for what makes no sense."""
+    try:
+        event = parse(line.decode())
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _deaf(_: dict[str, Any]) -> None:
+    """A worker between two tasks has nothing to say."""
+
+
+def _unheard() -> None:
+    """Nobody is served at the moment."""
+
+
+HAND_S = 5.0  # for a worker to take its next task
+_BYTE_ORDER = sys.byteorder
+_TOO_LONG = {
+    "e": "error",
+    "reason": "ResultInvalid",
+    "message": "the task said more than a result may hold",
+}

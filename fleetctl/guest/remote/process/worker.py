@@ -1,0 +1,85 @@
+"""A process that runs Python tasks: one, or one after another while the sandbox is open.
+
+The functions for the supervisor are at the top; all else runs in the forked child.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from fleetctl.guest.remote.place import start_directory
+from fleetctl.guest.remote.process.child import tell
+from fleetctl.guest.task.program import enter
+from fleetctl.guest.task.serving import serve
+from fleetctl.guest.task.text import compact, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TextIO
+
+
+def message(order: dict[str, Any], variables: dict[str, str]) -> str:
+    """The line that hands a task to a living worker."""
+    return compact({"code": order["code"], "params": order["params"], "variables": variables})
+
+
+def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
+    """Be the worker. Never returns."""
+    enter(start_directory(order), order["workdir"])
+    os.environ.clear()
+    os.environ.update(variables)
+    _become_an_interpreter(variables)
+    from fleetctl.guest.task import task
+    from fleetctl.guest.task.lazy import show_source
+
+    mounts = [{"mount": one["mount"], "root": one["mount"]} for one in order["volumes"]]
+    sandbox = task.Sandbox(mounts)
+    _forget_ourselves()
+    gc.freeze()  # looking at what was here before would copy every page of it
+    gc.enable()
+    code = order["code"]
+    show_source(code)
+    exit_code = sandbox.run(code, order["params"], tell)
+    if order["reusable"]:
+
+        def run(line: str) -> int:
+            handed = parse(line)
+            os.environ.clear()
+            os.environ.update(handed["variables"])
+            show_source(handed["code"])
+            return sandbox.run(handed["code"], handed["params"], tell)
+
+        exit_code = serve(exit_code, run, tell)
+    task.leave(exit_code)
+    raise AssertionError  # leave() does not return
+
+
+def _become_an_interpreter(variables: dict[str, str]) -> None:
+    """What Python would have done at its start, had it not been told to be quick (-I -S)."""
+    import site
+
+    site.main()
+    # New ones: those of the interpreter's start know what its descriptors were then.
+    streams = (open(0, encoding="utf-8", closefd=False), _writer(1), _writer(2))
+    for name, stream in zip(("stdin", "stdout", "stderr"), streams):  # noqa: B905 - Python 3.9
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.argv = ["<task>"]
+    # "" is the directory that a task is in, as with `python -c`.
+    asked = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = ["", *asked, *sys.path]
+
+
+def _writer(handle: int) -> TextIO:
+    return open(
+        handle, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+
+
+def _forget_ourselves() -> None:
+    """So that a task's own module named like one of ours is found."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fleetctl"]:
+        del sys.modules[name]
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != "OneFile"]

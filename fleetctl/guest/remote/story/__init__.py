@@ -1,0 +1,1 @@
+"""A run's story as frames on stdout, from any offset."""

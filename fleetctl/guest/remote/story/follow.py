@@ -1,0 +1,95 @@
+"""Tells a run's story on stdout, from any offset, live, until its end.
+
+Called by attach.py. Reads files alone; the line to the supervisor only says when to look.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from fleetctl.guest.remote import place
+from fleetctl.guest.remote.story.frames import ALIVE, ALIVE_S, Story
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from typing import Optional
+
+LOOK_S = 0.1  # between two looks while there is no line to the supervisor
+BEGINNING_S = 5.0  # between a latch and the journal; longer means that whoever took it died
+LOST = 3  # the exit code of a run whose supervisor died without an end record
+
+
+def follow(
+    run: str, offsets: tuple[int, int], line: Optional[socket], log_bytes_max: Optional[int] = None
+) -> int:
+    """Write frames until the end of the run, or until so much of its log is told; the exit code."""
+    story = Story(run, offsets, log_bytes_max)
+    try:
+        return _follow(run, story, line)
+    finally:
+        story.close()
+
+
+def _follow(run: str, story: Story, line: Optional[socket]) -> int:
+    begun_s = said_s = time.monotonic()
+    while True:
+        # Asked first: what was written before the supervisor died is still read below.
+        supervised = line is not None or place.supervised()
+        news = story.news()
+        now_s = time.monotonic()
+        if news:
+            while news:
+                _write(news)
+                news = story.news()
+            said_s = now_s
+        elif not supervised and (story.there or now_s - begun_s > BEGINNING_S):
+            if story.there:
+                _write(b'{"e":"lost","message":"the process that looked after the run died"}\n')
+                return LOST
+            from fleetctl.guest.remote.story.unbegun import write_unbegun_run
+
+            write_unbegun_run(run)
+            continue
+        elif now_s - said_s >= ALIVE_S:
+            _write(ALIVE)
+            said_s = now_s
+        if story.over:
+            return 0
+        line = _wait(line, ALIVE_S - (now_s - said_s))
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def _wait(line: Optional[socket], alive_s: float) -> Optional[socket]:
+    """Until there may be news; the line to the supervisor after that."""
+    poll = select.poll()
+    poll.register(1, 0)  # tells when nobody reads any more
+    if line is None:
+        line = place.connect()
+    if line is not None:
+        poll.register(line.fileno(), select.POLLIN)
+        wait_s = alive_s
+    else:
+        wait_s = min(LOOK_S, alive_s)
+    for handle, _ in poll.poll(max(0.0, wait_s) * 1000):
+        if handle == 1:
+            raise BrokenPipeError
+        if line is not None and not _heard(line):
+            line.close()
+            line = None
+    return line
+
+
+def _heard(line: socket) -> bool:
+    """Take what the supervisor said, which means nothing but `look`; False when it has gone."""
+    try:
+        return bool(line.recv(4096))
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""What a provider can ask of the guest."""

@@ -1,0 +1,110 @@
+"""The verb `attach`: begins a run through its latch, if nobody has, and follows it.
+
+Losing this process loses nothing, unless it was told to stay: the supervisor is no descendant of
+it, and what it writes it reads from files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fleetctl.guest.remote import place
+from fleetctl.guest.task.text import compact, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from typing import Any, Optional
+
+# Who follows for a moment holds what it hears in memory.
+MOMENT_LOG_BYTES_MAX = 4 * 1024 * 1024
+UNBEGUN = 4  # the exit code of a run that never began here
+
+
+def attach(
+    run: str,
+    offsets: tuple[int, int],
+    order: Optional[str],
+    for_s: Optional[float] = None,
+    *,
+    stay: bool = False,
+) -> int:
+    """The exit code. offsets: of the journal and the log; order: its JSON, or None to follow;
+    for_s: how long to follow; stay: nothing ends this process before its sandbox, so that it may be
+    the supervisor itself, which saves a process at each run.
+    """
+    line = None
+    if order is not None and place.latched(place.begun(run)):
+        wanted = parse(order)
+        names = [name for name in wanted["secret_names"] if name in os.environ]
+        secrets = {name: os.environ.pop(name) for name in names}
+        lock = place.lock()
+        if lock is not None and stay:
+            return _become_supervisor(lock, offsets, wanted, secrets)
+        line = _ask(wanted, secrets) if lock is None else _supervise(lock, wanted, secrets)
+    elif not os.path.exists(place.begun(run)):
+        os.write(1, b'{"e":"unbegun"}\n')
+        return UNBEGUN
+    from fleetctl.guest.remote.story.follow import follow
+
+    if for_s is None:
+        return follow(run, offsets, line or place.connect())
+    import _signal  # type: ignore[import-not-found]
+
+    _signal.signal(_signal.SIGALRM, lambda *_: os._exit(0))
+    _signal.setitimer(_signal.ITIMER_REAL, for_s)
+    return follow(run, offsets, line or place.connect(), MOMENT_LOG_BYTES_MAX)
+
+
+def _ask(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
+    """A line to the supervisor that has the order now; None when there can be none any more."""
+    line = place.reach()
+    if line is None:
+        from fleetctl.guest.remote.story.unbegun import write_unbegun_run
+
+        write_unbegun_run(order["run"])
+        return None
+    message = {"op": "run", "order": order, "secrets": secrets}
+    try:
+        line.sendall((compact(message) + "\n").encode())
+    except OSError:
+        return None
+    return line
+
+
+def _become_supervisor(
+    lock: int, offsets: tuple[int, int], order: dict[str, Any], secrets: dict[str, str]
+) -> int:
+    """Be it, and tell of the run, too; the exit code."""
+    from fleetctl.guest.remote.supervise import supervise
+
+    if os.getpgrp() != os.getpid():  # else nobody's signal to a group reaches us
+        os.setsid()
+    return supervise(lock, order, secrets, offsets=offsets)
+
+
+def _supervise(lock: int, order: dict[str, Any], secrets: dict[str, str]) -> socket:
+    """Start the supervisor as a process that has nothing more to do with this one."""
+    import _socket
+    import select  # noqa: F401 - both processes need it, and it is loaded once
+
+    ours, theirs = _socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        code = 70
+        try:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            ours.close()
+            from fleetctl.guest.remote.supervise import supervise
+
+            code = supervise(lock, order, secrets, follower=theirs)
+        except BaseException:  # nothing may climb back into the code of attach
+            sys.excepthook(*sys.exc_info())
+        os._exit(code)
+    os.waitpid(pid, 0)
+    theirs.close()
+    os.close(lock)
+    return ours

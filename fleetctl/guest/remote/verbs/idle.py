@@ -1,0 +1,78 @@
+"""The verbs `idle`, `stop` and `leave`."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import select
+import time
+
+from fleetctl.guest.processes import ended
+from fleetctl.guest.remote import place
+from fleetctl.guest.task.text import compact
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LOOK_S = 3600.0  # an entrypoint sleeps until it is told to end
+
+
+def idle(begin_s: float) -> int:
+    """Wait to be told to end; not longer than `begin_s` for something to begin."""
+    waker, writable = os.pipe()
+    os.set_blocking(writable, False)
+    _signal.set_wakeup_fd(writable)
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGCHLD):
+        _signal.signal(number, lambda *_: None)
+    # Who reads this may tell us to end at once.
+    with open(place.idle_pid(), "w", encoding="ascii") as file:
+        file.write(str(os.getpid()))
+    begin_by_s = time.monotonic() + begin_s
+    while True:
+        begun = os.path.exists(place.LOCK)
+        left_s = LOOK_S if begun else begin_by_s - time.monotonic()
+        if left_s <= 0:
+            return 0
+        if select.select([waker], [], [], left_s)[0]:
+            signals = os.read(waker, 4096)
+            if set(signals) - {_signal.SIGCHLD}:
+                return 0
+            list(ended())  # as the first process of a sandbox we inherit what others leave
+
+
+def stop(run: str, grace_s: float) -> int:
+    """Ask the supervisor to end a run; without one there is nothing to end by the rules."""
+    if not _ask({"op": "stop", "run": run, "grace_s": grace_s}):
+        _kill_leftovers()
+    return 0
+
+
+def leave() -> int:
+    if not _ask({"op": "leave"}):
+        _kill_leftovers()
+        from fleetctl.guest.remote.supervise import end_entrypoint
+
+        end_entrypoint()
+    return 0
+
+
+def _ask(request: dict[str, Any]) -> bool:
+    """False when there is no supervisor."""
+    line = place.connect()
+    if line is None:
+        return False
+    try:
+        line.sendall((compact(request) + "\n").encode())
+    except OSError:
+        return False
+    return True
+
+
+def _kill_leftovers() -> None:
+    """What a supervisor that was killed left running."""
+    from fleetctl.guest.remote.process.tree import Tree
+
+    runs = [name[: -len(".begun")] for name in os.listdir(place.RUNS) if name.endswith(".begun")]
+    if runs and not place.supervised():
+        Tree(-1, runs).send(_signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""How the guest and its orders travel into a sandbox."""

@@ -1,0 +1,136 @@
+"""Makes the files that are shipped into sandboxes: the guest, which runs tasks, and the driver,
+which serves interpreters. Called by providers; never runs in a sandbox.
+
+Deterministic: the same sources give the same text under the same Python, so that its hash can
+name it.
+"""
+
+from __future__ import annotations
+
+import base64
+import marshal
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+from fleetctl.guest.ship.onefile import PACKAGES, compile_part, version
+from fleetctl.guest.ship.recompile import table
+
+GUEST = Path(__file__).parents[1]
+# In the order in which they need each other.
+PARTS = tuple(
+    f"task/{name}.py" for name in ("text", "lazy", "finite", "chunking", "volumes", "task")
+)
+DRIVER_PARTS = (
+    *PARTS,
+    *("driver/channel.py", "driver/capture.py", "driver/submit.py", "driver/hostcalls.py"),
+    *("driver/checkout.py", "driver/uploads.py", "driver/execution.py", "driver/main.py"),
+)
+# Each is compiled when it is first imported in the sandbox, if ever.
+REMOTE_PARTS = (
+    *(f"journal/{name}.py" for name in ("digest", "logfile", "record", "metriclines", "results")),
+    *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
+    *("processes.py", "task/serving.py"),
+    *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
+    *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
+    *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),
+    *(f"remote/{name}.py" for name in ("attempt", "setup", "files", "sync")),
+    *(f"remote/verbs/{name}.py" for name in ("attach", "turns", "idle")),
+    *(f"remote/story/{name}.py" for name in ("frames", "follow", "telling", "unbegun")),
+    *(f"remote/process/{name}.py" for name in ("leader", "child", "tree", "worker")),
+)
+POSIX_PARTS = (
+    *("idle.sh", "common.sh", "tree.sh", "end.sh"),
+    *("supervise.sh", "follow.sh", "main.sh"),
+)
+
+
+def guest_source() -> str:
+    """The guest as one Python text; its parts see each other's names as globals."""
+    return _joined(PARTS)
+
+
+def driver_source() -> str:
+    """The driver as one Python program, for Python 3.9 and later; see driver/main.py."""
+    return _joined(DRIVER_PARTS) + '\n\nif __name__ == "__main__":\n    main()\n'
+
+
+def remote_source(*, compiled: bool = True) -> str:
+    """The guest of remote sandboxes as one Python program; see remote/main.py.
+
+    compiled: with a table for Pythons of our own version; without it, it has a third of the size,
+    and `recompile_source` can make one where it will run.
+    """
+    sources = _remote_sources()
+    code = by = ""
+    if compiled:
+        codes = {name: marshal.dumps(compile_part(text, name)) for name, text in sources.items()}
+        code, by = _packed(codes), version()
+    tables = f'SOURCES = "{_packed(sources)}"\nCOMPILED = "{code}"\n'
+    return f"{_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
+
+
+def quick_source() -> str:
+    """A program that starts the guest from its table where it can; see quick.py."""
+    return (Path(__file__).parent / "quick.py").read_text(encoding="utf-8")
+
+
+def quick_table() -> bytes:
+    """The table for Pythons of our own version; see recompile.py."""
+    return table(remote_source(compiled=False))
+
+
+def recompile_source() -> str:
+    """A program for the Python of an image; its argument is the path of the guest."""
+    return (Path(__file__).parent / "recompile.py").read_text(encoding="utf-8")
+
+
+def posix_source() -> str:
+    """The guest of sandboxes without Python as one program for `sh`; see posix/main.sh."""
+    here = GUEST / "posix"
+    text = "".join((here / part).read_text(encoding="utf-8") for part in POSIX_PARTS)
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return "\n".join(["#!/bin/sh", *lines]) + "\n"
+
+
+def _head() -> str:
+    return (Path(__file__).parent / "onefile.py").read_text(encoding="utf-8")
+
+
+def _remote_sources() -> dict[str, str]:
+    """By name of module."""
+    sources = dict.fromkeys(PACKAGES, "")
+    for part in REMOTE_PARTS:
+        name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")
+        sources[name] = (GUEST / part).read_text(encoding="utf-8")
+    return sources
+
+
+def _packed(table: Any) -> str:
+    return base64.b64encode(zlib.compress(marshal.dumps(table, 2), 9)).decode()
+
+
+def _joined(parts: tuple[str, ...]) -> str:
+    bodies = [_without_own_imports((GUEST / part).read_text(encoding="utf-8")) for part in parts]
+    return "\n\n".join([_ONCE, *bodies])
+
+
+def _without_own_imports(text: str) -> str:
+    """Drop the imports that only make sense in a package, and what one text says once."""
+    text = re.sub("^TYPE_CHECKING = False.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^from fleetctl\.guest\S* import (\([^)]*\)|.*)$", "", text, flags=re.MULTILINE)
+    return text.replace("from __future__ import annotations\n", "").strip() + "\n"
+
+
+_ONCE = "from __future__ import annotations\n\nTYPE_CHECKING = False\n"
+_REMOTE_END = """
+if __name__ == "__main__":
+    import gc
+
+    gc.disable()  # verbs are short, and a worker turns it on again for its tasks
+    sys.meta_path.insert(0, OneFile())
+    from fleetctl.guest.remote.main import leave, main
+
+    leave(main(sys.argv))
+"""

@@ -1,0 +1,1 @@
+"""A Python task: its namespace, its program, its helpers, its end."""

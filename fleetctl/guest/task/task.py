@@ -1,0 +1,312 @@
+"""Runs one Python task: its namespace, its end, its traceback.
+
+Called in the sandbox by what started it (for provider `local`, the forked child of the keeper).
+Says what happens through `emit`, one dictionary an event; never writes a journal and never decides
+whether a task counts as failed: its caller does, from the events and the exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from fleetctl.guest.task.chunking import (
+    chunk_by_headers,
+    chunk_by_json_keys,
+    chunk_by_size,
+    chunk_by_timestamps,
+    grep,
+    peek,
+)
+from fleetctl.guest.task.finite import without_nan
+from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
+from fleetctl.guest.task.text import encoder_with, parse
+from fleetctl.guest.task.volumes import Buffers, Storage
+
+TYPE_CHECKING = False  # `typing` costs more to import than a short task does
+if TYPE_CHECKING:
+    from types import CodeType, ModuleType
+    from typing import Any, Callable, Optional, Union
+
+    Emit = Callable[[dict[str, Any]], None]
+else:
+    ModuleType = type(sys)
+
+MESSAGE_BYTES_MAX = 2048  # enough for the last frames and the error; the log holds all of it
+RESULT_BYTES_MAX = 256 * 1024
+RESULT_DEPTH_MAX = 32
+
+TEXT_HELPERS = (
+    peek,
+    grep,
+    chunk_by_size,
+    chunk_by_headers,
+    chunk_by_timestamps,
+    chunk_by_json_keys,
+)
+STORAGE_HELPERS = (
+    "save_to_volume",
+    "load_from_volume",
+    "workspace_write",
+    "workspace_read",
+    "workspace_list",
+    "workspace_append",
+)
+BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
+
+
+class Submitted(BaseException):
+    """Ends a task from SUBMIT. No Exception, so that `except Exception` in a task does not stop
+    it.
+    """
+
+
+class Sandbox:
+    """What tasks that share a process share: globals, buffers, the volume."""
+
+    def __init__(self, volumes: list[dict[str, str]]) -> None:
+        first = volumes[0] if volumes else {}
+        storage = Storage(first.get("mount", ""), first.get("root", ""))
+        buffers = Buffers()
+        self._emit: Emit = _nothing
+        self._submitted = self._refused = False
+        self._step = -1
+        # A module of its own, registered, so that pickling and `if __name__ == "__main__"` work.
+        self._module = ModuleType("__main__")
+        self._namespace = self._module.__dict__
+        for helper in (self._report, *TEXT_HELPERS):
+            self._namespace[helper.__name__.lstrip("_")] = helper
+        for name in STORAGE_HELPERS:
+            self._namespace[name] = getattr(storage, name)
+        for name in BUFFER_HELPERS:
+            self._namespace[name] = getattr(buffers, name)
+        self._namespace.update({"SUBMIT": self._submit, "json": known_or_lazy("json")})
+
+    def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
+        """Execute one task and return its exit code; globals stay for the next one."""
+        self._emit, self._step = emit, -1
+        self._submitted = self._refused = False
+        sys.modules["__main__"] = self._module
+        try:
+            if isinstance(code, str):
+                if "json" in code and isinstance(self._namespace.get("json"), LazyModule):
+                    self._namespace["json"] = imported("json")
+                code = compile_task(code)
+            self._namespace.update({"params": params, **params})
+            exec(code, self._namespace)  # noqa: S102 - what a guest is for
+        except Submitted:
+            return 1 if self._refused else 0
+        except SystemExit as error:
+            return _exit_code(error)
+        except BaseException as error:
+            emit({"e": "error", **describe(error)})
+            return 1
+        return 1 if self._refused else 0
+
+    def _submit(self, *args: Any, **kwargs: Any) -> None:
+        """Hand in the task's result and end it. The first one counts, whatever the task catches."""
+        value = kwargs or {"output": args[0] if len(args) == 1 else list(args)}
+        if self._submitted:
+            self._remark(
+                "SUBMIT was called again: the first call ends the task, and its result counts"
+            )
+            raise Submitted
+        self._submitted = True
+        problem, text, changed = check_result(value)
+        if problem:
+            self._refused = True
+            self._emit({"e": "error", "reason": "ResultInvalid", "message": f"SUBMIT: {problem}"})
+        else:
+            self._emit({"e": "result", "json": text})
+        if changed:
+            self._remark(f"SUBMIT: {changed}")
+        raise Submitted
+
+    def _remark(self, text: str) -> None:
+        """What a person should know of a task that may well succeed."""
+        print(f"fleetctl: {text}", file=sys.stderr)
+        self._emit({"e": "remark", "message": text})
+
+    def _report(self, *, step: Optional[int] = None, **metrics: Any) -> None:
+        """Record numbers of this moment; without a step, each call is one step further."""
+        self._step = self._step + 1 if step is None else _number("step", step, int)
+        values = {}
+        for name, value in metrics.items():
+            number = _number(name, value, float)
+            if number - number == 0:  # neither infinite nor NaN
+                values[name] = number
+            else:
+                print(
+                    f"report: {name} is {number} at step {self._step}; not recorded",
+                    file=sys.stderr,
+                )
+        if values:
+            self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
+
+
+def compile_task(code: str) -> CodeType:
+    """Raises SyntaxError, shown later as the task's own."""
+    return compile(code, FILE_NAME, "exec", dont_inherit=True)
+
+
+def check_result(value: Any) -> tuple[str, str, str]:
+    """(what is wrong or "", the value as JSON text in ASCII, what was changed in it or "")."""
+    changed = ""
+    try:
+        try:
+            text = _encode(value)
+        except ValueError:
+            value, changed = without_nan(value, _scalar)
+            text = _encode(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        return f"the result cannot be written as JSON ({_where(value)}{error})", "", ""
+    if len(text) > RESULT_BYTES_MAX:
+        return (
+            (
+                f"the result has {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
+                " (write large data to a volume and submit its path)"
+            ),
+            "",
+            "",
+        )
+    # With fewer brackets than levels there is no need to look; most results have a few.
+    if text.count("[") + text.count("{") > RESULT_DEPTH_MAX and _too_deep(text):
+        return f"the result is nested more than {RESULT_DEPTH_MAX} deep", "", ""
+    return "", text, changed
+
+
+def _too_deep(text: str) -> bool:
+    try:
+        return depth(parse(text)) > RESULT_DEPTH_MAX
+    except (RecursionError, ValueError):
+        return True
+
+
+def depth(value: Any) -> int:
+    """How deep lists and objects are nested; counts at most one beyond the limit."""
+    level, layer = 0, [value]
+    while layer and level <= RESULT_DEPTH_MAX:
+        layer = [
+            child
+            for item in layer
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        level += 1
+    return level - 1 if not isinstance(value, (dict, list)) else level
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """Print the traceback, without frames of ours, to stderr; its reason and its last lines."""
+    import linecache
+    import traceback
+
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != FILE_NAME:
+        frames = frames.tb_next
+    linecache.checkcache()
+    shown = traceback.TracebackException(type(error), error, frames)
+    chain = [shown]
+    for each in chain:
+        each.stack[:] = [one for one in each.stack if not _is_ours(one.filename)]
+        chain += [one for one in (each.__cause__, each.__context__) if one is not None]
+    text = "".join(shown.format())
+    sys.stderr.write(text)
+    if not isinstance(error, MemoryError):
+        return {"reason": "Error", "message": last_lines(text, MESSAGE_BYTES_MAX)}
+    message = last_lines(text, MESSAGE_BYTES_MAX)
+    return {"reason": "OOMKilled", "message": f"{message} (it held {_held_mib()}Mi before)"}
+
+
+def _is_ours(file: str) -> bool:
+    """In a sandbox the guest is one file, or modules that none was read for."""
+    return file == _OURS or file.startswith("<fleetctl.")
+
+
+def _held_mib() -> int:
+    """The most memory that this process has had."""
+    import resource
+
+    unit = 1024 if sys.platform == "linux" else 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit >> 20
+
+
+def last_lines(text: str, limit: int) -> str:
+    """As many whole lines from the end as fit."""
+    kept: list[str] = []
+    used = 0
+    for line in reversed(text.rstrip().splitlines()):
+        used += len(line.encode("utf-8", "replace")) + 1
+        if used > limit:
+            break
+        kept.append(line)
+    return "\n".join(reversed(kept)) or text.rstrip()[-limit // 4 :]
+
+
+def leave(code: int) -> None:
+    """End the process as the interpreter would, without tearing it down: threads, atexit,
+    buffers.
+    """
+    import atexit
+
+    shutdown = getattr(sys.modules.get("threading"), "_shutdown", None)
+    if shutdown is not None:
+        shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 120  # the interpreter's own code for output that could not be written
+    os._exit(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    """What the interpreter makes of `sys.exit(x)`."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _number(name: str, value: Any, sort: Callable[[Any], Any]) -> Any:
+    try:
+        return sort(value)
+    except (TypeError, ValueError, OverflowError):
+        wanted = "a whole number" if sort is int else "a number"
+        text = repr(value)
+        text = text if len(text) <= 60 else text[:60] + "…"
+        raise TypeError(f"report: `{name}` is {text}; it must be {wanted}") from None
+
+
+def _scalar(value: Any) -> Any:
+    """Numbers of numeric libraries, one value each; anything else is no JSON."""
+    item = getattr(value, "item", None)
+    if item is not None and getattr(value, "ndim", None) == 0:
+        return item()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+_OURS = check_result.__code__.co_filename
+
+
+# Made once: an encoder made for each result would touch more memory than the result itself.
+_encode = encoder_with(_scalar)
+
+
+def _where(value: Any) -> str:
+    """Names the first field that cannot be written, when that can be told."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            try:
+                _encode(item)
+            except (TypeError, ValueError, RecursionError, OverflowError):
+                return f"field `{key}`: "
+    return ""
+
+
+def _nothing(_: dict[str, Any]) -> None:
+    raise RuntimeError("no task is running")

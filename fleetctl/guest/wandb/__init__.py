@@ -1,0 +1,1 @@
+"""Programs that know wandb alone: their parameters, and what they log."""

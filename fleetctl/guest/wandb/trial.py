@@ -1,0 +1,253 @@
+"""One trial whose program talks to wandb: what it finds in its environment, and what comes of it.
+
+Called by whoever keeps the run. wandb writes its files offline, without an account; what they
+tell becomes metrics and a result of ours. Never follows a link, and never talks to W&B.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fleetctl.guest.journal.results import judge, read_file, result_line
+from fleetctl.guest.metrics.thinning import NAMES_MAX, Sample
+from fleetctl.guest.wandb.file import WandbFile
+from fleetctl.guest.wandb.params import parameter_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Mapping, Optional
+
+    from fleetctl.guest.journal.record import Journal
+
+READ_BYTES_MAX = 1024 * 1024  # a look, so that one trial does not hold up others
+FILES_MAX = 100  # of one trial: one for each time that it calls `init`
+RESULT_ITEMS_MAX = 1000
+TEXT_CHARACTERS_MAX = 1024  # of one item of a result
+NETRC_BYTES_MAX = 64 * 1024
+LIVE_FROM = (0, 31)  # wandb writes each second; before, a block of 32 KiB at a time
+UNREAD = "ParametersUnread"
+UNREAD_TEXT = (
+    "it ended well and nothing had read its parameters: its command has no `${args}`, it did not"
+    " call wandb.init, and it reported nothing, so it ran with its own defaults"
+)
+# Whoever sets one of these wants W&B itself: then wandb is told the parameters and no more.
+OWN = ("WANDB_API_KEY", "WANDB_MODE")
+_OFFLINE = {
+    "WANDB_MODE": "offline",
+    "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL": "1",
+    "WANDB_CONSOLE": "off",
+    "WANDB_SILENT": "true",
+    "WANDB_X_DISABLE_STATS": "true",
+    "WANDB_DISABLE_GIT": "true",
+    "WANDB_DISABLE_CODE": "true",
+}
+_NAMES = ("SWEEP_ID", "PROJECT", "ENTITY")
+
+
+class Trial:
+    """One attempt. Nothing is made or read before `prepare`."""
+
+    def __init__(
+        self, order: Mapping[str, Any], files: str, known: Mapping[str, str], start: str
+    ) -> None:
+        """files: the directory of what tasks write for us; known: the variables that the program
+        has anyway, which win; start: the directory that it begins in.
+        """
+        asked = order["wandb"]
+        home = os.path.join(files, f"wandb-{order['run']}")
+        self._params = order["params"]
+        self._only: bool = asked["only"]
+        self._parameters = os.path.join(home, "parameters.yaml")
+        self._told = (self._parameters, os.path.join(files, "params.json"))
+        ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
+        if not any(name in known for name in OWN) and not _logged_in(known):
+            ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
+            ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
+        self.variables = {name: text for name, text in ours.items() if name not in known}
+        theirs = os.path.join(start, known.get("WANDB_DIR", ""), "wandb")
+        # Where wandb may write, and what is there of others.
+        self._tops: dict[str, frozenset[str]] = {theirs: frozenset()}
+        self._tops[os.path.join(home, "wandb")] = frozenset()
+        self._found: dict[str, WandbFile] = {}
+        self._last: dict[str, float] = {}
+        self._metric: str = asked["metric"]
+        self._sample = Sample(self._metric)
+
+    def prepare(self) -> None:
+        """Make the trial's directory, and the file with its parameters. Raises OSError."""
+        os.makedirs(os.path.dirname(self._parameters), 0o700, exist_ok=True)
+        _write(self._parameters, parameter_file(self._params))
+        for path in self._told:  # as if never read, so that it can be told whether they were
+            os.utime(path, ns=(0, os.stat(path).st_mtime_ns))
+
+    def begin(self) -> None:
+        """To be called where the trial is followed, before its program starts."""
+        self._tops = {top: _names(top) for top in self._tops}
+
+    def take(self, journal: Journal, *, whole: bool = False) -> bool:
+        """Take in what the program reported since the last look, or all that is left; whether
+        there was anything.
+        """
+        news = False
+        for directory, name, file in self._files():
+            while data := read_file(directory, name, file.offset, READ_BYTES_MAX):
+                before = file.offset
+                for step, at_s, values in file.take(data):
+                    self._last.update(values)
+                    picked = self._sample.pick(step, at_s, values)
+                    news = journal.metric(step or 0, picked, at_s) or news
+                if not whole or file.offset == before:
+                    break
+        for step, at_s, values in self._sample.rest() if whole else ():
+            news = journal.metric(step or 0, values, at_s) or news
+        return news
+
+    def result(self) -> Optional[dict[str, Any]]:
+        """The run's summary; None without one. What was also reported has its last value."""
+        found: dict[str, Any] = {}
+        for file in self._found.values():
+            found.update(file.summary())
+        found.update((name, it) for name, it in self._last.items() if name in found)
+        kept = list(found.items())[:RESULT_ITEMS_MAX]
+        return {
+            name: it[:TEXT_CHARACTERS_MAX] if isinstance(it, str) else it for name, it in kept
+        } or None
+
+    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:
+        """The journal's line for the result: `line`, of what the program handed in, else that of
+        wandb's summary, or "". Adds to how the run ended, which is a failure when nothing read its
+        parameters.
+        """
+        if not ended["ok"]:
+            return line
+        ended["message"] = "; ".join(filter(None, (ended["message"], self.remark)))
+        found = self.result() or {}
+        if line and self._metric in found and self._metric not in self._last:
+            journal.metric(0, {self._metric: found[self._metric]}, None)
+        line = line or _line(found)
+        if not (line or journal.reported) and self.unread:
+            ended.update(ok=False, reason=UNREAD, message=UNREAD_TEXT)
+        return line
+
+    @property
+    def remark(self) -> str:
+        """What its user should know of it; "" when there is nothing."""
+        files = self._found.values()
+        odd = next((it.not_finite for it in files if it.not_finite), "")
+        lines = [f"{odd} is not a finite number and is not recorded" if odd else ""]
+        late = [it for it in files if it.rows and not _is_live(it.version)]
+        if late:
+            version = f"wandb {late[0].version or 'before 0.22'}"
+            lines.append(f"{version} tells values a block at a time, so late; 0.31 each second")
+        if self._sample.crowded:
+            lines.append(f"it logged more than {NAMES_MAX} names, or longer than can be recorded")
+        if any(it.damaged for it in files):
+            lines.append("parts of what wandb wrote are damaged and are not recorded")
+        return "; ".join(filter(None, lines))
+
+    @property
+    def unread(self) -> bool:
+        """False when something read the parameters, or may have."""
+        if not self._only or self._found or any(map(_was_read, self._told)):
+            return False
+        if "WANDB_DIR" in self.variables:
+            return True
+        # wandb writes where its user says, so only the times of its files can tell of it.
+        return _keeps_times(self._parameters)
+
+    def _files(self) -> Iterator[tuple[int, str, WandbFile]]:
+        """(its directory, its name, what was read of it) of each file of wandb, by age."""
+        found = [
+            (name.partition("run-")[2], os.path.join(top, name))
+            for top, before in self._tops.items()
+            for name in _names(top) - before
+        ]
+        for _, path in sorted(found)[:FILES_MAX]:
+            directory = _opened(path)
+            if directory is None:
+                continue
+            try:
+                names = [it for it in os.listdir(directory) if it.endswith(".wandb")]
+                for name in names[:1]:
+                    yield directory, name, self._found.setdefault(path, WandbFile())
+            finally:
+                os.close(directory)
+
+
+def _logged_in(known: Mapping[str, str]) -> bool:
+    """Whether `wandb login` has left a key in the image."""
+    path = known.get("NETRC") or os.path.join(known.get("HOME", "/root"), ".netrc")
+    host = known.get("WANDB_BASE_URL", "https://api.wandb.ai").partition("://")[2]
+    host = host.partition("/")[0].partition(":")[0]
+    directory = _opened(os.path.dirname(path))
+    if directory is None:
+        return False
+    try:
+        data = read_file(directory, os.path.basename(path), 0, NETRC_BYTES_MAX) or b""
+    finally:
+        os.close(directory)
+    return host.encode() in data.split()
+
+
+def _line(result: dict[str, Any]) -> str:
+    """The journal's line, without texts where they are too long, or ""."""
+    numbers = {name: it for name, it in result.items() if not isinstance(it, str)}
+    for kept in filter(None, (result, numbers)):
+        text, problem, _ = judge(kept)
+        if not problem:
+            return result_line(text)
+    return ""
+
+
+def _names(top: str) -> frozenset[str]:
+    """Of the directories of runs in wandb's directory, `run-<time>-<id>` or `offline-run-...`."""
+    directory = _opened(top)
+    if directory is None:
+        return frozenset()
+    try:
+        names = os.listdir(directory)
+    finally:
+        os.close(directory)
+    return frozenset(it for it in names if it.startswith(("run-", "offline-run-")))
+
+
+def _opened(path: str) -> Optional[int]:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _is_live(version: str) -> bool:
+    parts = version.split(".")[:2]
+    return len(parts) == 2 and all(map(str.isdigit, parts)) and tuple(map(int, parts)) >= LIVE_FROM
+
+
+def _was_read(path: str) -> bool:
+    """Always False where the file system keeps no times of reading."""
+    try:
+        return os.stat(path).st_atime_ns > 0
+    except OSError:
+        return False
+
+
+def _keeps_times(path: str) -> bool:
+    """Whether reading a file that was not read is seen; leaves it as if it had not been."""
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+        seen = _was_read(path)
+        os.utime(path, ns=(0, os.stat(path).st_mtime_ns))
+    except OSError:
+        return False
+    return seen
+
+
+def _write(path: str, text: str) -> None:
+    handle = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)

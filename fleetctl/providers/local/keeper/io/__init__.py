@@ -1,0 +1,1 @@
+"""What the keeper waits for: descriptors, times and clients."""

@@ -1,0 +1,1 @@
+"""What a run may see and do: namespaces, mounts, volumes, privileges."""

@@ -1,0 +1,1 @@
+"""One run, from its order to its end record."""

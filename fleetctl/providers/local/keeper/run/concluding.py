@@ -1,0 +1,126 @@
+"""The end record of a run: what ended it, its result, its last metrics.
+
+Called by supervise.py when all processes of the run are gone (or wait for the next task). Reads the
+files that the task left in its work directory, never following a link.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from fleetctl.guest.journal.ending import outcome
+from fleetctl.guest.journal.results import (
+    METRICS_READ_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    judge,
+    parse_result,
+    result_line,
+)
+
+from . import record
+from .sandbox import Run, Sandbox
+
+
+def files_left(work: str) -> list[str]:
+    """Names of what a task left for us, so that what is not there need not be opened."""
+    try:
+        return os.listdir(f"{work}/{record.PRIVATE}")
+    except OSError:
+        return []
+
+
+def start_of(config: dict[str, Any], work: str) -> str:
+    """Where a run began, or its source where its `workdir` is outside of it."""
+    source, workdir = config["source"], config["workdir"] or ""
+    start = os.path.join(work, source["name"]) if source else work
+    return start if os.path.isabs(workdir) else os.path.join(start, workdir)
+
+
+def left_at(config: dict[str, Any], work: str) -> str:
+    """The same, below the directory of all work directories: there its files stay."""
+    return os.path.relpath(start_of(config, work), os.path.dirname(work))
+
+
+def conclude(
+    sandbox: Sandbox, run: Run, left: list[str], limits: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """(the journal's line for the result or "", the fields of its last event).
+
+    left: what `files_left` found; limits: its `timeout_s` and its `memory`, 0 = none.
+    """
+    limits = {**limits, "used": run.memory_used}
+    ended = outcome(run.ending, run.error, run.exit_code, sandbox.status, limits)
+    line = ""
+    if ended["ok"] and (run.has_result or "result.json" in left):
+        line, problem = _result(sandbox, run)
+        if problem:
+            ended.update(ok=False, reason="ResultInvalid", message=problem)
+    if ended["ok"]:
+        ended["message"] = "; ".join(filter(None, [*run.remarks, run.metrics.remark]))
+    for follower in run.followers:
+        line = follower.conclude(line, ended, run.journal)
+    return line, {"at": time.time(), "started_at": run.started_at_s, **ended}
+
+
+def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
+    """(line of the journal, "") or ("", what is wrong); both empty when there is none after all."""
+    value = run.result
+    if not run.has_result:
+        data = _result_file(sandbox)
+        if data is None:
+            return "", ""
+        value, problem = parse_result(data)
+        if problem:
+            return "", problem
+    text, problem, changed = judge(value)
+    run.remarks += [changed] if changed else []
+    return (result_line(text) if text else ""), problem
+
+
+def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:
+    """Take in what a command appended to $FLEETCTL_METRICS since the last look, or all that is
+    left; whether there was anything.
+    """
+    work = _open_work(sandbox)
+    if work is None:
+        return False
+    news = False
+    try:
+        while True:
+            before = run.metrics.offset
+            news = _take(work, run) or news
+            if not whole or run.metrics.offset == before:
+                break
+    finally:
+        os.close(work)
+    return news
+
+
+def _take(work: int, run: Run) -> bool:
+    """Whether there was anything to record in one piece of it."""
+    data = record.read_private(work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX)
+    if not data:
+        return False
+    found, wrong = run.metrics.take(data)
+    for problem in wrong:
+        run.say(problem)
+    return sum(run.journal.metric(step, values, None) for step, values in found) > 0
+
+
+def _result_file(sandbox: Sandbox) -> Any:
+    work = _open_work(sandbox)
+    if work is None:
+        return None
+    try:
+        return record.read_private(work, "result.json", 0, RESULT_BYTES_MAX)
+    finally:
+        os.close(work)
+
+
+def _open_work(sandbox: Sandbox) -> Any:
+    try:
+        return os.open(sandbox.work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None

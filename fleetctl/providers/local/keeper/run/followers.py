@@ -1,0 +1,51 @@
+"""What reads metrics beside a run on this machine: of a program that tells wandb, see
+fleetctl/guest/wandb/trial.py, and of one whose template says `metrics`, see
+fleetctl/guest/metrics/followed.py. Called by supervise.py.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fleetctl.guest.metrics.followed import Followed
+from fleetctl.guest.wandb.trial import Trial
+
+from .concluding import start_of
+from .record import PRIVATE
+from .sandbox import Run, Sandbox
+
+
+def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:
+    """To be called before the run's process is forked."""
+    if run.order["wandb"]:
+        run.wandb = _trial(config, sandbox, run.order)
+        run.followers.append(run.wandb)
+    if run.order["metrics"]:
+        run.followers.append(_followed(config, sandbox, run))
+
+
+def _trial(config: dict[str, Any], sandbox: Sandbox, order: dict[str, Any]) -> Trial:
+    known = {**os.environ, "HOME": sandbox.work, **order["secrets"]}
+    files = os.path.join(sandbox.work, PRIVATE)
+    trial = Trial(order, files, known, _start(config, sandbox))
+    trial.begin()
+    return trial
+
+
+def _followed(config: dict[str, Any], sandbox: Sandbox, run: Run) -> Followed:
+    asked, source = run.order["metrics"], config["source"]
+    mounted = source["mount_path"] if source else None
+    if mounted and asked["path"] and f"{asked['path']}/".startswith(f"{mounted}/"):
+        # Only the run itself sees its source where that is mounted.
+        own = os.path.join(sandbox.work, source["name"])
+        asked = {**asked, "path": own + asked["path"][len(mounted) :]}
+    followed = Followed(asked, _start(config, sandbox), run.say)
+    followed.begin()
+    run.hear = followed.hear
+    return followed
+
+
+def _start(config: dict[str, Any], sandbox: Sandbox) -> str:
+    workdir = config["workdir"] or ""
+    return workdir if os.path.isabs(workdir) else start_of(config, sandbox.work)

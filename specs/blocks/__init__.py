@@ -1,0 +1,1 @@
+"""What several kinds have in common: template, placement, rules, cache."""

@@ -1,0 +1,160 @@
+"""What kinds share: names and labels, where work may run, and the fields of every running kind."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from fleetctl.specs.blocks.cache import CachePolicy
+from fleetctl.specs.blocks.placement import Candidate, Placement
+from fleetctl.specs.blocks.policies import (
+    Backoff,
+    FailurePolicy,
+    FailureRule,
+    OwnBudget,
+    Retry,
+    SandboxPolicy,
+    SuccessPolicy,
+    SuccessRule,
+)
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.specs.values.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
+
+__all__ = [
+    "Backoff",
+    "Candidate",
+    "Execution",
+    "FailurePolicy",
+    "FailureRule",
+    "Metadata",
+    "OwnBudget",
+    "ParamsFrom",
+    "Placement",
+    "Retry",
+    "SandboxPolicy",
+    "SuccessPolicy",
+    "SuccessRule",
+]
+
+ANNOTATIONS_BYTES_MAX = 256 * 1024  # the limit that Kubernetes has
+
+_LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL_FORM = (
+    "at most 63 letters, digits, `-`, `_` and `.`, and begin and end with a letter or digit"
+)
+
+
+def _label_key(value: str) -> str:
+    prefix, slash, word = value.rpartition("/")
+    if not _LABEL_WORD.fullmatch(word) or (slash and not _LABEL_PREFIX.fullmatch(prefix)):
+        raise ValueError(f"a label's name must be {_LABEL_FORM}, perhaps after `a.domain/`")
+    return value
+
+
+def _label_value(value: str) -> str:
+    if value and not _LABEL_WORD.fullmatch(value):
+        raise ValueError(f"a label's value must be empty, or {_LABEL_FORM}")
+    return value
+
+
+def _annotations(value: dict[str, str]) -> dict[str, str]:
+    if sum(len(key) + len(text) for key, text in value.items()) > ANNOTATIONS_BYTES_MAX:
+        raise ValueError("all annotations together must be at most 256 KiB")
+    return value
+
+
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+
+
+class Metadata(Spec):
+    """Who a resource is."""
+
+    name: Name = Field(description="Unique among the resources of its kind and namespace.")
+    labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, description="For selecting with `-l`; default none."
+    )
+    annotations: Annotated[dict[LabelKey, Text], AfterValidator(_annotations)] = Field(
+        default_factory=dict, description="Notes that nothing selects by; default none."
+    )
+    namespace: Name = Field(
+        default=DEFAULT_NAMESPACE,
+        description="Keeps names of different teams apart; default: what `-n` says, or `default`.",
+    )
+
+
+class ParamsFrom(Spec):
+    """Parameters that another object finds out: the work waits until they are known."""
+
+    sweep: Name = Field(description="A Sweep of the same namespace; it must have a `metric`.")
+    best: Literal[True] = Field(
+        default=True, description="Those of its best trial, once it is over; always true."
+    )
+
+
+class Execution(Spec):
+    """The fields that BatchJob, Sweep and TrainingRun share, named and meant as in batch/v1 Job."""
+
+    parallelism: Count | None = Field(
+        default=None, description="Runs at the same time; 0 pauses; default: the provider's."
+    )
+    suspend: Bool = Field(
+        default=False, description="Whether to stop the runs and start none; default false."
+    )
+    active_deadline_seconds: PositiveDuration | None = Field(
+        default=None, description="Seconds or `2h` for the whole, then it fails; default: no limit."
+    )
+    ttl_seconds_after_finished: Duration | None = Field(
+        default=None,
+        description="Seconds or `7d` until work directories of a finished one go; default: never.",
+    )
+    backoff_limit_per_index: Count = Field(
+        default=0, description="Failures of one unit that are retried; default 0."
+    )
+    backoff_limit: Count | None = Field(
+        default=None,
+        description="Failures of all units together that are retried; default: no limit.",
+    )
+    max_infra_retries: Count = Field(
+        default=5, description="Attempts of one unit that the infrastructure may lose; default 5."
+    )
+    max_failed_indexes: Count | None = Field(
+        default=None, description="Failed units above which the whole fails; default: run them all."
+    )
+    retry: Retry = Field(default_factory=Retry, description="The wait between attempts.")
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
+        default=0, description="Fixes everything random, such as drawn points; default 0."
+    )
+    placement: Placement = Field(
+        default_factory=Placement, description="Where the work may run; default `local`."
+    )
+    rollout: Literal["Replace", "FinishRunning"] = Field(
+        default="Replace",
+        description="What a changed template or a lower parallelism does to live runs; default"
+        " Replace.",
+    )
+    on_change: Literal["Rerun", "Keep"] = Field(
+        default="Rerun",
+        description="Whether finished units run again whose program, image or source changed;"
+        " default Rerun.",
+    )
+    success_policy: SuccessPolicy | None = Field(
+        default=None, description="When the whole succeeds early; default: when all units did."
+    )
+    failure_policy: FailurePolicy | None = Field(
+        default=None, description="What failures lead to; default: they count."
+    )
+    sandbox: SandboxPolicy = Field(
+        default_factory=SandboxPolicy, description="How many tasks a sandbox runs; default one."
+    )
+    budget: OwnBudget | None = Field(
+        default=None, description="What all its runs may cost; default: no limit of its own."
+    )
+    cache: CachePolicy | None = Field(
+        default=None,
+        description="Whether work that has succeeded before runs again; default: not if it writes"
+        " no volume.",
+    )
