@@ -4,11 +4,13 @@ which build it through wiring without a controller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
-from fleetctl.common.errors import UsageError
+from fleetctl.common.errors import Refused, UsageError
 
 
 class FileEntry(NamedTuple):
@@ -29,6 +31,38 @@ class Copy(NamedTuple):
 
 
 Tell = Callable[[int], None]  # called with bytes that were copied since the last call
+
+
+def batches(files: Sequence[Copy], *, files_max: int, bytes_max: int) -> Iterator[list[Copy]]:
+    """In their order; a file that alone has more than bytes_max is a batch of its own."""
+    batch: list[Copy] = []
+    size = 0
+    for one in files:
+        if batch and (len(batch) >= files_max or size + one.size > bytes_max):
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += one.size
+    if batch:
+        yield batch
+
+
+@contextmanager
+def beside(local: Path) -> Iterator[Path]:
+    """Where a file is downloaded to: beside its place, which it takes when all of it is there.
+
+    Raises Refused where a directory has its name.
+    """
+    if local.is_dir():
+        raise Refused(
+            f"`{local}` is a directory, and a file would replace it", hint="name another place"
+        )
+    temporary = local.with_name(f".{local.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        temporary.replace(local)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 class VolumeFiles(Protocol):

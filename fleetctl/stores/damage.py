@@ -11,8 +11,24 @@ from pathlib import Path
 
 from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
+from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
 
 BACKUP_AGAIN = "`fleetctl restore FILE` puts back what `fleetctl backup FILE` wrote"
+
+
+def must_be_ours(path: Path | str, application: int, version: int) -> None:
+    """Raises StoreError for the database of another program, or of a newer fleetctl."""
+    if application != APPLICATION_ID:
+        raise StoreError(
+            f"`{path}` is a database of another program",
+            hint="set FLEETCTL_HOME to the state directory of fleetctl, or to one of its own",
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"`{path}` has schema version `{version}`; "
+            f"this fleetctl knows versions up to `{SCHEMA_VERSION}`",
+            hint="use the newer fleetctl that wrote it; nothing was changed",
+        )
 
 
 def damaged(path: Path | str, finding: str) -> StoreError:

@@ -19,8 +19,8 @@ from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores import queries
-from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION, STATES
-from fleetctl.stores.damage import gone, is_missed
+from fleetctl.stores.codes import SCHEMA_VERSION, STATES
+from fleetctl.stores.damage import gone, is_missed, must_be_ours
 
 _WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
 EVENTS_MAX = 100_000
@@ -348,17 +348,7 @@ def _readable(connection: sqlite3.Connection, path: Path) -> bool:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application == 0 and version == 0:
         return False
-    if application != APPLICATION_ID:
-        raise StoreError(
-            f"`{path}` is a database of another program",
-            hint="set FLEETCTL_HOME to the state directory of fleetctl",
-        )
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"`{path}` has schema version `{version}`; "
-            f"this fleetctl reads versions up to `{SCHEMA_VERSION}`",
-            hint="use the newer fleetctl that wrote it",
-        )
+    must_be_ours(path, application, version)
     if version < SCHEMA_VERSION:
         raise StoreError(
             f"`{path}` was written by an older fleetctl (schema version `{version}`)",

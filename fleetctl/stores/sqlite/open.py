@@ -17,7 +17,7 @@ from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
-from fleetctl.stores.damage import damaged, gone
+from fleetctl.stores.damage import damaged, gone, must_be_ours
 from fleetctl.stores.errors import READ_FAILURES, explain, primary_code
 from fleetctl.stores.state_dir import Marker
 
@@ -72,17 +72,7 @@ def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
     tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables == 0 and application == 0:
         return False
-    if application != APPLICATION_ID:
-        raise StoreError(
-            f"`{path}` is a database of another program",
-            hint="set FLEETCTL_HOME to a directory of its own",
-        )
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"`{path}` has schema version `{version}`; "
-            f"this fleetctl knows versions up to `{SCHEMA_VERSION}`",
-            hint="use the newer fleetctl that wrote it; nothing was changed",
-        )
+    must_be_ours(path, application, version)
     return True
 
 

@@ -6,7 +6,6 @@ killed command leaves ends when nobody has used it for a while, and is an orphan
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -24,7 +23,15 @@ from fleetctl.providers.daytona.runs import outright
 from fleetctl.providers.daytona.runs.deletes import end
 from fleetctl.providers.daytona.runs.endings import ENDS_LABEL
 from fleetctl.providers.remote.sandboxes import names
-from fleetctl.providers.volume_files import Copy, FileEntry, Tell, VolumeFiles, clean
+from fleetctl.providers.volume_files import (
+    Copy,
+    FileEntry,
+    Tell,
+    VolumeFiles,
+    batches,
+    beside,
+    clean,
+)
 
 if TYPE_CHECKING:
     import daytona
@@ -64,7 +71,7 @@ class DaytonaFiles:
         async with self._helper(volume) as helper:
             folders = {str(PurePosixPath(_place(one.remote)).parent) for one in files}
             await _run(helper, f"mkdir -p {shlex.join(sorted(folders))}", volume)
-            for batch in _batches(files):
+            for batch in batches(files, files_max=BATCH_FILES_MAX, bytes_max=BATCH_BYTES_MAX):
                 uploads = [daytona.FileUpload(str(one.local), _place(one.remote)) for one in batch]
                 what = f"volume/{volume} cannot be written to"
                 async with asking(what, deadline_s=TRANSFER_S):
@@ -163,39 +170,18 @@ async def _run(helper: daytona.AsyncSandbox, command: str, volume: str, path: st
 
 
 async def _download(helper: daytona.AsyncSandbox, volume: str, one: Copy) -> None:
-    """Beside its place first, then renamed."""
     from daytona import DaytonaFileNotFoundError
 
-    if one.local.is_dir():
-        raise Refused(
-            f"`{one.local}` is a directory, and a file would replace it", hint="name another place"
-        )
-    temporary = one.local.with_name(f".{one.local.name}.{os.getpid()}.part")
-    try:
+    with beside(one.local) as temporary:
         async with asking(f"volume/{volume} cannot be read", deadline_s=TRANSFER_S):
             try:
                 await helper.fs.download_file(_place(one.remote), str(temporary))
             except DaytonaFileNotFoundError as error:
                 raise _missing(volume, one.remote) from error
-        temporary.replace(one.local)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _place(remote: str) -> str:
     return f"{MOUNT}/{clean(remote)}"
-
-
-def _batches(files: Sequence[Copy]) -> list[list[Copy]]:
-    batches: list[list[Copy]] = [[]]
-    size = 0
-    for one in files:
-        if len(batches[-1]) >= BATCH_FILES_MAX or size + one.size > BATCH_BYTES_MAX:
-            batches.append([])
-            size = 0
-        batches[-1].append(one)
-        size += one.size
-    return [batch for batch in batches if batch]
 
 
 def _missing(volume: str, path: str) -> NotFound:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,15 @@ from fleetctl.providers.modal.assets import volumes
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking
 from fleetctl.providers.modal.connection.whereabouts import Memory
-from fleetctl.providers.volume_files import Copy, FileEntry, Tell, VolumeFiles, clean
+from fleetctl.providers.volume_files import (
+    Copy,
+    FileEntry,
+    Tell,
+    VolumeFiles,
+    batches,
+    beside,
+    clean,
+)
 
 if TYPE_CHECKING:
     import modal
@@ -52,7 +59,7 @@ class ModalFiles:
 
     async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
         found = await self._volume(volume)
-        for batch in _batches(files):
+        for batch in batches(files, files_max=BATCH_FILES_MAX, bytes_max=BATCH_BYTES_MAX):
             what = f"volume/{volume} cannot be written to"
             async with (
                 asking(what, deadline_s=TRANSFER_S),
@@ -107,13 +114,7 @@ class ModalFiles:
 
 
 async def _download(found: modal.Volume, volume: str, one: Copy, tell: Tell) -> None:
-    """Beside its place first, then renamed."""
-    if one.local.is_dir():
-        raise Refused(
-            f"`{one.local}` is a directory, and a file would replace it", hint="name another place"
-        )
-    temporary = one.local.with_name(f".{one.local.name}.{os.getpid()}.part")
-    try:
+    with beside(one.local) as temporary:
         async with asking(f"volume/{volume} cannot be read", deadline_s=TRANSFER_S):
             with temporary.open("wb") as writer:
                 try:
@@ -122,22 +123,6 @@ async def _download(found: modal.Volume, volume: str, one: Copy, tell: Tell) -> 
                         tell(len(piece))
                 except FileNotFoundError as error:
                     raise _missing(volume, one.remote) from error
-        temporary.replace(one.local)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _batches(files: Sequence[Copy]) -> Iterator[list[Copy]]:
-    batch: list[Copy] = []
-    size = 0
-    for one in files:
-        if batch and (len(batch) >= BATCH_FILES_MAX or size + one.size > BATCH_BYTES_MAX):
-            yield batch
-            batch, size = [], 0
-        batch.append(one)
-        size += one.size
-    if batch:
-        yield batch
 
 
 def _entry(one: modal.types.FileEntry) -> FileEntry:
