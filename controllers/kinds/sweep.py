@@ -30,6 +30,7 @@ from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.prior import prior_counts, prior_trials
 from fleetctl.controllers.trials.scores import score_of, scores_of
 from fleetctl.controllers.trials.suggested import Suggested
 from fleetctl.controllers.trials.telling import METRIC_MISSING, front_status, missing, warning_of
@@ -59,6 +60,15 @@ def shared_template(spec: SweepSpec) -> Template:
     return template.model_copy(update={"command": command})
 
 
+def _suggested(spec: SweepSpec, pins: Pins) -> Suggested:
+    metric = spec.search.metric
+    assert metric is not None, "the loader refuses a bayes search without a metric"
+    if spec.search.prior_trials is None:
+        return Suggested(spec.search, spec.seed)
+    prior = prior_trials(pins.prior, metric) if pins.prior else None
+    return Suggested(spec.search, spec.seed, prior)
+
+
 class Sweep(KindController):
     """A trial's identity is its parameters: a grid that grows keeps the trials it had, under their
     old indexes.
@@ -84,9 +94,8 @@ class Sweep(KindController):
         one = spec.search.metric
         self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
         self._grid = spec.search.method == "grid"
-        self._suggested = (
-            Suggested(spec.search, spec.seed) if spec.search.method == "bayes" else None
-        )
+        self._suggested = _suggested(spec, pins) if spec.search.method == "bayes" else None
+        self._prior = pins.prior
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
         if self._grid:
@@ -165,12 +174,13 @@ class Sweep(KindController):
             self._suggested.recall(run)
 
     def asks(self, history: History) -> int | None:
-        if self._suggested is None or self._suggested.exhausted or self._reached(history):
+        suggested = self._suggested
+        if suggested is None or suggested.waits or suggested.exhausted or self._reached(history):
             return None
         if self.total is not None and len(history.taken) >= self.total:
             return None
         index = next(history.fresh(0, self._end or 1 << 62), None)
-        return None if index in self._suggested.points else index
+        return None if index in suggested.points else index
 
     def work(self, history: History, index: int) -> Callable[[], Params | None]:
         assert self._suggested is not None
@@ -239,6 +249,11 @@ class Sweep(KindController):
             out["rungs"] = rungs(history.curves, early)
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
+        if (prior := self.spec.search.prior_trials) is not None:
+            known = {}
+            if self._prior:
+                known = prior_counts(self._prior)
+            out["priorTrials"] = {"fromSweep": prior.from_sweep, **known}
         logs = self._command is not None
         names = self._metric_names
         if names and (warning := warning_of(history, names, logs=logs)):

@@ -38,17 +38,21 @@ class Axis:
     high: float = math.inf
 
     def has(self, value: Any) -> bool:
-        """Raises KeyError for a category that there is not."""
+        """Raises KeyError for a category that there is not, TypeError for what is no number."""
         self.features(value)
-        return self.width > 1 or self.low <= value <= self.high
+        number = not isinstance(value, bool)
+        return self.width > 1 or (number and self.low <= value <= self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """value: lower is better; None where it is not known, as of a trial that runs."""
+    """value: lower is better; None where it is not known, as of a trial that runs. own: of this
+    search; the point of another one's trial may be asked again, and need not have its constants.
+    """
 
     point: Mapping[str, Any]
     value: float | None
+    own: bool = True
 
 
 def fits(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
@@ -131,7 +135,7 @@ def _axis(names: Names, parameter: Mapping[str, Any]) -> Axis:
             return Axis(
                 names,
                 lambda u: low + min(int(u * count), count - 1),
-                lambda value: ((value - low + 0.5) / count,),
+                lambda value: ((_whole(value) - low + 0.5) / count,),
                 1,
                 count,
                 lambda at: (at + 0.5) / count,
@@ -156,6 +160,12 @@ def _axis(names: Names, parameter: Mapping[str, Any]) -> Axis:
         low=low - q,  # a multiple may lie just outside
         high=high + q,
     )
+
+
+def _whole(value: float) -> float:
+    if value % 1:
+        raise ValueError(value)
+    return value
 
 
 def _multiples(

@@ -45,7 +45,7 @@ def suggest(
     """
     vary, fixed = axes_of(parameters)
     random = np.random.default_rng([seed & 0xFFFFFFFF, index])
-    taken = {_key(trial.point) for trial in trials}
+    taken = {_key(trial.point) for trial in trials if trial.own}
     known = [trial for trial in trials if _features(vary, trial.point) is not None]
     told = _chosen([it for it in known if it.value is not None], random)
     cubes = random.random((CANDIDATES, len(vary)))

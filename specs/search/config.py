@@ -21,7 +21,7 @@ from fleetctl.specs.search.distributions import DISTRIBUTIONS
 from fleetctl.specs.search.early_terminate import EarlyTerminate
 from fleetctl.specs.search.parameters import Problem, problems
 from fleetctl.specs.search.wandb_spec import WandbSpec
-from fleetctl.specs.values.scalars import Float, NonEmptyText, PositiveCount, Text
+from fleetctl.specs.values.scalars import Float, Name, NonEmptyText, PositiveCount, Spec, Text
 
 _WORD = {"type": ["string", "number", "boolean"]}
 
@@ -61,6 +61,14 @@ class SearchMetric(WandbSpec):
     )
     impute_while_running: Literal["latest", "best", "worst", "false"] | Literal[False] = Field(
         default="false", description="What a running trial counts as in bayes; default false."
+    )
+
+
+class PriorTrials(Spec):
+    """Trials of another search, from which a bayes search begins."""
+
+    from_sweep: Name = Field(
+        description="A Sweep of the same namespace with the same metric; it is waited for."
     )
 
 
@@ -214,6 +222,11 @@ class Search(WandbSpec):
     job: NonEmptyText | None = Field(default=None, description="A W&B Launch job.")
     image_uri: NonEmptyText | None = Field(default=None, description="A W&B Launch image.")
     scheduler: Scheduler | None = Field(default=None, description="An optimiser from elsewhere.")
+    prior_trials: PriorTrials | None = Field(
+        default=None,
+        alias="priorTrials",
+        description="Ours, of bayes: the ended trials of another Sweep warm the search.",
+    )
 
     @model_validator(mode="after")
     def _fits_its_method(self) -> Search:
@@ -224,6 +237,8 @@ class Search(WandbSpec):
             raise ValueError("`metrics` goes with method `custom` alone; use `metric`")
         if self.method == "bayes" and self.metric is None:
             raise ValueError("method `bayes` needs a `metric`")
+        if self.method != "bayes" and self.prior_trials is not None:
+            raise ValueError("`priorTrials` warm a search with method `bayes` alone")
         if self.early_terminate is not None and self.metric is None:
             raise ValueError("`early_terminate` needs a `metric` to compare trials by")
         if self.method == "grid" and self.parameters is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
 from fleetctl.controllers.trials.winner import SWEEP, unfit_search
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.manifest.hints.words import meant
@@ -24,6 +25,7 @@ from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.trainingrun import STAGE, TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
+from fleetctl.tracking.annotations import waits_for
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -35,6 +37,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         said = " is `bayes`, which needs numpy, and that is not installed here"
         yield Prediction(manifest, Finding(path, path, said, "pip install 'fleetctl[bayes]'"))
     yield from _winner(manifest, spec, world)
+    yield from _prior(manifest, spec, world)
     template: Template | None = getattr(spec, "template", None)
     if template is None:
         return
@@ -63,6 +66,30 @@ def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     if isinstance(spec, TrainingRunSpec) and STAGE in told["search"].get("parameters", {}):
         said = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
         yield Prediction(manifest, Finding(at, at, said, "give its parameter another name"))
+
+
+def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
+    """A sweep whose trials warm the search, and never can. One that is not there is waited for."""
+    search = spec.search if isinstance(spec, SweepSpec) else None
+    if search is None or search.prior_trials is None or search.metric is None:
+        return
+    name = search.prior_trials.from_sweep
+    at: Path = ("spec", "search", "priorTrials", "fromSweep")
+
+    def next_of(it: str) -> str:
+        return waits_for(world.found(SWEEP, it, manifest.namespace))
+
+    if names := circle(manifest.name, next_of):
+        said = f" is `{name}`; sweep/{manifest.name} {circle_told(names)}, so none of them begins"
+        hint = "take `priorTrials` out of one of them"
+        yield Prediction(manifest, Finding(at, at, said, hint))
+        return
+    sweep = world.found(SWEEP, name, manifest.namespace)
+    if sweep is None:
+        yield from _object(manifest, at, SWEEP, name, world, Sort.DOUBT)
+    elif unfit := unfit_prior(json.loads(sweep.spec), search.metric.name):
+        hint = "name a sweep with the same `metric`"
+        yield Prediction(manifest, Finding(at, at, f" is `{name}`, which {unfit}", hint))
 
 
 def needs_numpy(spec: Spec) -> bool:
@@ -115,7 +142,12 @@ def _secrets(
 
 
 def _object(
-    manifest: Manifest, at: Path, kind: str, name: str, world: World
+    manifest: Manifest,
+    at: Path,
+    kind: str,
+    name: str,
+    world: World,
+    sort: Sort = Sort.LATER,
 ) -> Iterator[Prediction]:
     namespace = manifest.namespace
     if world.found(kind, name, namespace) is not None:
@@ -130,4 +162,4 @@ def _object(
         hint = f"there is one in `{elsewhere}`; each namespace has its own"
     elif near:
         hint = f"did you mean `{near}`?"
-    yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)
+    yield Prediction(manifest, Finding(at, at, said, hint), sort)
