@@ -31,25 +31,25 @@ KEPT_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Prior:
-    """trials: (point, value as it was reported) of those that warm the search, by index. outside:
-    how many have another point than the search can, unscored: how many no value.
+class Taken:
+    """trials: (point, value as it was reported) of those that warm the search, by index. ended: of
+    how many that are over; outside: how many of them have another point than the search can,
+    unscored: how many no value.
     """
 
     trials: tuple[tuple[Mapping[str, Any], float], ...]
+    ended: int
     outside: int
     unscored: int
 
     def text(self) -> str:
         return canonical_json({"trials": self.trials, "ended": self.ended})
 
-    @property
-    def ended(self) -> int:
-        return len(self.trials) + self.outside + self.unscored
-
     def told(self, sweep: str, metric: str) -> str:
         """In a sentence."""
+        more = self.ended - self.outside - self.unscored - len(self.trials)
         left = [
+            (more, "are more than a model works on, and not the best"),
             (self.outside, "have parameters outside of this search"),
             (self.unscored, f"have no `{metric}`"),
         ]
@@ -113,7 +113,7 @@ def waits_in_a_circle(names: Sequence[str]) -> Lacking:
     return Lacking(with_hint(text, hint), reason=AWAITS_PRIOR)
 
 
-def prior_of(controller: KindController, other: Search, history: History, own: Search) -> Prior:
+def taken_trials(controller: KindController, other: Search, history: History, own: Search) -> Taken:
     """Of the trials that are over; controller, other and history: of the other sweep."""
     there, here = other.metric, own.metric
     assert there is not None and here is not None, "an unfit sweep is not asked"
@@ -131,7 +131,7 @@ def prior_of(controller: KindController, other: Search, history: History, own: S
             found.append((unit.params, value))
         else:
             outside += 1
-    return Prior(tuple(_kept(found, here)), outside, unscored)
+    return Taken(tuple(_kept(found, here)), len(found) + outside + unscored, outside, unscored)
 
 
 def _over(history: History) -> Iterable[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource, RunState
-from fleetctl.controllers.trials.prior import awaited, circle, prior_of, waits_in_a_circle
+from fleetctl.controllers.trials.prior import awaited, circle, taken_trials, waits_in_a_circle
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import ParamsFrom
 from fleetctl.specs.sweep import SweepSpec
@@ -33,10 +33,10 @@ def taken_from(track: Track) -> tuple[str, str]:
     return (prior.from_sweep, PRIOR) if prior is not None else ("", "")
 
 
-Taken = tuple[str, str, str]  # what is noted, and an event about it: its reason, its sentence
+Told = tuple[str, str, str]  # what is noted, and an event about it: its reason, its sentence
 
 
-def _winner(sweep: Resource | None, name: str) -> Taken | Lacking:
+def _winner(sweep: Resource | None, name: str) -> Told | Lacking:
     found = winner_of(sweep, name)
     if isinstance(found, Lacking):
         return found
@@ -83,7 +83,7 @@ class Reading:
         self._state.say(resource.uid, reason, said)
         return self.read(track) or work, None
 
-    def _prior(self, track: Track, sweep: Resource | None, name: str) -> Taken | Lacking:
+    def _prior(self, track: Track, sweep: Resource | None, name: str) -> Told | Lacking:
         """The trials of another sweep, by which the search of this one is warmed."""
         assert isinstance(track.spec, SweepSpec) and track.spec.search.metric is not None
         store, search, own = self._state.store, track.spec.search, track.resource
@@ -99,7 +99,7 @@ class Reading:
             return lacking or Lacking("")
         other = work_of(sweep, store.runs)
         assert isinstance(other.track.spec, SweepSpec)
-        found = prior_of(other.controller, other.track.spec.search, other.history, search)
+        found = taken_trials(other.controller, other.track.spec.search, other.history, search)
         return found.text(), "TrialsTaken", found.told(name, search.metric.name)
 
     def _look_up(self, work: Work) -> None:
