@@ -1,7 +1,7 @@
 """The points of a bayes search: the first ones drawn as a random search draws them, each later one
 suggested from what the trials before it came to, and from then on what its attempts were given.
 
-Called by sweep.py; pure. The suggestion itself is bayes.py's, which takes too long for a pass.
+Called by sweep.py; pure. A suggestion is bayes.py's or tpe.py's, and takes too long for a pass.
 """
 
 from __future__ import annotations
@@ -72,10 +72,17 @@ class Suggested:
         parameters, seed = self._search.parameters or {}, self._seed
         trials = [*(self._prior or ()), *self._told(history)]
 
-        def work() -> Params | None:
-            from fleetctl.controllers.trials.bayes import suggest  # numpy comes with it
+        sampler = self._search.sampler
 
-            return suggest(parameters, seed, index, trials)
+        def work() -> Params | None:
+            # Their libraries come with them.
+            if sampler is not None:
+                from fleetctl.controllers.trials import tpe
+
+                return tpe.suggest(parameters, seed, index, trials, sampler)
+            from fleetctl.controllers.trials import bayes
+
+            return bayes.suggest(parameters, seed, index, trials)
 
         return work
 

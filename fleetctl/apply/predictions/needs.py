@@ -30,12 +30,19 @@ from fleetctl.tracking.annotations import waits_for
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
+# What works out the points of a search: the field that says so, its value, and the extra.
+_SUGGEST = {
+    "numpy": (("method",), "bayes", "bayes"),
+    "optuna": (("sampler", "name"), "tpe", "optuna"),
+}
+
 
 def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
-    if needs_numpy(spec) and find_spec("numpy") is None:
-        path: Path = ("spec", "search", "method")
-        said = " is `bayes`, which needs numpy, and that is not installed here"
-        yield Prediction(manifest, Finding(path, path, said, "pip install 'fleetctl[bayes]'"))
+    if (library := library_of(spec)) and find_spec(library) is None:
+        field, value, extra = _SUGGEST[library]
+        path: Path = ("spec", "search", *field)
+        said = f" is `{value}`, which needs {library}, and that is not installed here"
+        yield Prediction(manifest, Finding(path, path, said, f"pip install 'fleetctl[{extra}]'"))
     yield from _winner(manifest, spec, world)
     yield from _prior(manifest, spec, world)
     template: Template | None = getattr(spec, "template", None)
@@ -92,8 +99,11 @@ def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predic
         yield Prediction(manifest, Finding(at, at, f" is `{name}`, which {unfit}", hint))
 
 
-def needs_numpy(spec: Spec) -> bool:
-    return isinstance(spec, SweepSpec) and spec.search.method == "bayes"
+def library_of(spec: Spec) -> str:
+    """The module that works out the points of a search; "" where none has to."""
+    if not isinstance(spec, SweepSpec) or spec.search.method != "bayes":
+        return ""
+    return "numpy" if spec.search.sampler is None else "optuna"
 
 
 def of_function(manifest: Manifest, spec: FunctionSpec, world: World) -> Iterator[Prediction]:

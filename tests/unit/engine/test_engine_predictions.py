@@ -163,8 +163,13 @@ async def test_a_bayes_search_without_numpy_is_refused_with_what_to_install(
         assert "spec.search.method is `bayes`, which needs numpy, and that is not installed" in said
         assert "pip install 'fleetctl[bayes]'" in said
         assert api.fleet.names() == []
+        tpe = text.replace("bayes,", "bayes, sampler: {name: tpe},")
+        said = await refused(api, tpe)
+        assert "spec.search.sampler.name is `tpe`, which needs optuna, and that is not" in said
+        assert "pip install 'fleetctl[optuna]'" in said
         monkeypatch.undo()
         assert (await api.apply(text))["ok"]
+        assert (await api.apply(tpe, yes=True))["ok"]
 
 
 WINNER = HEAD.format(kind="TrainingRun", name="full") + (
