@@ -33,7 +33,13 @@ from fleetctl.controllers.trials.points import command_line, points, random_poin
 from fleetctl.controllers.trials.prior import prior_counts, prior_trials
 from fleetctl.controllers.trials.scores import score_of, scores_of
 from fleetctl.controllers.trials.suggested import Suggested
-from fleetctl.controllers.trials.telling import METRIC_MISSING, front_status, missing, warning_of
+from fleetctl.controllers.trials.telling import (
+    METRIC_MISSING,
+    front_status,
+    missing,
+    warning_of,
+    way_of,
+)
 from fleetctl.controllers.trials.wandb import (
     PARAMETERS_UNREAD,
     stopped_by_unread,
@@ -254,9 +260,8 @@ class Sweep(KindController):
             if self._prior:
                 known = prior_counts(self._prior)
             out["priorTrials"] = {"fromSweep": prior.from_sweep, **known}
-        logs = self._command is not None
         names = self._metric_names
-        if names and (warning := warning_of(history, names, logs=logs)):
+        if names and (warning := warning_of(history, names, self._way)):
             out["warning"] = warning
         if self._goals:
             out |= front_status(history.front, self._goals)
@@ -272,6 +277,12 @@ class Sweep(KindController):
         return out
 
     # -- helpers -----------------------------------------------------------------------------------
+
+    @property
+    def _way(self) -> str:
+        """How its program tells the metric."""
+        read, logs = self._template.metrics, self._command is not None
+        return way_of(read, self._metric_names[0], logs=logs)
 
     def _allocate(self, allocated: Mapping[str, int]) -> None:
         self._fresh_from = max(allocated.values(), default=-1) + 1
@@ -293,7 +304,7 @@ class Sweep(KindController):
     def _finished(self, history: History) -> Verdict:
         done, failed = len(history.succeeded), len(history.failed)
         if self._metric_names and not history.scores:
-            return Verdict(False, METRIC_MISSING, missing(self._metric_names))
+            return Verdict(False, METRIC_MISSING, missing(self._metric_names, self._way))
         text = f"{done} of {self.total} trials succeeded"
         text += f", {len(history.pruned)} were stopped early" if history.pruned else ""
         text += f", {failed} failed" if failed else ""
