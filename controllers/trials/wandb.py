@@ -16,9 +16,9 @@ from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
-    from fleetctl.specs.common import ParamsFrom
+    from fleetctl.specs.blocks.common import ParamsFrom
+    from fleetctl.specs.blocks.template import Template
     from fleetctl.specs.search.config import Search
-    from fleetctl.specs.template import Template
 
 PARAMETERS_UNREAD = "ParametersUnread"
 # What hands parameters over in a command: all of them, or the variables and the file of a trial.

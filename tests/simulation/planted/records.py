@@ -13,8 +13,8 @@ from fleetctl.controllers.history import attempts
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.model import Metric, Resource, Run, RunState
-from fleetctl.controllers.sweep import Sweep
 from fleetctl.controllers.trials.prior import Taken
 from fleetctl.engine.decide import intents, passes
 from fleetctl.engine.decide import load as reading

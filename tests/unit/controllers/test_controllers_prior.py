@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.sweep import Sweep
+from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.trials.prior import KEPT_MAX, Taken, circle, prior_trials, taken_trials
 from fleetctl.specs.search.config import Search
 from tests.unit.controllers.play import Play

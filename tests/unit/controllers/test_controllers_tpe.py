@@ -100,7 +100,7 @@ def test_a_hostile_history_still_has_a_next_point(trials: list[Trial]) -> None:
 
 def test_nothing_of_it_is_loaded_before_a_point_is_asked_for() -> None:
     code = (
-        "import sys, fleetctl.controllers.sweep, fleetctl.engine.engine, fleetctl.manifest;"
+        "import sys, fleetctl.controllers.kinds.sweep, fleetctl.engine.engine, fleetctl.manifest;"
         "sys.exit(bool({'optuna', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

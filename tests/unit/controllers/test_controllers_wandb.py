@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.batchjob import BatchJob
+from fleetctl.controllers.kinds.batchjob import BatchJob
+from fleetctl.controllers.kinds.sweep import Sweep
+from fleetctl.controllers.kinds.trainingrun import TrainingRun
 from fleetctl.controllers.model import RunState, WandbTrial
 from fleetctl.controllers.plan import Phase, Start
-from fleetctl.controllers.sweep import Sweep
-from fleetctl.controllers.trainingrun import TrainingRun
 from fleetctl.controllers.trials.wandb import observed
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.template import Template
 from tests.unit.controllers.play import Play
 
 UNREAD = "ParametersUnread"

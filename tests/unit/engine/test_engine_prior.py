@@ -13,7 +13,7 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.options import order_of
 from fleetctl.apply.propose import commit, propose
 from fleetctl.manifest import Manifest
-from fleetctl.specs.common import Metadata
+from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.sweep import SweepSpec
 from tests.unit.engine.fake_world import Fleet
 

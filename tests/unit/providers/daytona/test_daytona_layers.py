@@ -10,7 +10,7 @@ import pytest
 from fleetctl.common.errors import Refused
 from fleetctl.providers.daytona.assets import layers
 from fleetctl.providers.remote.assets.recipes import NO_PYTHON, recipe
-from fleetctl.specs.template import Template
+from fleetctl.specs.blocks.template import Template
 
 GUEST = "RUN mkdir -p /.fleetctl"
 
