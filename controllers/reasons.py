@@ -9,6 +9,7 @@ from __future__ import annotations
 
 # Why an object stands as it does.
 OF_OBJECTS = {
+    "AwaitsPrior": "`priorTrials` names a sweep that is not over yet, or that is not there.",
     "AwaitsBest": "`paramsFrom` names a sweep whose best trial is not known yet.",
     "BackoffLimitExceeded": "Over all units, more attempts failed than `backoffLimit` allows.",
     "BudgetExceeded": "What is used or set aside has reached a budget's `maxCost`.",
@@ -28,6 +29,7 @@ OF_OBJECTS = {
     "InProgress": "It makes progress.",
     "InUse": "Something still uses what is to be removed.",
     "MaxFailedIndexesExceeded": "More units were given up than `maxFailedIndexes` allows.",
+    "NoPrior": "The sweep that `priorTrials` names has another metric, or several.",
     "NoBest": "The sweep that `paramsFrom` names ended without a best trial.",
     "NoPlace": "No candidate of its placement can take the work; the message says why of each.",
     "NoTimeLimit": "Under a budget nothing starts that has no limit of time: it has no bound.",
@@ -122,6 +124,7 @@ OF_EVENTS = {
     "GpuNotTold": "A run did not report which GPU of a list it got; it is charged as the dearest.",
     "MetricsUnread": "What a program printed or wrote could not be read as its `metrics` say.",
     "NeedsAttention": "Many stops of a run were not confirmed; it is tried again.",
+    "TrialsTaken": "`priorTrials` has given a search the ended trials of another sweep.",
     "ParametersTaken": "`paramsFrom` has given the work the parameters of a sweep's best trial.",
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",

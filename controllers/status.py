@@ -16,12 +16,15 @@ from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
 from fleetctl.controllers.status_keys import SPILLED_OVER, Status
+from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.controllers.wish import Prior, Wish, revived
 from fleetctl.specs.values.hints import message_of, parted
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000
+# Work that cannot begin for want of what another object has yet to tell is not late.
+_NOT_LATE = (AWAITS_BEST, AWAITS_PRIOR)
 
 
 def prior_of(status: Mapping[str, object]) -> Prior:
@@ -69,8 +72,7 @@ def status_of(
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "unwantedIndexes": history.unwanted.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),
-        # Work that cannot begin for want of its parameters is not late.
-        "activeSince": None if suspended or plan.reason == AWAITS_BEST else since_s or now_s,
+        "activeSince": None if suspended or plan.reason in _NOT_LATE else since_s or now_s,
         "completionTime": ((before.get("completionTime") if same else None) or now_s)
         if over
         else None,

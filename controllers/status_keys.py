@@ -81,6 +81,9 @@ class Status(TypedDict, total=False):
         Sequence[Block], "of a Sweep with early_terminate: iteration, trials, threshold"
     ]
     paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
+    priorTrials: Annotated[
+        Block, "of a Sweep with `priorTrials`: fromSweep; used, ended trials once they are known"
+    ]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
@@ -108,8 +111,8 @@ Count = Literal[
     "frontSize",
 ]  # fmt: skip
 Map = Literal[
-    "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom", "slots",
-    "spend", "warm",
+    "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
+    "priorTrials", "slots", "spend", "warm",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

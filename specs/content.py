@@ -141,7 +141,8 @@ class Pins:
 
     revision: what `source.path` held (`sha256:...`), or the commit of `source.git`; empty while
     nobody knows. function: the content of the Function that the template names. params: what
-    `paramsFrom` gave, a JSON object; empty while nobody knows.
+    `paramsFrom` gave, a JSON object; empty while nobody knows. prior: what `priorTrials` took, JSON
+    as of controllers/trials/prior.py; empty while nobody knows.
 
     What a person said of an apply alone: successes that had ended by kept_until_s count whatever
     content they have, and so do those of attempts that were under way at finishing_at_s; in seconds
@@ -151,6 +152,7 @@ class Pins:
     revision: str = ""
     function: str = ""
     params: str = ""
+    prior: str = ""
     kept_until_s: float | None = None
     finishing_at_s: float | None = None
     rollout: str = ""

@@ -19,8 +19,10 @@ from fleetctl.controllers.kind import (
     policy_of,
     taken_from,
 )
+from fleetctl.controllers.model import WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.trials.wandb import winner_wandb
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
@@ -64,6 +66,9 @@ class BatchJob(KindController):
 
     def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
         return self.spec.template
+
+    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
+        return winner_wandb(self.spec.params_from)
 
     @cached_property
     def repeats(self) -> bool:

@@ -30,9 +30,16 @@ from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.prior import prior_counts, prior_trials
 from fleetctl.controllers.trials.scores import score_of, scores_of
 from fleetctl.controllers.trials.suggested import Suggested
-from fleetctl.controllers.trials.telling import METRIC_MISSING, front_status, missing, warning_of
+from fleetctl.controllers.trials.telling import (
+    METRIC_MISSING,
+    front_status,
+    missing,
+    warning_of,
+    way_of,
+)
 from fleetctl.controllers.trials.wandb import (
     PARAMETERS_UNREAD,
     stopped_by_unread,
@@ -57,6 +64,15 @@ def shared_template(spec: SweepSpec) -> Template:
         return template
     command = (*(spec.search.command or DEFAULT_COMMAND), spec.search.program or "")
     return template.model_copy(update={"command": command})
+
+
+def _suggested(spec: SweepSpec, pins: Pins) -> Suggested:
+    metric = spec.search.metric
+    assert metric is not None, "the loader refuses a bayes search without a metric"
+    if spec.search.prior_trials is None:
+        return Suggested(spec.search, spec.seed)
+    prior = prior_trials(pins.prior, metric) if pins.prior else None
+    return Suggested(spec.search, spec.seed, prior)
 
 
 class Sweep(KindController):
@@ -84,9 +100,8 @@ class Sweep(KindController):
         one = spec.search.metric
         self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
         self._grid = spec.search.method == "grid"
-        self._suggested = (
-            Suggested(spec.search, spec.seed) if spec.search.method == "bayes" else None
-        )
+        self._suggested = _suggested(spec, pins) if spec.search.method == "bayes" else None
+        self._prior = pins.prior
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
         if self._grid:
@@ -165,12 +180,13 @@ class Sweep(KindController):
             self._suggested.recall(run)
 
     def asks(self, history: History) -> int | None:
-        if self._suggested is None or self._suggested.exhausted or self._reached(history):
+        suggested = self._suggested
+        if suggested is None or suggested.waits or suggested.exhausted or self._reached(history):
             return None
         if self.total is not None and len(history.taken) >= self.total:
             return None
         index = next(history.fresh(0, self._end or 1 << 62), None)
-        return None if index in self._suggested.points else index
+        return None if index in suggested.points else index
 
     def work(self, history: History, index: int) -> Callable[[], Params | None]:
         assert self._suggested is not None
@@ -239,9 +255,13 @@ class Sweep(KindController):
             out["rungs"] = rungs(history.curves, early)
         if metric is not None:
             out["metric"] = {"name": metric.name, "goal": metric.goal}
-        logs = self._command is not None
+        if (prior := self.spec.search.prior_trials) is not None:
+            known = {}
+            if self._prior:
+                known = prior_counts(self._prior)
+            out["priorTrials"] = {"fromSweep": prior.from_sweep, **known}
         names = self._metric_names
-        if names and (warning := warning_of(history, names, logs=logs)):
+        if names and (warning := warning_of(history, names, self._way)):
             out["warning"] = warning
         if self._goals:
             out |= front_status(history.front, self._goals)
@@ -257,6 +277,12 @@ class Sweep(KindController):
         return out
 
     # -- helpers -----------------------------------------------------------------------------------
+
+    @property
+    def _way(self) -> str:
+        """How its program tells the metric."""
+        read, logs = self._template.metrics, self._command is not None
+        return way_of(read, self._metric_names[0], logs=logs)
 
     def _allocate(self, allocated: Mapping[str, int]) -> None:
         self._fresh_from = max(allocated.values(), default=-1) + 1
@@ -278,7 +304,7 @@ class Sweep(KindController):
     def _finished(self, history: History) -> Verdict:
         done, failed = len(history.succeeded), len(history.failed)
         if self._metric_names and not history.scores:
-            return Verdict(False, METRIC_MISSING, missing(self._metric_names))
+            return Verdict(False, METRIC_MISSING, missing(self._metric_names, self._way))
         text = f"{done} of {self.total} trials succeeded"
         text += f", {len(history.pruned)} were stopped early" if history.pruned else ""
         text += f", {failed} failed" if failed else ""

@@ -17,8 +17,10 @@ from fleetctl.controllers.kind import (
     policy_of,
     taken_from,
 )
+from fleetctl.controllers.model import WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.trials.wandb import winner_wandb
 from fleetctl.specs.content import (
     NO_PINS,
     Pins,
@@ -88,6 +90,9 @@ class TrainingRun(KindController):
 
     def template(self, index: int) -> Template:
         return self._templates[index]
+
+    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
+        return winner_wandb(self.spec.params_from)
 
     @property
     def repeats(self) -> bool:

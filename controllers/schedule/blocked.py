@@ -14,7 +14,7 @@ from fleetctl.controllers.placement import Judgement
 from fleetctl.controllers.plan import Plan
 from fleetctl.controllers.schedule.capacity import Seats
 from fleetctl.controllers.schedule.stops import end_all
-from fleetctl.controllers.trials.winner import AWAITS_BEST, Lacking
+from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.controllers.wish import Wish
 from fleetctl.specs.values.hints import message_of
 
@@ -45,7 +45,7 @@ def awaiting(plan: Plan, lacking: Lacking) -> Plan:
     if plan.active:
         return replace(plan, waiting_on=(text, *plan.waiting_on))
     waiting_on = (text, *plan.waiting_on)
-    return replace(plan, reason=AWAITS_BEST, message=lacking.message, waiting_on=waiting_on)
+    return replace(plan, reason=lacking.reason, message=lacking.message, waiting_on=waiting_on)
 
 
 def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:

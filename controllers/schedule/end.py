@@ -10,7 +10,6 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import Verdict
 from fleetctl.controllers.plan import Phase, Plan
 from fleetctl.controllers.schedule.stops import close_all, end_all, stopping
-from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.controllers.wish import Wish, ends_at_s
 
 
@@ -51,7 +50,7 @@ def _verdict(wish: Wish, history: History, now_s: float) -> Verdict | None:
     if verdict is None and _kept(wish):
         return Verdict(False, "BudgetExceeded", wish.prior.over_budget)
     if verdict is None and wish.lacking is not None and wish.lacking.for_good:
-        return Verdict(False, NO_BEST, wish.lacking.message)
+        return Verdict(False, wish.lacking.reason, wish.lacking.message)
     if verdict is None and late:
         text = f"activeDeadlineSeconds {policy.active_deadline_s:g} has passed"
         return Verdict(False, "DeadlineExceeded", text)

@@ -1,5 +1,5 @@
 """The parameters of a search as axes of a unit cube, and back: what a model of a search works on.
-Pure; called by bayes.py.
+Pure; called by bayes.py and tpe.py.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import NormalDist
@@ -18,6 +18,7 @@ from fleetctl.specs.search.distributions import distribution_of
 
 INSIDE = 1e-6  # of a distribution without bounds: how near to its ends a point may lie
 BETA_STEPS = 2000
+EVERY_MAX = 100_000  # points that are looked through for one that is new
 Map = Callable[[float], float]
 
 
@@ -38,17 +39,21 @@ class Axis:
     high: float = math.inf
 
     def has(self, value: Any) -> bool:
-        """Raises KeyError for a category that there is not."""
+        """Raises KeyError for a category that there is not, TypeError for what is no number."""
         self.features(value)
-        return self.width > 1 or self.low <= value <= self.high
+        number = not isinstance(value, bool)
+        return self.width > 1 or (number and self.low <= value <= self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """value: lower is better; None where it is not known, as of a trial that runs."""
+    """value: lower is better; None where it is not known, as of a trial that runs. own: of this
+    search; the point of another one's trial may be asked again, and need not have its constants.
+    """
 
     point: Mapping[str, Any]
     value: float | None
+    own: bool = True
 
 
 def fits(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
@@ -92,6 +97,38 @@ def point_of(
     return nested(iter(sorted([*values, *fixed], key=lambda it: it[0])))
 
 
+def key_of(point: Mapping[str, Any]) -> str:
+    """Equal for equal points alone."""
+    return json.dumps(point, sort_keys=True)
+
+
+def features_of(vary: Sequence[Axis], point: Mapping[str, Any]) -> list[float] | None:
+    """None for a point of another space: the search was changed."""
+    try:
+        return [it for axis in vary for it in axis.features(value_at(point, axis.names))]
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def first_new(
+    vary: Sequence[Axis],
+    fixed: Sequence[tuple[Names, Any]],
+    cubes: Iterable[Sequence[float]],
+    taken: Container[str],
+) -> Point | None:
+    """The first of these places whose point is not taken, else any such of the space."""
+    for cube in cubes:
+        point = point_of(vary, fixed, cube)
+        if key_of(point) not in taken:
+            return point
+    for at, point in enumerate(every_point(vary, fixed)):
+        if key_of(point) not in taken:
+            return point
+        if at == EVERY_MAX:
+            break
+    return None
+
+
 def _leaves(parameters: Mapping[str, Any], point: Mapping[str, Any]) -> int:
     """How many values a point has, where groups of parameters are groups of it."""
     return sum(
@@ -131,7 +168,7 @@ def _axis(names: Names, parameter: Mapping[str, Any]) -> Axis:
             return Axis(
                 names,
                 lambda u: low + min(int(u * count), count - 1),
-                lambda value: ((value - low + 0.5) / count,),
+                lambda value: ((_whole(value) - low + 0.5) / count,),
                 1,
                 count,
                 lambda at: (at + 0.5) / count,
@@ -156,6 +193,12 @@ def _axis(names: Names, parameter: Mapping[str, Any]) -> Axis:
         low=low - q,  # a multiple may lie just outside
         high=high + q,
     )
+
+
+def _whole(value: float) -> float:
+    if value % 1:
+        raise ValueError(value)
+    return value
 
 
 def _multiples(

@@ -12,14 +12,22 @@ several at once do not ask for the same.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fleetctl.controllers.trials.axes import Axis, Trial, axes_of, every_point, point_of, value_at
+from fleetctl.controllers.trials.axes import (
+    Axis,
+    Trial,
+    axes_of,
+    features_of,
+    first_new,
+    key_of,
+    point_of,
+    value_at,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +42,6 @@ NEAR = (0.1, 0.02)  # of a unit cube: how far from the best points others are tr
 CLOSER, CLOSER_TRIES = (0.05, 0.015, 0.004), 200
 FIT_ROUNDS, FIT_STEP, FIT_SHRINKS = 12, 0.6, 0.8
 CLIP = 3.0  # so many spreads above the median say only that a trial was bad
-EVERY_MAX = 100_000
 
 
 def suggest(
@@ -45,15 +52,15 @@ def suggest(
     """
     vary, fixed = axes_of(parameters)
     random = np.random.default_rng([seed & 0xFFFFFFFF, index])
-    taken = {_key(trial.point) for trial in trials}
-    known = [trial for trial in trials if _features(vary, trial.point) is not None]
+    taken = {key_of(trial.point) for trial in trials if trial.own}
+    known = [trial for trial in trials if features_of(vary, trial.point) is not None]
     told = _chosen([it for it in known if it.value is not None], random)
     cubes = random.random((CANDIDATES, len(vary)))
     if len({it.value for it in told}) < 2:
-        return _first_new(vary, fixed, cubes, taken)
-    x = np.array([_features(vary, it.point) for it in told])
+        return first_new(vary, fixed, cubes, taken)
+    x = np.array([features_of(vary, it.point) for it in told])
     model = Model(x, _standard([it.value for it in told]), _groups(vary), random)
-    running = [_features(vary, it.point) for it in known if it.value is None]
+    running = [features_of(vary, it.point) for it in known if it.value is None]
     if running:
         model.pretend(np.array(running))
     best = np.argsort(model.mean(x))[:BEST]
@@ -65,7 +72,7 @@ def suggest(
             break
         closer = np.vstack([winner[None, :], _moved(vary, winner, sd, CLOSER_TRIES, random)])
         winner, points = _best_new(model, vary, fixed, closer, taken)
-    return points if winner is not None else _first_new(vary, fixed, cubes, taken)
+    return points if winner is not None else first_new(vary, fixed, cubes, taken)
 
 
 class Model:
@@ -168,18 +175,6 @@ def expected_improvement(best: float, mean: Matrix, sd: Matrix) -> Matrix:
 # -- points ----------------------------------------------------------------------------------------
 
 
-def _key(point: Mapping[str, Any]) -> str:
-    return json.dumps(point, sort_keys=True)
-
-
-def _features(vary: Sequence[Axis], point: Mapping[str, Any]) -> list[float] | None:
-    """None for a point of another space: the search was changed."""
-    try:
-        return [it for axis in vary for it in axis.features(value_at(point, axis.names))]
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
 def _groups(vary: Sequence[Axis]) -> NDArray[np.intp]:
     return np.array([at for at, axis in enumerate(vary) for _ in range(axis.width)], dtype=np.intp)
 
@@ -210,26 +205,11 @@ def _best_new(
     model: Model, vary: Sequence[Axis], fixed: Sequence[Any], cubes: Matrix, taken: set[str]
 ) -> tuple[Matrix | None, Point | None]:
     made = [point_of(vary, fixed, cube) for cube in cubes]
-    gain = model.improvement(np.array([_features(vary, point) for point in made]))
+    gain = model.improvement(np.array([features_of(vary, point) for point in made]))
     for at in np.argsort(-gain, kind="stable"):
-        if _key(made[at]) not in taken:
+        if key_of(made[at]) not in taken:
             return cubes[at], made[at]
     return None, None
-
-
-def _first_new(
-    vary: Sequence[Axis], fixed: Sequence[Any], cubes: Matrix, taken: set[str]
-) -> Point | None:
-    for cube in cubes:
-        point = point_of(vary, fixed, cube)
-        if _key(point) not in taken:
-            return point
-    for at, point in enumerate(every_point(vary, fixed)):
-        if _key(point) not in taken:
-            return point
-        if at == EVERY_MAX:
-            break
-    return None
 
 
 # -- values ----------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 """The points of a bayes search: the first ones drawn as a random search draws them, each later one
 suggested from what the trials before it came to, and from then on what its attempts were given.
 
-Called by sweep.py; pure. The suggestion itself is bayes.py's, which takes too long for a pass.
+Called by sweep.py; pure. A suggestion is bayes.py's or tpe.py's, and takes too long for a pass.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
@@ -25,24 +25,28 @@ DRAWS_EACH = 20  # of a small space the same point is drawn again and again
 
 
 class Suggested:
-    """points: by index, of the trials that are known to be wanted."""
+    """points: by index, of the trials that are known to be wanted. prior: of another search, so
+    many that fewer are drawn; None while they are awaited.
+    """
 
-    def __init__(self, search: Search, seed: int) -> None:
-        self._search, self._seed = search, seed
+    def __init__(self, search: Search, seed: int, prior: Sequence[Trial] | None = ()) -> None:
+        self._search, self._seed, self._prior = search, seed, prior
         self.points: dict[int, Params] = dict(enumerate(self._drawn()))
-        self._first = len(self.points)
         self.exhausted = False  # every point of the space is a trial
 
+    @property
+    def waits(self) -> bool:
+        return self._prior is None
+
     def recall(self, run: Run) -> None:
-        """A point that was suggested before this controller began. Where the search has changed and
+        """A point that a trial had before this controller began. Where the search has changed and
         does not have it any more, another one takes its place.
         """
-        if run.index < self._first:
-            return
         point = json.loads(run.params)
-        if not fits(self._search.parameters or {}, point):
-            point = random_point(self._search, self._seed, run.index)
-        self.points[run.index] = point
+        if fits(self._search.parameters or {}, point):
+            self.points[run.index] = point
+        elif run.index not in self.points:
+            self.points[run.index] = random_point(self._search, self._seed, run.index)
 
     def answer(self, index: int, params: Params | None) -> None:
         if params is None:
@@ -52,7 +56,10 @@ class Suggested:
 
     def _drawn(self) -> list[dict[str, object]]:
         """Each once."""
+        if self._prior is None:
+            return []
         count = max(DRAWN_MIN, min(DRAWN_MAX, 2 * len(self._search.parameters or {})))
+        count -= min(count, len(self._prior))
         found: dict[str, dict[str, object]] = {}
         for draw in range(DRAWS_EACH * count):
             point = random_point(self._search, self._seed, draw)
@@ -62,12 +69,20 @@ class Suggested:
         return list(found.values())
 
     def work(self, history: History, index: int) -> Callable[[], Params | None]:
-        parameters, seed, trials = self._search.parameters or {}, self._seed, [*self._told(history)]
+        parameters, seed = self._search.parameters or {}, self._seed
+        trials = [*(self._prior or ()), *self._told(history)]
+
+        sampler = self._search.sampler
 
         def work() -> Params | None:
-            from fleetctl.controllers.trials.bayes import suggest  # numpy comes with it
+            # Their libraries come with them.
+            if sampler is not None:
+                from fleetctl.controllers.trials import tpe
 
-            return suggest(parameters, seed, index, trials)
+                return tpe.suggest(parameters, seed, index, trials, sampler)
+            from fleetctl.controllers.trials import bayes
+
+            return bayes.suggest(parameters, seed, index, trials)
 
         return work
 
@@ -76,7 +91,7 @@ class Suggested:
         metric = self._search.metric
         assert metric is not None, "the loader refuses a bayes search without a metric"
         sign = -1.0 if metric.goal == "maximize" else 1.0
-        found = ((index, _ended(history, index, sign)) for index in self.points)
+        found = ((index, ended_value(history, index, sign)) for index in self.points)
         ends = {index: value for index, value in found if value is not None}
         worst = max(ends.values(), default=None)
         for index, point in sorted(self.points.items()):
@@ -96,7 +111,7 @@ def _unended(
     return worst if own is None else own
 
 
-def _ended(history: History, index: int, sign: float) -> float | None:
+def ended_value(history: History, index: int, sign: float) -> float | None:
     """The best that a trial which is over has reported, its result too; also of one that was ended
     early. None while it is not over, and where it reported nothing.
     """

@@ -11,22 +11,31 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.scores import signed
 from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.metrics import Metrics
 
 METRIC_MISSING, SAME_METRIC = "MetricMissing", "SameMetric"
 FRONT_SHOWN_MAX = 200  # trials; some 100 bytes each
 SAME_AFTER = 4  # trials of one score, which by chance is rare
 
-# How a program tells a value: one that knows us, and one that was written for W&B.
-_REPORTS = "report(step=..., {0}=...) or SUBMIT({0}=...)"
-_LOGS = 'wandb.log({{"{0}": ...}}) or wandb.run.summary["{0}"] = ...'
+
+def way_of(read: Metrics | None, metric: str, *, logs: bool) -> str:
+    """How a program tells a value. read: the `metrics` of its template, that are looked for in what
+    it prints or writes; logs: it was written for W&B; else it knows us.
+    """
+    if read is not None:
+        place = f"`{read.path}`" if read.path else "what the program prints"
+        return f"see that `template.metrics` finds `{metric}` in {place}"
+    if logs:
+        return f'wandb.log({{"{metric}": ...}}) or wandb.run.summary["{metric}"] = ...'
+    return f"report(step=..., {metric}=...) or SUBMIT({metric}=...)"
 
 
-def warning_of(history: History, metrics: Sequence[str], *, logs: bool) -> str:
+def warning_of(history: History, metrics: Sequence[str], way: str) -> str:
     """A reason and a sentence with a hint, or "". metrics: the names of one, or of several that go
-    together. logs: the program was written for W&B.
+    together. way: as of `way_of`.
     """
     if history.succeeded and not history.scores:
-        return _unreported(metrics, len(history.succeeded), _LOGS if logs else _REPORTS)
+        return _unreported(metrics, len(history.succeeded), way)
     if _is_same(history):
         score = next(iter(history.scores.values()))
         return with_hint(
@@ -43,15 +52,14 @@ def _unreported(metrics: Sequence[str], done: int, way: str) -> str:
     where = "search.metric.name" if len(metrics) == 1 else "metrics"
     return with_hint(
         f"{METRIC_MISSING}: {trials} succeeded and none reported {_named(metrics)}",
-        f"{way.format(metrics[0])}, or mend `{where}`",
+        f"{way}, or mend `{where}`",
     )
 
 
-def missing(metrics: Sequence[str]) -> str:
+def missing(metrics: Sequence[str], way: str) -> str:
     """Why a search came to nothing whose trials all succeeded."""
     number = "a finite number" if len(metrics) == 1 else "finite numbers"
-    must = "must have one" if len(metrics) == 1 else "must have each"
-    return f"no trial reported {number} as {_named(metrics)}; its result or report() {must}"
+    return with_hint(f"no trial reported {number} as {_named(metrics)}", way)
 
 
 def _named(metrics: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""What a trial tells a program that asks `wandb.init` for its parameters. Pure; called by sweep.py.
+"""What a program is told that asks `wandb.init` for its parameters, in a trial or in work that has
+those of the best trial. Pure; called by kinds, and by the engine as it makes an order.
 
 The rest, which only the sandbox knows, is in fleetctl/guest/wandb/trial.py.
 """
@@ -15,11 +16,15 @@ from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
+    from fleetctl.specs.blocks.common import ParamsFrom
+    from fleetctl.specs.blocks.template import Template
     from fleetctl.specs.search.config import Search
 
 PARAMETERS_UNREAD = "ParametersUnread"
 # What hands parameters over in a command: all of them, or the variables and the file of a trial.
 _HANDS_OVER = re.compile(r"\$\{args(_\w+)?\}|TASK_|FLEETCTL_PARAMS")
+# A program in Python: its interpreter, or a file of it.
+_PYTHON = re.compile(r"""(^|[\s/;&|("'])python[\d.]*($|[\s"'])|\.py($|[\s"';&|)])""")
 
 
 def wandb_trial(name: str, search: Search, command: Sequence[str]) -> WandbTrial:
@@ -32,6 +37,23 @@ def wandb_trial(name: str, search: Search, command: Sequence[str]) -> WandbTrial
         only=not handed_over,
         metric=search.metric.name if search.metric is not None else "",
     )
+
+
+def winner_wandb(params_from: ParamsFrom | None) -> WandbTrial | None:
+    """Of work that takes the parameters of a sweep's best trial: its program may be the sweep's."""
+    return WandbTrial("", "", "", only=False) if params_from is not None else None
+
+
+def observed(template: Template, wandb: WandbTrial | None) -> Template:
+    """The template of a run, saying whether its image must have Python for what its program tells
+    wandb: where wandb alone can hand the parameters over, and where the program is in Python
+    anyway. Without it a trial would run with defaults of its own, and nobody would know.
+    """
+    if wandb is None:
+        return template
+    words = " ".join([*(template.command or ()), template.script or ""])
+    needed = wandb.only or _PYTHON.search(words) is not None
+    return template.observed() if needed else template
 
 
 def stopped_by_unread(limits: Limits) -> Limits:

@@ -21,32 +21,49 @@ PARAMS_CHARS_MAX = 120
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What is not known yet. for_good: and will not be while the sweep stays as it is."""
+    """What is not known yet. for_good: and will not be while the sweep stays as it is. reason: one
+    CamelCase word, of an object that waits for it, or that ends for want of it.
+    """
 
     message: str
     for_good: bool = False
+    reason: str = AWAITS_BEST
 
 
 def winner_of(sweep: Resource | None, name: str) -> Mapping[str, object] | Lacking:
     """The parameters of its best trial, once it is over; a sweep that failed may have one too."""
     key = f"sweep/{name}"
-    if sweep is None or sweep.deleted_at_s is not None:
-        hint = f"apply a `kind: Sweep` with the name `{name}`"
-        return Lacking(with_hint(f"there is no {key}, whose best trial it takes", hint))
-    status: dict[str, Any] = json.loads(sweep.status or "{}")
-    if unfit := unfit_search(json.loads(sweep.spec)):
-        return Lacking(f"{key} {unfit}", for_good=True)
-    if status.get("observedGeneration") != sweep.generation:
-        return Lacking(f"{key} has not begun, whose best trial it takes")
-    if status.get("phase") not in TERMINAL_PHASES:
-        return Lacking(f"{key} is not over, whose best trial it takes: {_progress(status)}")
+    if sweep is not None and (unfit := unfit_search(json.loads(sweep.spec))):
+        return Lacking(f"{key} {unfit}", for_good=True, reason=NO_BEST)
+    status = ended(sweep, name, "whose best trial it takes", AWAITS_BEST)
+    if isinstance(status, Lacking):
+        return status
     best = status.get("best")
     if best is None:
         why = status.get("message") or "no trial reported its metric"
         hint = f"mend and apply {key}, then apply this again"
-        return Lacking(with_hint(f"{key} ended without a best trial: {why}", hint), for_good=True)
+        text = with_hint(f"{key} ended without a best trial: {why}", hint)
+        return Lacking(text, for_good=True, reason=NO_BEST)
     found: Mapping[str, object] = best["params"]
     return found
+
+
+def ended(
+    sweep: Resource | None, name: str, whose: str, reason: str
+) -> Mapping[str, Any] | Lacking:
+    """The status of a sweep that is over under its present spec. whose: what is waited for, as the
+    rest of a sentence.
+    """
+    key = f"sweep/{name}"
+    if sweep is None or sweep.deleted_at_s is not None:
+        hint = f"apply a `kind: Sweep` with the name `{name}`"
+        return Lacking(with_hint(f"there is no {key}, {whose}", hint), reason=reason)
+    status: dict[str, Any] = json.loads(sweep.status or "{}")
+    if status.get("observedGeneration") != sweep.generation:
+        return Lacking(f"{key} has not begun, {whose}", reason=reason)
+    if status.get("phase") not in TERMINAL_PHASES:
+        return Lacking(f"{key} is not over, {whose}: {_progress(status)}", reason=reason)
+    return status
 
 
 def unfit_search(spec: Mapping[str, Any]) -> str:

@@ -18,12 +18,21 @@ from fleetctl.specs.blocks.common import Execution, ParamsFrom
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import dump_spec, parse_spec
+from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.specs.volume import VolumeSpec
 from fleetctl.stores.base import Stored
-from fleetctl.tracking.annotations import FUNCTION, NOTES, ORIGIN, PARAMS, REVISION
+from fleetctl.tracking.annotations import (
+    FUNCTION,
+    NOTES,
+    ORIGIN,
+    PARAMS,
+    PRIOR,
+    REVISION,
+    waits_for,
+)
 from fleetctl.tracking.sources import source_of
 
 if TYPE_CHECKING:
@@ -43,11 +52,13 @@ def drafted(
     *,
     function: str = "",
     params: str = "",
+    prior: str = "",
 ) -> Resource:
     """The row as of a new object; known: the one that is there by this name. function: the content
-    of the Function that its template names. params: what `paramsFrom` gives. Raises Conflict.
+    of the Function that its template names. params, prior: what `paramsFrom` and `priorTrials`
+    give. Raises Conflict.
     """
-    taken = {FUNCTION: function, PARAMS: params}
+    taken = {FUNCTION: function, PARAMS: params, PRIOR: prior}
     spec = manifest.spec
     return Resource(
         uid=secrets.token_hex(8),
@@ -148,6 +159,21 @@ def winner_params(
     return "" if isinstance(found, Lacking) else canonical_json(dict(found))
 
 
+def prior_kept(stored: Stored, manifest: Manifest, known: Resource | None) -> str:
+    """The trials that its search has taken from another sweep, while it is the same search; empty
+    where they are to be taken anew. Where the other sweep is gone by now, they stay.
+    """
+    prior = manifest.spec.search.prior_trials if isinstance(manifest.spec, SweepSpec) else None
+    if prior is None or known is None:
+        return ""
+    before = json.loads(known.spec).get("search", {})
+    if (before.get("priorTrials") or {}).get("fromSweep") != prior.from_sweep:
+        return ""
+    gone = stored.resources.get(SWEEP, prior.from_sweep, manifest.namespace) is None
+    same = gone or before == json.loads(dump_spec(manifest.spec))["search"]
+    return known.annotations.get(PRIOR, "") if same else ""
+
+
 def winner_told(resource: Resource) -> str:
     """What is known of the parameters that another object gives, in a phrase; empty without."""
     wanted = json.loads(resource.spec).get("paramsFrom")
@@ -160,7 +186,9 @@ def winner_told(resource: Resource) -> str:
 
 
 def winner_note(resource: Resource) -> str:
-    """The same as a sentence."""
+    """What it takes from a sweep, as a sentence; empty where it takes nothing."""
+    if sweep := waits_for(resource):
+        return f"its search begins from the trials of sweep/{sweep}, once that is over"
     told = winner_told(resource)
     return f"its parameters are {told}" if told else ""
 

@@ -18,6 +18,7 @@ from fleetctl.apply.draft import (
     drafted,
     function_content,
     named_volumes,
+    prior_kept,
     stored_function_content,
     winner_note,
     winner_params,
@@ -30,6 +31,7 @@ from fleetctl.common.errors import Conflict
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import Rollout
+from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.content import content_of_function
@@ -130,7 +132,8 @@ def _proposed(
     """moving: keys of objects that this apply makes another wish of."""
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     params = winner_params(stored, manifest, known, moving)
-    wish = drafted(manifest, order, known, now_s, function=function, params=params)
+    prior = prior_kept(stored, manifest, known)
+    wish = drafted(manifest, order, known, now_s, function=function, params=params, prior=prior)
     rerun = order.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
@@ -258,7 +261,7 @@ def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
 def _was_refused(resource: Resource) -> bool:
     status = json.loads(resource.status or "{}")
     current = status.get("observedGeneration") == resource.generation
-    refused = status.get("reason") in ("Refused", NO_BEST)
+    refused = status.get("reason") in ("Refused", NO_BEST, NO_PRIOR)
     return bool(current and status.get("phase") == "Failed" and refused)
 
 

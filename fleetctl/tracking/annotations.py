@@ -4,8 +4,10 @@ what they tell of. Read by the engine and by what shows objects.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
+from fleetctl.controllers.model import Resource
 from fleetctl.specs.content import Pins
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
@@ -16,6 +18,8 @@ ORIGIN = "fleetctl.dev/source-origin"
 FUNCTION = "fleetctl.dev/function-content"
 # What `paramsFrom` gave, a JSON object: the parameters of the best trial when its sweep was over.
 PARAMS = "fleetctl.dev/params"
+# The trials that `priorTrials` took, JSON, when their sweep was over.
+PRIOR = "fleetctl.dev/prior-trials"
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
@@ -28,7 +32,19 @@ ESTIMATE = "fleetctl.dev/estimate"
 # The last `retry` that was carried out, so that one that got no answer may be repeated.
 RETRIED = "fleetctl.dev/retried"
 
-NOTES = (ESTIMATE, FINISHING, FUNCTION, KEPT, ORIGIN, PARAMS, RERUN, RETRIED, REVISION, ROLLOUT)
+NOTES = (
+    ESTIMATE,
+    FINISHING,
+    FUNCTION,
+    KEPT,
+    ORIGIN,
+    PARAMS,
+    PRIOR,
+    RERUN,
+    RETRIED,
+    REVISION,
+    ROLLOUT,
+)
 
 
 def pins_of(annotations: Mapping[str, str]) -> Pins:
@@ -37,10 +53,19 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         revision=annotations.get(REVISION, ""),
         function=annotations.get(FUNCTION, ""),
         params=annotations.get(PARAMS, ""),
+        prior=annotations.get(PRIOR, ""),
         kept_until_s=_moment(annotations.get(KEPT, "")),
         finishing_at_s=_moment(annotations.get(FINISHING, "")),
         rollout=annotations.get(ROLLOUT, ""),
     )
+
+
+def waits_for(sweep: Resource | None) -> str:
+    """The sweep whose trials this one waits for before it begins; "" where it does not."""
+    if sweep is None or sweep.deleted_at_s is not None or PRIOR in sweep.annotations:
+        return ""
+    prior = json.loads(sweep.spec).get("search", {}).get("priorTrials") or {}
+    return str(prior.get("fromSweep", ""))
 
 
 def _moment(text: str) -> float | None:

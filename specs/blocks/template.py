@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_serializer, model_validator
 
 from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
@@ -285,10 +285,18 @@ class Template(Spec):
         resources = self.resources.model_copy(update={"gpu": gpu})
         return self.model_copy(update={"resources": resources})
 
+    _observed: bool = PrivateAttr(default=False)
+
+    def observed(self) -> Template:
+        """The same, of a run whose program tells wandb what Python beside it reads."""
+        made = self.model_copy()
+        made._observed = True
+        return made
+
     @property
     def needs_python(self) -> bool:
         """Whether its image must have Python: for its work, or to read metrics beside it."""
-        return self.python is not None or self.metrics is not None
+        return self.python is not None or self.metrics is not None or self._observed
 
     @property
     def work(self) -> str | None:

@@ -15,13 +15,23 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.alias_generators import to_snake
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from fleetctl.specs.search.distributions import DISTRIBUTIONS
 from fleetctl.specs.search.early_terminate import EarlyTerminate
 from fleetctl.specs.search.parameters import Problem, problems
 from fleetctl.specs.search.wandb_spec import WandbSpec
-from fleetctl.specs.values.scalars import Float, NonEmptyText, PositiveCount, Text
+from fleetctl.specs.values.scalars import (
+    Bool,
+    Count,
+    Float,
+    Name,
+    NonEmptyText,
+    PositiveCount,
+    Spec,
+    Text,
+)
 
 _WORD = {"type": ["string", "number", "boolean"]}
 
@@ -61,6 +71,31 @@ class SearchMetric(WandbSpec):
     )
     impute_while_running: Literal["latest", "best", "worst", "false"] | Literal[False] = Field(
         default="false", description="What a running trial counts as in bayes; default false."
+    )
+
+
+class PriorTrials(Spec):
+    """Trials of another search, from which a bayes search begins."""
+
+    from_sweep: Name = Field(
+        description="A Sweep of the same namespace with the same metric; it is waited for."
+    )
+
+
+class Sampler(Spec):
+    """Who suggests the points of a bayes search in place of the Gaussian process."""
+
+    name: Literal["tpe"] = Field(
+        description="`tpe`: optuna's Tree-structured Parzen Estimator (`fleetctl[optuna]`)."
+    )
+    startup_trials: Count = Field(
+        default=10, description="Trials with a value before it suggests; default 10."
+    )
+    candidates: PositiveCount = Field(
+        default=24, description="Points that it weighs for each suggestion; default 24."
+    )
+    multivariate: Bool = Field(
+        default=True, description="Whether parameters are looked at together; default true."
     )
 
 
@@ -214,6 +249,14 @@ class Search(WandbSpec):
     job: NonEmptyText | None = Field(default=None, description="A W&B Launch job.")
     image_uri: NonEmptyText | None = Field(default=None, description="A W&B Launch image.")
     scheduler: Scheduler | None = Field(default=None, description="An optimiser from elsewhere.")
+    prior_trials: PriorTrials | None = Field(
+        default=None,
+        alias="priorTrials",
+        description="Ours, of bayes: the ended trials of another Sweep warm the search.",
+    )
+    sampler: Sampler | None = Field(
+        default=None, description="Ours, of bayes: who suggests; default: a Gaussian process."
+    )
 
     @model_validator(mode="after")
     def _fits_its_method(self) -> Search:
@@ -224,6 +267,9 @@ class Search(WandbSpec):
             raise ValueError("`metrics` goes with method `custom` alone; use `metric`")
         if self.method == "bayes" and self.metric is None:
             raise ValueError("method `bayes` needs a `metric`")
+        for name in ("priorTrials", "sampler") if self.method != "bayes" else ():
+            if getattr(self, to_snake(name)) is not None:
+                raise ValueError(f"`{name}` goes with method `bayes` alone")
         if self.early_terminate is not None and self.metric is None:
             raise ValueError("`early_terminate` needs a `metric` to compare trials by")
         if self.method == "grid" and self.parameters is not None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
+from fleetctl.controllers.model import WandbTrial
+from fleetctl.controllers.trials.wandb import observed
 from fleetctl.providers.account import built_in
 from fleetctl.providers.daytona.assets import snapshots
 from fleetctl.providers.daytona.assets.volume_files import DaytonaFiles
@@ -134,6 +136,20 @@ def test_an_image_of_a_registry_runs_commands_without_python(daytona_alone: Play
         assert await world.log(ref) == b"begun\nover\n"
         [box] = world.made()
         assert box["labels"]["guest"] == "posix"
+
+    daytona_alone(tale)
+
+
+def test_in_an_image_of_a_registry_wandb_is_told_the_parameters_too(daytona_alone: Play) -> None:
+    async def tale(world: DaytonaWorld) -> None:
+        text = "import os; print(open(os.environ['WANDB_SWEEP_PARAM_PATH']).read())"
+        wandb = WandbTrial("lr", "", "", only=False)
+        template = observed(command("python3", "-c", text, image="python:3.12"), wandb)
+        ref = await world.start(template, params={"lr": 3e-05}, wandb=wandb)
+        assert (await world.ended(ref)).ok
+        assert b"3.0e-05" in await world.log(ref)
+        [box] = world.made()
+        assert box["labels"]["guest"] == "python"
 
     daytona_alone(tale)
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.controllers.model import Alive, Ended, Gone
+from fleetctl.controllers.model import Alive, Ended, Gone, WandbTrial
+from fleetctl.controllers.trials.wandb import observed
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.modal_worlds import ModalWorld, emulated
@@ -368,6 +369,21 @@ def test_commands_run_in_an_image_that_has_no_python(play: Play) -> None:
         )
         assert (seen.ok, seen.reason) == (False, "ExitCode:7")
         assert [one["tags"]["guest"] for one in made(world)] == ["posix", "posix"]
+
+    play(tale)
+
+
+def test_in_an_image_of_a_registry_wandb_is_told_the_parameters_too(play: Play) -> None:
+    """Its program is Python, so Python is there to follow what it tells."""
+
+    async def tale(world: ModalWorld) -> None:
+        text = "import os; print(open(os.environ['WANDB_SWEEP_PARAM_PATH']).read())"
+        wandb = WandbTrial("lr", "", "", only=False)
+        template = observed(command("python3", "-c", text, image="example.org/bare"), wandb)
+        ref = await world.start(template, params={"lr": 3e-05}, wandb=wandb)
+        assert (await world.ended(ref)).ok
+        assert b"3.0e-05" in await world.log(ref)
+        assert [one["tags"]["guest"] for one in made(world)] == ["python"]
 
     play(tale)
 

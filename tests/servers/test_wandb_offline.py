@@ -107,9 +107,17 @@ class LocalFleet(fleets.Fleet):
     def build(self, home: Path, pace: Pace) -> Backend:
         return LocalProvider(home, store_id=self.store.store_id, notify=self.told)
 
-    def sweep(self) -> dict[str, Any]:
-        row = self.store.resources.get("Sweep", "lr")
-        return dict(json.loads(row.status)) if row is not None and row.status else {}
+    async def over(self, kind: str, name: str) -> dict[str, Any]:
+        """The status of an object at its end."""
+        status: dict[str, Any] = {}
+
+        async def is_over() -> bool:
+            row = self.store.resources.get(kind, name)
+            status.update(json.loads(row.status) if row is not None and row.status else {})
+            return status.get("phase") in ("Succeeded", "Failed")
+
+        await eventually(is_over, f"{name} was over")
+        return status
 
     async def search(self, text: str) -> dict[str, Any]:
         """The status of a grid over three points at its end. Its command hands nothing over."""
@@ -121,12 +129,7 @@ class LocalFleet(fleets.Fleet):
             "parameters": {"lr": {"values": [0.5, 3e-05, 0.25]}},
         }
         self.apply_kind("Sweep", "lr", {"search": search, "parallelism": 1})
-
-        async def is_over() -> bool:
-            return self.sweep().get("phase") in ("Succeeded", "Failed")
-
-        await eventually(is_over, "the sweep was over")
-        return self.sweep()
+        return await self.over("Sweep", "lr")
 
 
 def searched(tmp_path: Path, text: str) -> dict[str, Any]:
@@ -159,3 +162,37 @@ def test_a_sweep_whose_parameters_reach_nobody_stops_after_its_first_trial(tmp_p
     assert (status["phase"], status["reason"]) == ("Failed", "ParametersUnread")
     assert (status["succeeded"], status["failed"], status["total"]) == (0, 1, 3)
     assert "wandb.config" in status["hint"]
+
+
+def test_the_winner_of_a_sweep_trains_with_the_parameters_that_wandb_tells(tmp_path: Path) -> None:
+    """The sweep's own program, which has them from `wandb.init` alone; a task's own win."""
+    search = {
+        "method": "grid",
+        "command": ["sh", "-c", 'cp "$FLEETCTL_PARAMS" "$FLEETCTL_RESULT"'],
+        "metric": {"name": "lr", "goal": "maximize"},
+        "parameters": {"lr": {"values": [0.5, 3e-05]}, "tag": {"value": "on"}},
+    }
+    text = (
+        "import wandb; run = wandb.init(config={'lr': 99.0, 'seed': 0})\n"
+        "assert 'WANDB_SWEEP_ID' not in __import__('os').environ\n"
+        "run.summary['told'] = repr([run.config.lr, run.config.tag, run.config.seed])\n"
+    )
+    job = {
+        "paramsFrom": {"sweep": "lr"},
+        "tasks": {"matrix": {"seed": [7]}},
+        "template": {"command": program(text)},
+    }
+    found: dict[str, Any] = {}
+
+    async def tale(fleet: LocalFleet) -> None:
+        fleet.apply_kind("Sweep", "lr", {"search": search})
+        fleet.apply_kind("BatchJob", "full", job)
+        found.update(await fleet.over("BatchJob", "full"))
+        row = fleet.store.resources.get("BatchJob", "full")
+        assert row is not None
+        found["results"] = [result for _, result in fleet.store.runs.of(row.uid)]
+
+    fleets.telling(lambda: LocalFleet(tmp_path / "home"))(tale)
+    stop_keepers(tmp_path / "home")
+    assert found["phase"] == "Succeeded", found
+    assert json.loads(found["results"][0])["told"] == "[0.5, 'on', 7]"

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass
 
-SORTS = ("step", "effect", "commit")
+SORTS = ("step", "effect", "commit")  # and `suggestion`, which tests alone name
 
 # How many points of a sort one incarnation passes; a crash is drawn from 1..this, small numbers
 # more often.

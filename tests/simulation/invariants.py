@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tests.simulation.cache_checks import CACHE_CHECKS
 from tests.simulation.early_ends import EARLY_CHECKS
+from tests.simulation.givers import GIVER_CHECKS
 from tests.simulation.money_checks import BILL_CHECKS, MONEY_CHECKS
 from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
@@ -25,6 +26,7 @@ COMMIT_CHECKS: tuple[Check, ...] = (
     *PLACE_COMMIT_CHECKS,
     *MONEY_CHECKS,
     *EARLY_CHECKS,
+    *GIVER_CHECKS,
     *SEARCH_CHECKS,
 )
 EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS, *BILL_CHECKS)

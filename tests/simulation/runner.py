@@ -11,6 +11,7 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.kind import Params
@@ -199,7 +200,7 @@ class Play:
             clock=self.clock,
             # So that some of its turns answer several events, as with many live runs.
             settings=Settings(seed=self.seed, few_live=2),
-            aside=_a_little_later,
+            aside=partial(_a_little_later, self.life),
         )
         running = asyncio.ensure_future(engine.run())
         acting = asyncio.ensure_future(acts.perform(self, store, engine))
@@ -266,7 +267,9 @@ def _crashes(rng: random.Random, options: Options) -> tuple[CrashAt, ...]:
     return drawn if options.faults else ()
 
 
-async def _a_little_later(search: Search) -> Params | None:
+async def _a_little_later(life: Life, search: Search) -> Params | None:
     """In place of a thread, which virtual time knows nothing of."""
     await asyncio.sleep(0.2)
-    return search()
+    found = search()
+    life.point("suggestion")
+    return found

@@ -75,7 +75,7 @@ def best_of_what_is_wished(scene: Scene) -> Iterator[str]:
         sign = -1.0 if search["metric"].get("goal") == "maximize" else 1.0
         found = (
             (sign * float(json.loads(scene.now.results[run.name] or "{}")["loss"]), run.index)
-            for run in _counted(scene, resource)
+            for run in counted(scene, resource)
             if run.state is RunState.SUCCEEDED
         )
         value, index = min(found, default=(0.0, -1))
@@ -91,7 +91,7 @@ def nothing_begins_after_the_target(scene: Scene) -> Iterator[str]:
             continue
         seen = status(before).get("observedGeneration") == resource.generation
         begun = [run for run in scene.now.runs_of(resource.uid) if _is_new(scene, run)]
-        known = [run for run in _counted(scene, resource) if not _is_new(scene, run)]
+        known = [run for run in counted(scene, resource) if not _is_new(scene, run)]
         if seen and begun and any(_reached(scene.before.reported, resource, run) for run in known):
             yield f"`{begun[0].name}` begins, and a trial has reached the target of {resource.key}"
 
@@ -103,7 +103,7 @@ def the_target_is_reached_by_a_trial(scene: Scene) -> Iterator[str]:
             continue
         if resource is _before(scene, resource):
             continue
-        known = _counted(scene, resource)
+        known = counted(scene, resource)
         if not any(_reached(scene.now.reported, resource, run) for run in known):
             yield f"{resource.key} is over by a target that none of its trials reached"
 
@@ -132,7 +132,7 @@ def _is_new(scene: Scene, run: Run) -> bool:
     return run.name not in scene.before.runs
 
 
-def _counted(scene: Scene, resource: Resource) -> list[Run]:
+def counted(scene: Scene, resource: Resource) -> list[Run]:
     """The newest attempt of each unit that runs the program of the present wish."""
     wished = spec(resource).get("template", {}).get("env", {}).get("shift", "0")
     newest: dict[int, Run] = {}

@@ -28,6 +28,21 @@ STRIDE, STEP_STRIDE = 6, 66
 POINTS_MAX = 150
 
 
+@pytest.mark.parametrize("scenario", ["bayes", "prior"])
+def test_the_controller_may_die_between_a_suggestion_and_its_trial(scenario: str) -> None:
+    """Each suggestion of four plays is lost once; I28 holds that no point is a second trial."""
+    lost = 0
+    for seed in range(4):
+        whole = simulate(seed, Options(scenario=scenario, crashes=()))
+        for number in range(1, whole.points.get("suggestion", 0) + 1):
+            crashes = (CrashAt(sort="suggestion", number=number),)
+            outcome = simulate(seed, Options(scenario=scenario, crashes=crashes))
+            assert not outcome.broken, f"dying after suggestion {number}: {told(outcome)}"
+            assert outcome.crashes == 1
+            lost += 1
+    assert lost >= 4
+
+
 @pytest.mark.parametrize("scenario", PLAYS)
 def test_the_controller_may_die_at_any_point_of_a_play(scenario: str) -> None:
     seed = PLAYS[scenario]

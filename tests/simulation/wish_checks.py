@@ -12,10 +12,11 @@ from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import TERMINAL_PHASES
 from fleetctl.controllers.status_keys import sentences
 from fleetctl.specs.batchjob import BatchJobSpec
-from fleetctl.specs.content import template_hash
+from fleetctl.specs.content import Pins, template_hash
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import asset_name
+from fleetctl.tracking.annotations import PARAMS
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec, status
 from tests.simulation.wishing import UNREADABLE_SPEC
@@ -113,7 +114,7 @@ def only_the_wanted_goes_on(scene: Scene) -> Iterator[str]:
         seen = status(resource)
         if resource.kind != "BatchJob" or seen.get("observedGeneration") != resource.generation:
             continue
-        wanted = _wanted(resource.spec)
+        wanted = _wanted(resource.spec, resource.annotations.get(PARAMS, ""))
         if wanted is None:
             continue
         hashes, template = wanted
@@ -152,13 +153,12 @@ def the_wished_content_counts(scene: Scene) -> Iterator[str]:
         if old is resource or not done or command is None or spares:
             continue
         newest = {run.index: run for run in scene.now.runs_of(uid) if run.params_hash}
+        wanted, _ = _wanted(resource.spec, resource.annotations.get(PARAMS, "")) or ({}, "")
         for index, run in newest.items():
             work = scene.work_of(run)
             if run.state is not RunState.SUCCEEDED or run.reason == CACHED or work is None:
                 continue
-            if index in (_wanted(resource.spec) or ({},))[0] and (
-                list(work.order.template.command or ()) != command
-            ):
+            if index in wanted and list(work.order.template.command or ()) != command:
                 yield f"{resource.key} counts `{run.name}`, which ran {work.order.template.command}"
 
 
@@ -222,8 +222,9 @@ def _adds_up(key: str, of: dict[str, object]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=512)
-def _wanted(text: str) -> tuple[dict[int, str], str] | None:
-    """Params hash by index, and the template's hash where live runs must have it.
+def _wanted(text: str, given: str) -> tuple[dict[int, str], str] | None:
+    """Params hash by index, and the template's hash where live runs must have it. given: what
+    `paramsFrom` has given, as it is noted.
 
     None: the spec cannot be read.
     """
@@ -234,4 +235,5 @@ def _wanted(text: str) -> tuple[dict[int, str], str] | None:
     assert isinstance(wish, BatchJobSpec)
     hashes = {index: params_hash(wish.params(index)) for index in range(wish.count())}
     replaces = wish.rollout == "Replace"
-    return hashes, template_hash(wish.template, wish.placement) if replaces else ""
+    told = template_hash(wish.template, wish.placement, Pins(params=given), wish.params_from)
+    return hashes, told if replaces else ""

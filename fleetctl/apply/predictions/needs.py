@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
 from fleetctl.controllers.trials.winner import SWEEP, unfit_search
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.manifest.hints.words import meant
@@ -24,17 +25,26 @@ from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.trainingrun import STAGE, TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
+from fleetctl.tracking.annotations import waits_for
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
+# What works out the points of a search: the field that says so, its value, and the extra.
+_SUGGEST = {
+    "numpy": (("method",), "bayes", "bayes"),
+    "optuna": (("sampler", "name"), "tpe", "optuna"),
+}
+
 
 def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
-    if needs_numpy(spec) and find_spec("numpy") is None:
-        path: Path = ("spec", "search", "method")
-        said = " is `bayes`, which needs numpy, and that is not installed here"
-        yield Prediction(manifest, Finding(path, path, said, "pip install 'fleetctl[bayes]'"))
+    if (library := library_of(spec)) and find_spec(library) is None:
+        field, value, extra = _SUGGEST[library]
+        path: Path = ("spec", "search", *field)
+        said = f" is `{value}`, which needs {library}, and that is not installed here"
+        yield Prediction(manifest, Finding(path, path, said, f"pip install 'fleetctl[{extra}]'"))
     yield from _winner(manifest, spec, world)
+    yield from _prior(manifest, spec, world)
     template: Template | None = getattr(spec, "template", None)
     if template is None:
         return
@@ -65,8 +75,35 @@ def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         yield Prediction(manifest, Finding(at, at, said, "give its parameter another name"))
 
 
-def needs_numpy(spec: Spec) -> bool:
-    return isinstance(spec, SweepSpec) and spec.search.method == "bayes"
+def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
+    """A sweep whose trials warm the search, and never can. One that is not there is waited for."""
+    search = spec.search if isinstance(spec, SweepSpec) else None
+    if search is None or search.prior_trials is None or search.metric is None:
+        return
+    name = search.prior_trials.from_sweep
+    at: Path = ("spec", "search", "priorTrials", "fromSweep")
+
+    def next_of(it: str) -> str:
+        return waits_for(world.found(SWEEP, it, manifest.namespace))
+
+    if names := circle(manifest.name, next_of):
+        said = f" is `{name}`; sweep/{manifest.name} {circle_told(names)}, so none of them begins"
+        hint = "take `priorTrials` out of one of them"
+        yield Prediction(manifest, Finding(at, at, said, hint))
+        return
+    sweep = world.found(SWEEP, name, manifest.namespace)
+    if sweep is None:
+        yield from _object(manifest, at, SWEEP, name, world, Sort.DOUBT)
+    elif unfit := unfit_prior(json.loads(sweep.spec), search.metric.name):
+        hint = "name a sweep with the same `metric`"
+        yield Prediction(manifest, Finding(at, at, f" is `{name}`, which {unfit}", hint))
+
+
+def library_of(spec: Spec) -> str:
+    """The module that works out the points of a search; "" where none has to."""
+    if not isinstance(spec, SweepSpec) or spec.search.method != "bayes":
+        return ""
+    return "numpy" if spec.search.sampler is None else "optuna"
 
 
 def of_function(manifest: Manifest, spec: FunctionSpec, world: World) -> Iterator[Prediction]:
@@ -115,7 +152,12 @@ def _secrets(
 
 
 def _object(
-    manifest: Manifest, at: Path, kind: str, name: str, world: World
+    manifest: Manifest,
+    at: Path,
+    kind: str,
+    name: str,
+    world: World,
+    sort: Sort = Sort.LATER,
 ) -> Iterator[Prediction]:
     namespace = manifest.namespace
     if world.found(kind, name, namespace) is not None:
@@ -130,4 +172,4 @@ def _object(
         hint = f"there is one in `{elsewhere}`; each namespace has its own"
     elif near:
         hint = f"did you mean `{near}`?"
-    yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)
+    yield Prediction(manifest, Finding(at, at, said, hint), sort)

@@ -36,7 +36,7 @@ def worth_a_look(spec: Spec) -> bool:
     ):
         return True
     template: Template | None = getattr(spec, "template", None)
-    if needs.needs_numpy(spec) or getattr(spec, "params_from", None) is not None:
+    if needs.library_of(spec) or getattr(spec, "params_from", None) is not None:
         return True
     if template is None:
         return False

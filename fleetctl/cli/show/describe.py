@@ -145,6 +145,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield " " * LABEL_CELLS + line if number else _label("Rungs", line)
     if taken := seen.map("paramsFrom"):
         yield _label("Params", _taken(taken))
+    if prior := seen.map("priorTrials"):
+        yield _label("Prior", _warmed(prior))
     if stage := seen.text("stage"):
         yield _label("Stage", safe(stage))
     if isolation := seen.text("isolation"):
@@ -161,6 +163,14 @@ def _taken(taken: Mapping[str, object]) -> str:
     if params is None:
         return safe(f"those of the best trial of {sweep}, once it is over")
     return safe(f"{assignments(mapping(params))} (the best trial of {sweep})")
+
+
+def _warmed(prior: Mapping[str, object]) -> str:
+    """The trials of another sweep, from which the search begins."""
+    sweep, used = f"sweep/{prior.get('fromSweep')}", prior.get("used")
+    if used is None:
+        return safe(f"the trials of {sweep}, once it is over")
+    return safe(f"{used:,} of {prior.get('ended'):,} trials of {sweep}")
 
 
 def _outdated(seen: View, old: int) -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource, RunState
+from fleetctl.controllers.trials.prior import awaited, circle, taken_trials, waits_in_a_circle
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import ParamsFrom
+from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.tracking.annotations import PARAMS
-from fleetctl.tracking.load import load
+from fleetctl.tracking.annotations import PARAMS, PRIOR, waits_for
+from fleetctl.tracking.load import load, work_of
 from fleetctl.tracking.result_cache import contents_of, lookup
 from fleetctl.tracking.track import Track, Work, track_of
 
@@ -20,10 +22,26 @@ if TYPE_CHECKING:
     from fleetctl.engine.state import State
 
 
-def params_from(track: Track) -> ParamsFrom | None:
-    """Where its parameters come from, of an object that is read."""
-    found: ParamsFrom | None = getattr(track.spec, "params_from", None)
-    return found
+def taken_from(track: Track) -> tuple[str, str]:
+    """(the sweep that gives it something, the annotation that this goes to), of an object that is
+    read; ("", "") where none does.
+    """
+    wanted: ParamsFrom | None = getattr(track.spec, "params_from", None)
+    if wanted is not None:
+        return wanted.sweep, PARAMS
+    prior = track.spec.search.prior_trials if isinstance(track.spec, SweepSpec) else None
+    return (prior.from_sweep, PRIOR) if prior is not None else ("", "")
+
+
+Told = tuple[str, str, str]  # what is noted, and an event about it: its reason, its sentence
+
+
+def _winner(sweep: Resource | None, name: str) -> Told | Lacking:
+    found = winner_of(sweep, name)
+    if isinstance(found, Lacking):
+        return found
+    said = f"{params_text(found)} of the best trial of sweep/{name}"
+    return canonical_json(dict(found)), "ParametersTaken", said
 
 
 class Reading:
@@ -42,28 +60,47 @@ class Reading:
         return work
 
     def settle(self, work: Work) -> tuple[Work, Lacking | None]:
-        """Of work that takes its parameters from a sweep: take them once they are known, for good
-        until it is applied again. (the work from then on, what is lacking else)
+        """Of work that takes something from a sweep: take it once it is known, for good until it is
+        applied again. (the work from then on, what is lacking else)
         """
         track = work.track
-        wanted = params_from(track)
-        if wanted is None or work.controller.given is not None:
+        name, note = taken_from(track)
+        if not name or note in track.resource.annotations:
             return work, None
         resource, resources = track.resource, self._state.store.resources
-        found = winner_of(resources.get(SWEEP, wanted.sweep, resource.namespace), wanted.sweep)
+        sweep = resources.get(SWEEP, name, resource.namespace)
+        found = _winner(sweep, name) if note == PARAMS else self._prior(track, sweep, name)
         if isinstance(found, Lacking):
             return work, found
-        notes = {**resource.annotations, PARAMS: canonical_json(dict(found))}
-        again = replace(resource, annotations=notes)
+        text, reason, said = found
+        again = replace(resource, annotations={**resource.annotations, note: text})
         try:
             track.resource = resources.put(again, expected_version=resource.version)
         except Conflict:
             # A wish was written in between; the next turn takes it in.
             self._state.queue.add(resource.uid)
             return work, Lacking("its spec has just changed")
-        said = f"{params_text(found)} of the best trial of sweep/{wanted.sweep}"
-        self._state.say(resource.uid, "ParametersTaken", said)
+        self._state.say(resource.uid, reason, said)
         return self.read(track) or work, None
+
+    def _prior(self, track: Track, sweep: Resource | None, name: str) -> Told | Lacking:
+        """The trials of another sweep, by which the search of this one is warmed."""
+        assert isinstance(track.spec, SweepSpec) and track.spec.search.metric is not None
+        store, search, own = self._state.store, track.spec.search, track.resource
+        assert search.metric is not None
+
+        def next_of(it: str) -> str:
+            return waits_for(store.resources.get(SWEEP, it, own.namespace))
+
+        if names := circle(own.name, next_of):
+            return waits_in_a_circle(names)
+        lacking = awaited(sweep, name, search.metric.name)
+        if lacking is not None or sweep is None:
+            return lacking or Lacking("")
+        other = work_of(sweep, store.runs)
+        assert isinstance(other.track.spec, SweepSpec)
+        found = taken_trials(other.controller, other.track.spec.search, other.history, search)
+        return found.text(), "TrialsTaken", found.told(name, search.metric.name)
 
     def _look_up(self, work: Work) -> None:
         """Which of its units have succeeded before, elsewhere or here; asked once a reading."""

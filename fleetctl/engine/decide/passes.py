@@ -22,7 +22,7 @@ from fleetctl.controllers.wish import Wish
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
-from fleetctl.engine.decide.load import params_from
+from fleetctl.engine.decide.load import taken_from
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
@@ -239,11 +239,10 @@ class Passes:
             self._wake_readers(resource)
 
     def _wake_readers(self, sweep: Resource) -> None:
-        """What waits for its best trial."""
+        """What waits for its trials."""
         for track in self._state.tracks.values():
-            wanted = params_from(track)
             same = track.resource.namespace == sweep.namespace
-            if wanted is not None and wanted.sweep == sweep.name and same:
+            if same and taken_from(track)[0] == sweep.name:
                 self._state.queue.add(track.resource.uid)
 
     def _say_changes(self, track: Track, before: dict[str, object], plan: Plan) -> None:

@@ -26,6 +26,7 @@ from fleetctl.controllers.plan import (
     RemoveFunction,
     RemoveVolume,
 )
+from fleetctl.controllers.trials.wandb import observed
 from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
@@ -263,6 +264,8 @@ class Effects:
         used = box.used if box else 1
         shared = run.sandbox != run.name and box is not None
         found = self._secrets(template.secrets, namespace) if template.secrets else Found()
+        # A program of ours has its parameters as variables.
+        wandb = controller.wandb(work.resource.name) if template.python is None else None
         return RunOrder(
             run=run.name,
             sandbox=run.sandbox,
@@ -271,7 +274,7 @@ class Effects:
             resource=work.resource.key,
             index=run.index,
             attempt=run.attempt,
-            template=template,
+            template=observed(template, wandb),
             template_hash=_hash(run, whole),
             params=json.loads(run.params),
             reusable=policy.reuse is None or used < policy.reuse,
@@ -280,7 +283,7 @@ class Effects:
             stop_grace_s=policy.grace_s,
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,
-            wandb=controller.wandb(work.resource.name),
+            wandb=wandb,
             metric=controller.metric,
         )
 

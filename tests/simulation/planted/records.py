@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -13,8 +14,10 @@ from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed
 from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.controllers.model import Metric, Run, RunState
+from fleetctl.controllers.model import Metric, Resource, Run, RunState
+from fleetctl.controllers.trials.prior import Taken
 from fleetctl.engine.decide import intents, passes
+from fleetctl.engine.decide import load as reading
 from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.turn import Turns
@@ -126,6 +129,63 @@ def the_next_point_is_asked_for_again_before_it_is_taken() -> Context:
         return patched
 
     return around(Sweep, "answer", make)
+
+
+def a_winner_is_taken_before_its_sweep_is_over() -> Context:
+    """The best trial so far is taken for the best."""
+
+    def make(winner_of: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(sweep: Resource | None, name: str) -> Any:
+            if sweep is not None and '"best"' in sweep.status:
+                told = json.loads(sweep.status) | {"phase": "Succeeded"}
+                sweep = replace(sweep, status=json.dumps(told))
+            return winner_of(sweep, name)
+
+        return patched
+
+    return around(reading, "winner_of", make)
+
+
+def a_winner_has_the_parameters_of_another_trial() -> Context:
+    """The first trial's are told beside the index and the value of the best."""
+
+    def make(summary: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(self: Sweep, history: History) -> Any:
+            told, first = summary(self, history), self.unit(0)
+            if "best" in told and first is not None:
+                told["best"] = {**told["best"], "params": dict(first.params)}
+            return told
+
+        return patched
+
+    return around(Sweep, "summary", make)
+
+
+def trials_are_taken_before_their_sweep_is_over() -> Context:
+    """A search begins from those that have ended by then."""
+
+    def make(awaited: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(sweep: Resource | None, *names: str) -> Any:
+            return awaited(sweep, *names) if sweep is None or not sweep.status else None
+
+        return patched
+
+    return around(reading, "awaited", make)
+
+
+def trials_are_taken_with_the_values_of_others() -> Context:
+    """Points and values of another search are each in their order, and not in the same."""
+
+    def make(taken: Callable[..., Taken]) -> Callable[..., Taken]:
+        def patched(*told: Any) -> Taken:
+            found = taken(*told)
+            values = sorted(value for _, value in found.trials)
+            pairs = zip((point for point, _ in found.trials), values, strict=True)
+            return replace(found, trials=tuple(pairs))
+
+        return patched
+
+    return around(reading, "taken_trials", make)
 
 
 def result_dropped() -> Context:
@@ -277,6 +337,10 @@ PLANTS: tuple[Plant, ...] = (
     what_an_older_program_reports_counts,
     a_target_is_looked_at_when_trials_are_over,
     points_are_suggested_anew_after_a_restart,
+    a_winner_is_taken_before_its_sweep_is_over,
+    a_winner_has_the_parameters_of_another_trial,
+    trials_are_taken_before_their_sweep_is_over,
+    trials_are_taken_with_the_values_of_others,
     the_next_point_is_asked_for_again_before_it_is_taken,
     result_dropped,
     outcome_overwritten,

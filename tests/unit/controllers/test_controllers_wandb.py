@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from fleetctl.controllers.kinds.batchjob import BatchJob
 from fleetctl.controllers.kinds.sweep import Sweep
-from fleetctl.controllers.model import RunState
+from fleetctl.controllers.kinds.trainingrun import TrainingRun
+from fleetctl.controllers.model import RunState, WandbTrial
 from fleetctl.controllers.plan import Phase, Start
+from fleetctl.controllers.trials.wandb import observed
+from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.sweep import SweepSpec
 from tests.unit.controllers.play import Play
 
@@ -101,3 +106,45 @@ def test_one_other_score_is_enough_against_that() -> None:
     play.succeed(0, 1, 2, result='{"loss": 0.5}')
     play.succeed(3, result='{"loss": 0.25}')
     assert "warning" not in play.turn().extra
+
+
+@pytest.mark.parametrize(
+    ("template", "needs"),
+    [
+        ({"command": ["/usr/bin/env", "python", "train.py", "--lr=1"]}, True),
+        ({"command": ["/opt/conda/bin/python3.11", "-m", "train"]}, True),
+        ({"command": ["./train.py"]}, True),
+        ({"script": "cd src && python3 train.py"}, True),
+        ({"script": "exec src/train.py;"}, True),
+        ({"command": ["./train", "--lr=1"]}, False),
+        ({"command": ["./pythonic", "--file=x.pyx"]}, False),
+    ],
+)
+def test_an_image_must_have_python_where_its_program_is_python_or_wandb_alone_hands_over(
+    template: dict[str, Any], needs: bool
+) -> None:
+    """Else what it tells wandb is read by nobody."""
+    made = Template.model_validate({**template, "image": {"registry": "a/b:1"}})
+    given, alone = WandbTrial("lr", "", "", only=False), WandbTrial("lr", "", "", only=True)
+    assert observed(made, given).needs_python is needs
+    assert observed(made, alone).needs_python
+    assert not observed(made, None).needs_python
+    assert observed(made, alone).model_dump() == made.model_dump()
+
+
+def test_work_with_a_winners_parameters_tells_them_to_wandb_too() -> None:
+    template = {"command": ["python", "train.py"]}
+    for kind in (BatchJob, TrainingRun):
+        spec = KINDS[kind.__name__].spec
+        plain = kind(spec.model_validate({"template": template}), {})
+        taking = spec.model_validate({"template": template, "paramsFrom": {"sweep": "x"}})
+        assert plain.wandb("full") is None
+        told = kind(taking, {}).wandb("full")
+        assert told is not None
+        assert told.order() == {
+            "SWEEP_ID": "",
+            "PROJECT": "",
+            "ENTITY": "",
+            "only": False,
+            "metric": "",
+        }

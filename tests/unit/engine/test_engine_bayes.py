@@ -140,6 +140,19 @@ async def test_another_space_keeps_the_trials_that_lie_in_it() -> None:
         assert all(it <= kept / 2 for it in again[1:])
 
 
+async def test_another_sampler_suggests_with_the_same_care() -> None:
+    spec = sweep(trials=12)
+    spec["search"] |= {"sampler": {"name": "tpe", "startupTrials": 4}}
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "sw", spec)
+        await finish(fleet, 0, 1, 2, 3, 4)
+        await fleet.crash()
+        await fleet.settle()
+        await finish(fleet, *range(5, 12))
+        assert (fleet.status("sw")["phase"], len(set(points(fleet)))) == ("Succeeded", 12)
+        assert [run.attempt for run in fleet.runs("sw")] == [1] * 12
+
+
 async def test_an_idle_worker_waits_for_the_next_point() -> None:
     async with Fleet() as fleet:
         await fleet.apply("Sweep", "sw", sweep(trialsPerWorker=8, parallelism=1))

@@ -163,8 +163,13 @@ async def test_a_bayes_search_without_numpy_is_refused_with_what_to_install(
         assert "spec.search.method is `bayes`, which needs numpy, and that is not installed" in said
         assert "pip install 'fleetctl[bayes]'" in said
         assert api.fleet.names() == []
+        tpe = text.replace("bayes,", "bayes, sampler: {name: tpe},")
+        said = await refused(api, tpe)
+        assert "spec.search.sampler.name is `tpe`, which needs optuna, and that is not" in said
+        assert "pip install 'fleetctl[optuna]'" in said
         monkeypatch.undo()
         assert (await api.apply(text))["ok"]
+        assert (await api.apply(tpe, yes=True))["ok"]
 
 
 WINNER = HEAD.format(kind="TrainingRun", name="full") + (
@@ -190,3 +195,45 @@ async def test_a_sweep_that_gives_no_parameters_is_told(
     async with served(tmp_path) as api:
         told = await refused(api, f"{sweep}---\n{WINNER}" if sweep else WINNER)
         assert "spec.paramsFrom.sweep " in told and said in told
+
+
+def warmed(name: str, by: str) -> str:
+    search = (
+        "{method: bayes, run_cap: 3, metric: {name: loss}, parameters: {x: {min: 0, max: 9}},"
+        f" priorTrials: {{fromSweep: {by}}}}}"
+    )
+    return HEAD.format(kind="Sweep", name=name) + (
+        f"spec: {{template: {{script: x}}, parallelism: 0, search: {search}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (warmed("a", "a"), "is `a`; sweep/a waits for its own trials, so none of them begins"),
+        (
+            f"{warmed('a', 'b')}---\n{warmed('b', 'a')}",
+            "is `b`; sweep/a and sweep/b wait for each other's trials, so none of them begins",
+        ),
+        (f"{SEARCH}---\n{warmed('a', 'x')}", "`x`, which has no `metric`, and this search follows"),
+        (
+            f"{METRIC.replace('loss', 'acc')}---\n{warmed('a', 'x')}",
+            "is `x`, which follows `acc`, and this search `loss`",
+        ),
+    ],
+)
+async def test_trials_that_never_warm_a_search_are_told(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    async with served(tmp_path) as api:
+        told = await refused(api, text, allowMissing=True)
+        assert "spec.search.priorTrials.fromSweep " in told and said in told
+
+
+async def test_a_sweep_to_be_warmed_by_may_come_later(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(METRIC)
+        reply = await api.apply(warmed("a", "xx"))
+        assert reply["ok"], reply
+        (warning,) = reply["warnings"]
+        assert "is `xx`, and there is no Sweep of that name" in warning

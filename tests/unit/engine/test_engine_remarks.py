@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.unit.engine.fake_world import Fleet, tasks
 
 OLD = "wandb 0.22.3 tells values a block at a time"
@@ -50,6 +52,29 @@ async def test_a_metric_that_wandb_did_not_log_is_said_after_the_first_trial() -
         assert status["warning"].startswith("MetricMissing: the first trial has succeeded")
         assert 'wandb.log({"val/loss": ...})' in status["hint"]
         assert len(events(fleet, "MetricMissing")) == 1
+
+
+@pytest.mark.parametrize(
+    ("read", "where"),
+    [
+        ({"from": "stdout", "regex": "loss: (?P<loss>\\S+)"}, "what the program prints"),
+        ({"from": "jsonl", "path": "runs/{a}/*.jsonl"}, "`runs/{a}/*.jsonl`"),
+    ],
+)
+@pytest.mark.parametrize("work", [{}, {"command": ["./train"]}])
+async def test_a_metric_that_no_line_or_file_has_points_to_where_it_is_looked_for(
+    read: dict[str, str], where: str, work: dict[str, Any]
+) -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "lr", {**SWEEP, "template": {"metrics": read, **work}})
+        total = fleet.status("lr")["total"]
+        for index in range(total):
+            fleet.local.finish(index)
+            await fleet.settle()
+            hint = fleet.status("lr")["hint"]
+            assert hint.startswith(f"see that `template.metrics` finds `val/loss` in {where}")
+        status = fleet.status("lr")
+        assert (status["phase"], status["reason"]) == ("Failed", "MetricMissing")
 
 
 async def test_a_trial_gets_what_wandb_is_told_with_its_order() -> None:

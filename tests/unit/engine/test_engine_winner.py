@@ -204,3 +204,18 @@ async def test_a_sweep_of_several_metrics_tells_its_front_and_has_no_winner() ->
         assert [it["index"] for it in status["front"]] == [0, 1]
         await apply(fleet, manifest("Sweep", "x", **wanted, parallelism=2))
         assert fleet.status("x")["front"] == status["front"]  # read back from the rows
+
+
+async def test_its_program_may_ask_wandb_also_in_an_image_of_a_registry() -> None:
+    async with Fleet() as fleet:
+        template = {"command": ["python", "train.py"], "image": "a/b:1"}
+        plain = manifest("BatchJob", "plain", template=template)
+        await apply(fleet, sweep(), job(template=template))
+        await search(fleet, 1.0, 2.0)
+        await apply(fleet, plain)
+        orders = {it.resource: it for it in fleet.local.orders.values()}
+        taking, other = orders["batchjob/full"], orders["batchjob/plain"]
+        assert taking.wandb is not None and taking.template.needs_python
+        assert other.wandb is None and not other.template.needs_python
+        await apply(fleet, job())  # of Python source, which has them as variables
+        assert [it for it in fleet.local.orders.values() if it.template.python][-1].wandb is None

@@ -19,7 +19,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.guest.ship.assemble import posix_source, quick_source, recompile_source, remote_source
 from fleetctl.providers.daytona.runs.streams import IN_IMAGE
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.remote.assets.recipes import Package, Recipe
+from fleetctl.providers.remote.assets.recipes import CHECK_PYTHON, Package, Recipe
 from fleetctl.providers.sources.tree import Rules, take
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ FORMAT = "2"  # of what this module makes; a change makes other snapshots
 # Of the SDK's `Image.debian_slim`, which refuses others; a test holds this list to its own.
 SLIM_SERIES = ("3.9", "3.10", "3.11", "3.12", "3.13")
 LINE_CHARACTERS = 48_000  # builders refuse lines of more than 64 KiB
-NO_PYTHON = "the image has no python3, which a task in python needs"
 
 
 def image(recipe: Recipe, scratch: Path) -> daytona.Image:
@@ -51,9 +50,7 @@ def image(recipe: Recipe, scratch: Path) -> daytona.Image:
     if recipe.run:
         built = built.run_commands(*recipe.run)
     if recipe.must_have_python:
-        built = built.run_commands(
-            f"command -v python3 >/dev/null || {{ echo {NO_PYTHON!r}; exit 1; }}"
-        )
+        built = built.run_commands(CHECK_PYTHON)
     return _with_guest(built).entrypoint(["sleep", "infinity"])
 
 

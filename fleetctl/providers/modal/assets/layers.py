@@ -9,18 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.providers.remote.assets.recipes import Package, Recipe
+from fleetctl.providers.remote.assets.recipes import CHECK_PYTHON, Package, Recipe
 from fleetctl.providers.sources.tree import Rules, walk
 
 if TYPE_CHECKING:
     import modal
 
 GUEST_DIR = "/.fleetctl"
-# Told by the build, once; without Python every sandbox would end as soon as it began.
-CHECK_PYTHON = (
-    "command -v python3 >/dev/null || { echo 'the image has no python3, which a task in Python"
-    " needs; give image.python a version' >&2; exit 1; }"
-)
 
 
 def base(recipe: Recipe) -> modal.Image:

@@ -16,6 +16,13 @@ from fleetctl.specs.values.packages import LOCAL
 
 DEFAULT_PYTHON = "3.12"  # the same wherever the controller runs
 PIP_PLACE = "/.fleetctl-pip"  # where local packages lie in an image
+# Told by the build, once; without Python every sandbox would end as soon as it began.
+NO_PYTHON = "the image has no python3 of 3.9 or newer"
+CHECK_PYTHON = (
+    "python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||"
+    f" {{ echo '{NO_PYTHON}, which runs a task in Python, and reads what others tell wandb or their"
+    " `metrics`; install one in the image' >&2; exit 1; }"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.daytona.assets import layers
-from fleetctl.providers.remote.assets.recipes import recipe
+from fleetctl.providers.remote.assets.recipes import NO_PYTHON, recipe
 from fleetctl.specs.blocks.template import Template
 
 GUEST = "RUN mkdir -p /.fleetctl"
@@ -63,9 +63,9 @@ def test_an_image_of_a_registry_is_changed_by_root_whoever_its_user_is(
 
 
 def test_an_image_without_python_is_told_by_its_build_where_a_task_needs_one(lines: Any) -> None:
-    checks = [line for line in lines({"registry": "a:1"}, "python") if layers.NO_PYTHON in line]
+    checks = [line for line in lines({"registry": "a:1"}, "python") if NO_PYTHON in line]
     assert len(checks) == 1
-    assert not any(layers.NO_PYTHON in line for line in lines({"registry": "a:1"}, "script"))
+    assert not any(NO_PYTHON in line for line in lines({"registry": "a:1"}, "script"))
 
 
 def test_python_beside_an_image_of_a_registry_is_refused(lines: Any) -> None:
