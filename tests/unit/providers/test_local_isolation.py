@@ -120,7 +120,7 @@ class TestView(InNamespaces):
     ) -> None:
         with tempfile.NamedTemporaryFile(dir="/tmp", prefix="of-the-host-") as host:
             text = f"test -e {host.name} || echo private; test -e /etc/passwd && echo seen"
-            ref = await world.start(script(text + "; cd; pwd; echo $TMPDIR"))
+            ref = await world.start(script(text + "; cd; pwd; readlink -f $TMPDIR"))
             await world.ended(ref)
         private, seen, *lines = (await world.log(ref)).decode().split()
         work = world.directory / "home" / "local" / "jobs" / "uid-1" / "work"

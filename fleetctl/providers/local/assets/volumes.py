@@ -11,6 +11,7 @@ import time
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.local import locks
+from fleetctl.providers.local.keeper.isolation import shortnames
 from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout, uid_of
 
@@ -40,6 +41,7 @@ def remove_scratch(layout: Layout, uid: str, keep_logs: bool) -> None:
         if uid_of(name) == uid:
             _wait_until_free(layout, name)
             remove_tree(str(layout.keeper(name)))
+            shortnames.remove(str(layout.keeper(name)))
     job = layout.job(uid)
     doomed = layout.work(uid) if keep_logs else job
     if doomed.exists():

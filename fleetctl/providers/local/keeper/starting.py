@@ -21,7 +21,7 @@ import time
 from types import ModuleType
 from typing import Any, Callable, NoReturn
 
-from .isolation import spaces
+from .isolation import shortnames, spaces
 from .run import procs
 from .run.begun import Begun
 from .run.child import DESCRIPTORS_MAX, rlimits
@@ -51,6 +51,7 @@ def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -
     config["identity"] = {"keeper": token, "boot": config["boot"]}
     config["note"] = note
     _clean_environment(config["env"])
+    config["short_names"] = shortnames.prepare(directory)
     config["rlimits"] = rlimits(config["limits"])
     _prepare_python(config, guest)
     keeper = Keeper(config, listener, (runs, begun))
@@ -58,6 +59,7 @@ def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -
     keeper.greet(connection)
     keeper.serve()
     spaces.remove_links(config)
+    shortnames.remove(directory)
     leave()
     os._exit(0)
 

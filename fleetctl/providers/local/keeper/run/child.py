@@ -17,7 +17,7 @@ from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import CHANNEL, serve
 
-from ..isolation import spaces, syscalls
+from ..isolation import shortnames, spaces, syscalls
 from . import cleaning, procs
 from .record import PRIVATE, TEMPORARY
 
@@ -173,7 +173,9 @@ def _environment(birth: Birth) -> dict[str, str]:
     _overwrite(parameters, order["params_text"].encode())
     environment = {
         "HOME": birth.work,
-        "TMPDIR": f"{private}/{TEMPORARY}",
+        "TMPDIR": shortnames.name(
+            birth.config["short_names"], birth.work, f"{private}/{TEMPORARY}"
+        ),
         "FLEETCTL_PARAMS": parameters,
         "FLEETCTL_RESULT": f"{private}/result.json",
         "FLEETCTL_METRICS": f"{private}/metrics.jsonl",
