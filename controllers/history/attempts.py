@@ -12,6 +12,7 @@ from fleetctl.controllers.history.retry import (
     FailureAction,
     due_at_s,
     failure_action,
+    hardly_began,
     rolls_over,
     spent,
 )
@@ -74,7 +75,8 @@ def settle(history: Facts, unit: Unfinished, run: Run) -> None:
         history.outdated.pop(run.index, None)
         del history.unfinished[run.index]
         return
-    requeue(history, run.index, unit, due_at_s(history.limits, run, app_failures=unit.app_failures))
+    failures = unit.short_lives if rolls_over(run) else unit.app_failures
+    requeue(history, run.index, unit, due_at_s(history.limits, run, failures=failures))
 
 
 def requeue(history: Facts, index: int, unit: Unfinished, at_s: float) -> None:
@@ -121,7 +123,9 @@ def _scored(history: Facts, index: int, score: Score) -> None:
 
 def _count_failure(history: Facts, unit: Unfinished, run: Run) -> None:
     if rolls_over(run):
+        unit.short_lives = unit.short_lives + 1 if hardly_began(run) else 0
         return
+    unit.short_lives = 0
     history.last_failure = _later(history.last_failure, run)
     ignored = failure_action(history.limits, run) is FailureAction.IGNORE
     if run.state is RunState.LOST or ignored:

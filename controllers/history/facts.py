@@ -35,6 +35,7 @@ class Unfinished:
     attempts: int = 0
     app_failures: int = 0
     infra_failures: int = 0
+    short_lives: int = 0  # attempts in a row that hardly began when their sandbox was too old
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
     forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome

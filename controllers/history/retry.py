@@ -11,6 +11,7 @@ from fleetctl.controllers.model import Run, RunState
 # The reason of a run that ended because its sandbox reached the greatest age that the provider
 # allows.
 MAX_LIFETIME = "MaxLifetime"
+ROLL_OVER_MIN_S = 5.0  # below, an attempt has started and saved nothing
 
 
 class FailureAction(StrEnum):
@@ -78,6 +79,13 @@ def rolls_over(run: Run) -> bool:
     return run.state is RunState.LOST and run.reason == MAX_LIFETIME
 
 
+def hardly_began(run: Run) -> bool:
+    """The sandbox's greatest age leaves too little for any work: another one ends as soon."""
+    if run.started_at_s is None or run.ended_at_s is None:
+        return True
+    return run.ended_at_s - run.started_at_s < ROLL_OVER_MIN_S
+
+
 def spent(limits: Limits, *, app_failures: int, infra_failures: int) -> bool:
     """True when no further attempt may be made."""
     return (
@@ -85,18 +93,22 @@ def spent(limits: Limits, *, app_failures: int, infra_failures: int) -> bool:
     )
 
 
-def due_at_s(limits: Limits, run: Run, *, app_failures: int) -> float:
+def due_at_s(limits: Limits, run: Run, *, failures: int) -> float:
     """Earliest start of the next attempt, in seconds since the epoch, UTC.
 
     Doubles per application failure up to backoff_max_s, as the Kubernetes Job controller does,
     times a
     jitter in [0.5, 1.0) drawn from (seed, index, failure), so that tasks which fail together do not
     return
-    together. A lost run does not back off: the provider's fault must not cost the user time.
+    together. A lost run does not back off: the provider's fault must not cost the user time. One
+    that hardly began before its sandbox was too old does: without a brake, such attempts follow one
+    another for ever.
+
+    failures: of the application's in all; of such attempts, in a row.
     """
     ended_at_s = run.ended_at_s if run.ended_at_s is not None else run.created_at_s
-    if run.state is not RunState.FAILED or app_failures == 0:
+    if failures == 0 or not (run.state is RunState.FAILED or rolls_over(run)):
         return ended_at_s
-    delay_s = limits.backoff_initial_s * limits.backoff_factor ** min(app_failures - 1, 64)
-    jitter = 0.5 + 0.5 * Random(f"{limits.seed}/{run.index}/{app_failures}").random()  # noqa: S311
+    delay_s = limits.backoff_initial_s * limits.backoff_factor ** min(failures - 1, 64)
+    jitter = 0.5 + 0.5 * Random(f"{limits.seed}/{run.index}/{failures}").random()  # noqa: S311
     return ended_at_s + min(delay_s, limits.backoff_max_s) * jitter

@@ -17,7 +17,7 @@ from fleetctl.controllers.kind import (
     policy_of,
     taken_from,
 )
-from fleetctl.controllers.model import WandbTrial
+from fleetctl.controllers.model import RunState, WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.wandb import winner_wandb
@@ -38,12 +38,25 @@ if TYPE_CHECKING:
 
 
 def templates(spec: TrainingRunSpec) -> list[Template]:
-    """Of the stages; each learns from its environment where to save and from where to go on."""
+    """Of the stages; each learns from its environment where to save and from where to go on, and
+    has the time to save whatever ends it: a timeout and the end of its sandbox, too.
+    """
     plain = [spec.template_of(at) for at in range(spec.count())]
     if spec.checkpoint is None:
         return plain
     told = {"FLEETCTL_CHECKPOINT": spec.checkpoint.path, "FLEETCTL_RESUME": spec.checkpoint.resume}
-    return [it.model_copy(update={"env": {**told, **it.env}}) for it in plain]
+    save_s = spec.checkpoint.signal_before_stop_seconds
+    return [
+        it.model_copy(
+            update={
+                "env": {**told, **it.env},
+                "termination_grace_period_seconds": max(
+                    it.termination_grace_period_seconds, save_s
+                ),
+            }
+        )
+        for it in plain
+    ]
 
 
 class TrainingRun(KindController):
@@ -113,9 +126,10 @@ class TrainingRun(KindController):
             index = next(iter(history.failed))
             run = history.last_failure
             why = f" with {run.reason}" if run is not None and run.index == index else ""
-            text = (
-                f"stage {self._names[index]} failed{why}; maxRestarts is {self.spec.max_restarts}"
-            )
+            lost = run is not None and run.index == index and run.state is RunState.LOST
+            ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
+            most = self.spec.max_infra_retries if lost else self.spec.max_restarts
+            text = f"stage {self._names[index]} {ended}{why}; {limit} is {most}"
             return Verdict(False, "StageFailed", text)
         early = early_verdict(self.spec, history, units="stages")
         if early is not None:

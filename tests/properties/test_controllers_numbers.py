@@ -71,10 +71,10 @@ def test_a_backoff_stays_within_its_bounds_and_is_the_same_every_time(
     )
     run = Run("r", "u", index, 1, RunState.FAILED, "local", "r", "t", "{}", "p", 0.0)
     ended = replace(run, ended_at_s=0.0)
-    wait_s = due_at_s(limits, ended, app_failures=failures)
+    wait_s = due_at_s(limits, ended, failures=failures)
     full_s = min(initial_s * factor ** min(failures - 1, 64), initial_s + more_s)
     assert full_s / 2 <= wait_s <= full_s
-    assert wait_s == due_at_s(limits, ended, app_failures=failures)
+    assert wait_s == due_at_s(limits, ended, failures=failures)
 
 
 class Counted(BatchJob):

@@ -45,9 +45,8 @@ def test_a_unit_that_succeeds_twice_is_a_bug_that_shows_itself() -> None:
 
 def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_no_failure() -> None:
     found = history()
-    old = [
-        replace(ended(0, RunState.LOST, attempt), reason=MAX_LIFETIME) for attempt in range(1, 40)
-    ]
+    aged = replace(ended(0, RunState.LOST), reason=MAX_LIFETIME, started_at_s=10.0)
+    old = [replace(aged, attempt=attempt, name=f"r{attempt}") for attempt in range(1, 40)]
     replay(found, [Replayed(run) for run in old])
     assert (list(found.waiting.due(100.0)), found.infra_failures, found.next_attempt(0)) == (
         [0],
@@ -55,8 +54,26 @@ def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_n
         40,
     )
     found.began(run(0, 40))
-    found.ended(replace(ended(0, RunState.LOST, 40), reason=MAX_LIFETIME))
+    found.ended(replace(ended(0, RunState.LOST, 40), reason=MAX_LIFETIME, started_at_s=10.0))
     assert (list(found.waiting.due(100.0)), found.infra_failures) == ([0], 0)
+
+
+def test_attempts_that_hardly_begin_before_their_sandbox_is_too_old_wait_ever_longer() -> None:
+    def rolled(attempt: int, at_s: float, lasted_s: float) -> Run:
+        found = replace(ended(0, RunState.LOST, attempt, at_s=at_s), reason=MAX_LIFETIME)
+        return replace(found, started_at_s=at_s - lasted_s)
+
+    short = [Replayed(rolled(attempt, 100.0 * attempt, 1.3)) for attempt in range(1, 10)]
+    waits = []
+    for count in range(1, 10):
+        found = history()
+        replay(found, short[:count])
+        waits.append(found.unfinished[0].due_at_s - 100.0 * count)
+    assert 0.5 <= waits[0] < waits[2] < waits[5] < waits[8] <= 300.0
+    assert found.infra_failures == 0
+    found.began(run(0, 10))
+    found.ended(rolled(10, 1000.0, 10.0))
+    assert found.unfinished[0].due_at_s == 1000.0
 
 
 def test_units_are_due_the_longest_waiting_first() -> None:

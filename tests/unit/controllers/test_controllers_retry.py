@@ -33,7 +33,7 @@ FAILED = Run(
 
 
 def wait_s(limits: Limits, app_failures: int, run: Run = FAILED) -> float:
-    return due_at_s(limits, run, app_failures=app_failures) - 100.0
+    return due_at_s(limits, run, failures=app_failures) - 100.0
 
 
 def test_the_wait_doubles_with_every_failure_within_its_jitter() -> None:

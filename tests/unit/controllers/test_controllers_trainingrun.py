@@ -137,3 +137,24 @@ def test_a_checkpoint_gets_its_time_before_the_kill() -> None:
     play.change(suspend=True)
     [stop] = play.turn().actions
     assert isinstance(stop, Stop) and stop.grace_s == 120
+
+
+def test_a_stage_that_is_lost_too_often_blames_the_limit_on_that() -> None:
+    play = training("data", "train", maxRestarts=3, maxInfraRetries=1)
+    for _ in range(2):
+        play.turn()
+        play.lose(0)
+    plan = play.turn()
+    assert (plan.phase, plan.reason) == (Phase.FAILED, "StageFailed")
+    assert plan.message == "stage data was lost with ProviderLost; maxInfraRetries is 1"
+
+
+def test_every_end_of_a_stage_leaves_it_the_time_to_save() -> None:
+    checkpoint = {"path": "/ckpt", "signalBeforeStopSeconds": 120}
+    spec = run("data", checkpoint=checkpoint, template={"script": "true"})
+    made = TrainingRun(KINDS["TrainingRun"].spec.model_validate(spec), {})
+    assert made.template(0).termination_grace_period_seconds == made.policy.grace_s == 120.0
+    longer = {"script": "true", "terminationGracePeriodSeconds": 300}
+    spec = run("data", checkpoint=checkpoint, template=longer)
+    made = TrainingRun(KINDS["TrainingRun"].spec.model_validate(spec), {})
+    assert made.template(0).termination_grace_period_seconds == made.policy.grace_s == 300.0

@@ -192,7 +192,7 @@ def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python
         "work_dir": str(room.work),
         "source": None,
         "volumes": [_volume(layout, room, order)] if order.place else [],
-        "limits": {"processes": PROCESSES_MAX, "data": 0, "file": 0, "cpu_s": 0},
+        "limits": {"processes": PROCESSES_MAX, "data": 0, "file": 0},
         "lifetime_s": order.lifetime_s,
         "mark": number * procs.RUNS_PER_KEEPER,
         "command": [python.python, "-X", "utf8", "-u", str(room.driver)],

@@ -65,8 +65,6 @@ def keeper_config(
         "per_run_mounts": bool(template.source and template.source.mount_path),
         "workdir": template.workdir,
         "limits": _limits(template),
-        "timeout_s": template.timeout_seconds,
-        "grace_s": template.termination_grace_period_seconds,
         "log_bytes_max": int(os.environ.get("FLEETCTL_LOCAL_LOG_BYTES_MAX", LOG_BYTES_MAX)),
         "sandbox_idle_s": SANDBOX_IDLE_S,
     }
@@ -82,7 +80,9 @@ def mark_of(order: RunOrder) -> str:
 
 
 def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
-    gpu = order.template.resources.gpu
+    """What may change while the keeper lives is told with each run."""
+    template = order.template
+    gpu = template.resources.gpu
     return {
         "op": "start",
         "run": order.run,
@@ -94,6 +94,9 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         "argv": order.arguments(),  # a sweep's trials have arguments of their own
         "params": dict(order.params),
         "params_text": json.dumps(order.params),
+        "timeout_s": template.timeout_seconds,
+        "cpu_s": _cpu_s(template),
+        "grace_s": template.termination_grace_period_seconds,
         "reusable": order.reusable,
         "secrets": dict(order.secrets),
         "wandb": order.wandb.order() if order.wandb is not None else None,
@@ -141,19 +144,23 @@ def _source(template: Template, prepared: Prepared) -> dict[str, Any] | None:
 
 
 def _limits(template: Template) -> dict[str, Any]:
-    resources, timeout_s = template.resources, template.timeout_seconds
+    resources = template.resources
     memory = resources.memory or 0
-    cpu_s = 0
-    if timeout_s is not None:
-        cores = resources.cpu or os.cpu_count() or 1
-        cpu_s = math.ceil(timeout_s * max(1.0, cores)) + CPU_HEADROOM_S
     return {
         "memory": memory,
         "data": memory + max(memory // 4, DATA_HEADROOM_BYTES) if memory else 0,
         "file": resources.disk or 0,
         "processes": PROCESSES_MAX,
-        "cpu_s": cpu_s,
     }
+
+
+def _cpu_s(template: Template) -> int:
+    """Seconds of CPU of one run, for what outlives the keeper; 0 = no limit."""
+    timeout_s = template.timeout_seconds
+    if timeout_s is None:
+        return 0
+    cores = template.resources.cpu or os.cpu_count() or 1
+    return math.ceil(timeout_s * max(1.0, cores)) + CPU_HEADROOM_S
 
 
 def guest_file(layout: Layout) -> Path:

@@ -59,7 +59,7 @@ class Zygotes:
                     continue
                 unless_lent.pop_all()
                 return ours
-        raise Unavailable(f"no process can be started with `{python}`", retry_after_s=5.0)
+        raise Unavailable(f"`{python}` did not start: it ends (see {self.log})", retry_after_s=5.0)
 
     def close(self) -> None:
         if self._looking is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 # Without the enums of `signal`: turning numbers into them touches more memory than all of the rest.
 import _signal  # type: ignore[import-not-found]
 import json
+import math
 import os
 import resource
 import sys
@@ -45,6 +46,7 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
     code = 127
     try:
         _detach(birth, output, channel, null)
+        _limit_cpu(birth.order)
         if birth.fresh:
             _make_work(birth)
         if birth.config["per_run_mounts"] and birth.config["namespaces"]:
@@ -117,6 +119,19 @@ def _leave_keeper(birth: Birth) -> None:
         resource.setrlimit(procs.RLIMIT_LOCKS, (birth.mark, birth.mark))
 
 
+def _limit_cpu(order: dict[str, Any]) -> None:
+    """Of this run; a worker has used some for the runs before."""
+    if order["cpu_s"]:
+        used_s = sum(os.times()[:2])
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        soft = math.ceil(used_s) + order["cpu_s"]
+        resource.setrlimit(resource.RLIMIT_CPU, (_within(soft, hard), hard))
+
+
+def _within(value: int, hard: int) -> int:
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+
+
 def rlimits(limits: dict[str, Any]) -> list[tuple[int, int]]:
     """(which, value) for a run; computed once a keeper."""
     wanted = {
@@ -125,13 +140,12 @@ def rlimits(limits: dict[str, Any]) -> list[tuple[int, int]]:
         resource.RLIMIT_NPROC: limits["processes"],
         resource.RLIMIT_DATA: limits["data"] or None,
         resource.RLIMIT_FSIZE: limits["file"] or None,
-        resource.RLIMIT_CPU: limits["cpu_s"] or None,
     }
     found = []
     for which, value in wanted.items():
         if value is not None:
             hard = resource.getrlimit(which)[1]
-            found.append((which, value if hard == resource.RLIM_INFINITY else min(value, hard)))
+            found.append((which, _within(value, hard)))
     return found
 
 
@@ -232,6 +246,7 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
 
         def run(line: str) -> int:
             birth.order = json.loads(line)
+            _limit_cpu(birth.order)
             _set_variables(_environment(birth))
             return int(sandbox.run(code, birth.order["params"], _tell))
 

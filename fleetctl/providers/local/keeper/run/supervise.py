@@ -197,8 +197,8 @@ class Supervisor:
             os.close(writable)
         sandbox.run, sandbox.last, sandbox.fresh = run, run.name, False
         self._hearing.attend(sandbox, run)
-        if self._config["timeout_s"]:
-            self.timers.after(self._config["timeout_s"], lambda: self._expire(sandbox, run))
+        if order["timeout_s"]:
+            self.timers.after(order["timeout_s"], lambda: self._expire(sandbox, run))
 
     def _undo(self, order: dict[str, Any], journal: Journal) -> None:
         """Nothing began: the next try must find no trace of this one."""
@@ -242,7 +242,7 @@ class Supervisor:
 
     def _expire(self, sandbox: Sandbox, run: Run) -> None:
         if sandbox.run is run and run.exit_code is None and sandbox.status is None:
-            self.end(sandbox, "Timeout", self._config["grace_s"])
+            self.end(sandbox, "Timeout", run.order["grace_s"])
 
     def _kill(self, sandbox: Sandbox) -> None:
         if sandbox.pid is not None and sandbox.status is None and sandbox.closing:
@@ -293,7 +293,7 @@ class Supervisor:
         for follower in run.followers:
             follower.take(run.journal, whole=True)
         run.log.close()
-        limits = {**self._config["limits"], "timeout_s": self._config["timeout_s"]}
+        limits = {**self._config["limits"], "timeout_s": run.order["timeout_s"]}
         result, ended = conclude(sandbox, run, left, limits)
         crashed = self._config["mode"] == "python" and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
@@ -324,7 +324,7 @@ class Supervisor:
 
     def _retire(self, sandbox: Sandbox, last: str) -> None:
         if sandbox.run is None and sandbox.last == last and not sandbox.closing:
-            self.end(sandbox, "Idle", self._config["grace_s"])
+            self.end(sandbox, "Idle", HANG_UP_S)
 
     def _remove(self, sandbox: Sandbox) -> None:
         """The sandbox is over. When its last run was told to have left it open, that run's journal
