@@ -59,10 +59,13 @@ def ended(
         hint = f"apply a `kind: Sweep` with the name `{name}`"
         return Lacking(with_hint(f"there is no {key}, {whose}", hint), reason=reason)
     status: dict[str, Any] = json.loads(sweep.status or "{}")
+    look = f"it goes on by itself then; `fleetctl describe {key}` shows how far that is"
     if status.get("observedGeneration") != sweep.generation:
-        return Lacking(f"{key} has not begun, {whose}", reason=reason)
+        return Lacking(with_hint(f"{key} has not begun, {whose}", look), reason=reason)
     if status.get("phase") not in TERMINAL_PHASES:
-        return Lacking(f"{key} is not over, {whose}: {_progress(status)}", reason=reason)
+        text = f"{key} is not over, {whose}: {_progress(status)}"
+        hint = f"fleetctl resume {key}" if status.get("phase") == "Suspended" else look
+        return Lacking(with_hint(text, hint), reason=reason)
     return status
 
 

@@ -75,8 +75,9 @@ def _groups(found: Impact) -> Iterator[_Group]:
     controller = found.controller
     if controller.template_hash:
         index = _some_index(found)
-        if index is not None:
-            yield _Group(controller.template_hash, controller.template(index), found.to_run)
+        # Of a search that works out its points the next one may not be known yet.
+        known = controller.content(0) if index is None else controller.template(index)
+        yield _Group(controller.template_hash, known, found.to_run)
         return
     running = {run.index for run in found.going_on}
     for index in range(controller.total or 0):

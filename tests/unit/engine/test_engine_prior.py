@@ -5,6 +5,7 @@ and depends on nothing that the other one does from then on.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from fleetctl.apply.propose import commit, propose
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.sweep import SweepSpec
+from fleetctl.tracking.annotations import PRIOR
 from tests.unit.engine.fake_world import Fleet
+from tests.unit.engine.test_engine_early_terminate import report
+from tests.unit.engine.test_engine_early_terminate import sweep as early_ending
 
 X: dict[str, Any] = {"min": 0.0, "max": 1.0}
 
@@ -28,6 +32,10 @@ def sweep(name: str, prior: str = "", **search: Any) -> Manifest:
     spec = {"template": {"python": "pass"}, "search": search, "parallelism": 2}
     metadata = Metadata.model_validate({"name": name})
     return Manifest("Sweep", name, metadata, SweepSpec.model_validate(spec), "a.yaml", 1)
+
+
+def suspended(it: Manifest) -> Manifest:
+    return replace(it, spec=it.spec.model_copy(update={"suspend": True}))
 
 
 async def apply(fleet: Fleet, *manifests: Manifest) -> list[Change]:
@@ -62,6 +70,7 @@ async def test_it_waits_for_the_other_sweep_and_begins_where_that_was_best() -> 
         status = fleet.status("next")
         assert (status["phase"], status["reason"]) == ("Pending", "AwaitsPrior")
         assert "0 of 12 trials are done" in status["message"]
+        assert "`fleetctl describe sweep/first` shows how far" in status["hint"]
         assert status["activeSince"] is None
         await search(fleet, "first")
         assert taken(fleet) == ["12 of 12 trials of sweep/first warm the search"]
@@ -164,6 +173,39 @@ async def test_sweeps_that_wait_for_each_other_say_so() -> None:
         await apply(fleet, sweep("b"))
         await search(fleet, "b")
         assert len(points(fleet, "a")) == 2
+
+
+async def test_of_a_sweep_that_is_suspended_it_is_told_how_that_goes_on() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, sweep("next", "first"), suspended(sweep("first")))
+        status = fleet.status("next")
+        assert "it is suspended" in status["message"]
+        assert status["hint"] == "fleetctl resume sweep/first"
+
+
+async def test_one_that_ended_without_any_trials_stands_in_no_circle() -> None:
+    async with Fleet() as fleet:
+        await apply(fleet, sweep("first", metric={"name": "acc"}), sweep("next", "first"))
+        assert fleet.status("next")["reason"] == "NoPrior"
+        await apply(fleet, sweep("first", "next"))
+        assert fleet.status("first")["priorTrials"] == {"fromSweep": "next", "used": 0, "ended": 0}
+        assert len(points(fleet, "first")) == 2
+
+
+async def test_a_trial_that_was_ended_early_counts_with_its_best_value() -> None:
+    values = [0.25, 0.5, 0.75]
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "first", early_ending(3, parameters={"x": {"values": values}}))
+        await report(fleet, 0, 0.5, 0.5)
+        await report(fleet, 1, 0.5, 0.5)
+        await report(fleet, 2, 7.0, 9.0)
+        for index in (0, 1):
+            fleet.local.finish(index)
+        await fleet.settle()
+        assert (fleet.status("first")["succeeded"], fleet.status("first")["stopped"]) == (2, 1)
+        await apply(fleet, sweep("next", "first"))
+        stored = json.loads(fleet.row("next").annotations[PRIOR])
+        assert stored["trials"] == [[{"x": 0.25}, 0.5], [{"x": 0.5}, 0.5], [{"x": 0.75}, 7.0]]
 
 
 async def test_trials_without_a_value_warm_nothing() -> None:

@@ -298,3 +298,21 @@ def test_at_most_holds_wherever_the_placement_lets_it_run(home: Path) -> None:
     assert report.now.at_most
     [work] = [it.work for it in report.objects if it.work is not None]
     assert work.rate_usd_per_s == pytest.approx(2 * 100 / 3600)
+
+
+def test_a_search_whose_points_nobody_knows_yet_has_its_whole_price(home: Path) -> None:
+    search: dict[str, Any] = {
+        "method": "bayes",
+        "metric": {"name": "loss"},
+        "parameters": {"x": {"min": 0.0, "max": 1.0}},
+        "run_cap": 6,
+    }
+    spec = {"template": {"python": "pass", "timeoutSeconds": 600}, "placement": MODAL}
+    alone = manifest("Sweep", "alone", {**spec, "search": search})
+    warmed = {**search, "priorTrials": {"fromSweep": "alone"}}
+    waiting = manifest("Sweep", "waiting", {**spec, "search": warmed})
+    known, awaited = planned(home, alone, waiting).objects
+    assert known.work is not None and awaited.work is not None
+    assert known.work.now.high is not None and known.work.now.high > 0
+    assert awaited.work.now == known.work.now
+    assert [it.units for it in awaited.work.places] == [6]
