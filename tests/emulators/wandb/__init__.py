@@ -1,0 +1,1 @@
+"""An emulator of W&B's backend."""

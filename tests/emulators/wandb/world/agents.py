@@ -1,0 +1,29 @@
+"""Agents of sweeps: what they told last, and what they were handed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .naming import global_id
+
+
+@dataclass(slots=True)
+class Agent:
+    """runs: every one that it was handed, in order; a run that came again is there again."""
+
+    name: str
+    host: str
+    entity: str
+    project: str
+    sweep: str
+    created_s: float
+    runs: list[str] = field(default_factory=list)
+    reported: set[str] = field(default_factory=set)  # the runs of its last heartbeat
+    named: set[str] = field(default_factory=set)  # those of all its heartbeats
+    heartbeats: int = 0
+    heartbeat_s: float = 0.0
+    dismissed: bool = False  # it got `exit`
+
+    @property
+    def id(self) -> str:
+        return global_id("Agent", self.name, self.sweep, self.project, self.entity)
