@@ -38,13 +38,26 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """A variable's type, as far as it matters here. many: it is a list."""
+
+    needed: bool
+    many: bool
+    default: Any = None
+
+    def value(self, given: Any) -> Any:
+        """One value stands for a list of it."""
+        value = self.default if given is None else given
+        return [value] if self.many and value is not None and not isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
-    """kind: query or mutation. variables: the declared ones, and whether each must be given."""
+    """kind: query or mutation."""
 
     kind: str
     name: str
-    variables: Mapping[str, bool]
-    defaults: Mapping[str, Any]
+    variables: Mapping[str, Declared]
     selections: tuple[Selected, ...]
     fragments: Mapping[str, tuple[Selected, ...]]
 
@@ -77,32 +90,31 @@ class _Parser:
 
     def _operation(self, fragments: Mapping[str, tuple[Selected, ...]]) -> Document:
         if self._token == "{":
-            return Document("query", "", {}, {}, self._selections(), fragments)
+            return Document("query", "", {}, self._selections(), fragments)
         kind = self._take()
         if kind not in ("query", "mutation"):
             raise Unreadable(f'Syntax Error: Unexpected Name "{kind}".')
         name = "" if self._token in "({" else self._take()
-        needed: dict[str, bool] = {}
-        defaults: dict[str, Any] = {}
+        variables: dict[str, Declared] = {}
         if self._took("("):
             while not self._took(")"):
                 self._expect("$")
                 variable = self._take()
                 self._expect(":")
-                needed[variable] = self._type()
-                if self._took("="):
-                    defaults[variable] = self._value()
-                    needed[variable] = False
-        return Document(kind, name, needed, defaults, self._selections(), fragments)
+                many, needed = self._type()
+                default = self._value() if self._took("=") else None
+                variables[variable] = Declared(needed and default is None, many, default)
+        return Document(kind, name, variables, self._selections(), fragments)
 
-    def _type(self) -> bool:
-        """Whether it ends with an exclamation mark."""
-        if self._took("["):
+    def _type(self) -> tuple[bool, bool]:
+        """Whether it is a list, and whether it ends with an exclamation mark."""
+        many = self._took("[")
+        if many:
             self._type()
             self._expect("]")
         else:
             self._take()
-        return self._took("!")
+        return many, self._took("!")
 
     def _selections(self) -> tuple[Selected, ...]:
         self._expect("{")

@@ -61,9 +61,12 @@ def _run(name: str, mutation: Mutation, arguments: Arguments) -> Node:
 class _Execution:
     def __init__(self, document: Document, variables: Arguments) -> None:
         self._document = document
-        self._variables = {**document.defaults, **variables}
-        for name, needed in document.variables.items():
-            if needed and self._variables.get(name) is None:
+        self._variables = {
+            name: declared.value(variables.get(name))
+            for name, declared in document.variables.items()
+        }
+        for name, declared in document.variables.items():
+            if declared.needed and self._variables[name] is None:
                 raise Refused(400, f'Variable "${name}" of required type was not provided.')
 
     def node(
@@ -119,9 +122,9 @@ class _Execution:
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, Variable):
-            if value.name not in self._document.variables:
+            if value.name not in self._variables:
                 raise Refused(400, f'Variable "${value.name}" is not defined.')
-            return self._variables.get(value.name)
+            return self._variables[value.name]
         if isinstance(value, dict):
             return {key: self._value(one) for key, one in value.items()}
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What a test may set about the emulated service: keys, entities, what a server of its age knows."""
+"""What a test may set about the emulated service: keys, entities, what its schema lacks."""
 
 from __future__ import annotations
 
