@@ -127,7 +127,7 @@ class Server:
             self._connections.add(request.transport)
         world = self.world
         entry: dict[str, Any] = {"at_s": world.clock(), "path": request.path}
-        operation = entry["operation"] = await _operation(request, entry)
+        operation = entry["operation"] = await self._operation(request, entry)
         world.requests[operation] += 1
         world.newest.append(entry)
         if world.settings.latency_s > 0:
@@ -192,6 +192,17 @@ class Server:
             data = query(document, variables, root(self.world, caller))
         return web.json_response({"data": data})
 
+    async def _operation(self, request: web.Request, entry: dict[str, Any]) -> str:
+        """Its name. Adds what is asked to the entry of the log."""
+        if request.path != "/graphql":
+            return request.match_info.route.name or f"{request.method} {request.path}"
+        try:
+            body = json.loads(await request.read())
+            entry |= {"variables": body.get("variables"), "document": body["query"]}
+            return self._document(body["query"]).name or "anonymous"
+        except (ValueError, KeyError, Refused):
+            return "unreadable"
+
     def _document(self, text: str) -> Document:
         if text not in self._documents:
             try:
@@ -199,18 +210,6 @@ class Server:
             except Unreadable as error:
                 raise Refused(400, str(error)) from error
         return self._documents[text]
-
-
-async def _operation(request: web.Request, entry: dict[str, Any]) -> str:
-    if request.path != "/graphql":
-        return request.match_info.route.name or f"{request.method} {request.path}"
-    try:
-        body = json.loads(await request.read())
-        entry["variables"] = body.get("variables")
-        entry["document"] = body["query"]
-        return parse(body["query"]).name or "anonymous"
-    except (ValueError, KeyError, Unreadable):
-        return "unreadable"
 
 
 def _bound(port: int) -> socket.socket:

@@ -48,18 +48,16 @@ class _Changes:
 
     def upsert_bucket(self, given: Arguments) -> Node:
         world = self._world
-        entity = self._caller.to_change(given.get("entityName"), "upsertBucket")
-        found = world.run_by_id(given["id"]) if "id" in given else None
-        if found is None:
+        found, new = world.run_by_id(given.get("id", "")), False
+        if found is not None:
+            self._caller.to_change(found.entity, "upsertBucket")
+        else:
+            entity = self._caller.to_change(given.get("entityName"), "upsertBucket")
             project = given.get("modelName") or "uncategorized"
             name = given.get("name") or world.fresh_name()
             found, new = world.ensure_run(entity, project, name, given.get("sweep", ""))
-        else:
-            new = False
-        if found.entity != entity:
-            found.entity = self._caller.to_change(found.entity, "upsertBucket")
         if "jobProgram" in given or "host" in given:  # told once, by each process that begins it
-            found.begin()
+            found.begin(world.clock())
         if "config" in given:
             found.config |= json.loads(given["config"])
         if "summaryMetrics" in given:
@@ -141,7 +139,9 @@ class _Changes:
 
     def heartbeat(self, given: Arguments) -> Node:
         agent = self._world.agents.get(given["id"])
-        sweep = agent and self._world.sweep(agent.entity, agent.project, agent.sweep)
+        sweep = None
+        if agent is not None:
+            sweep = self._world.sweep(agent.entity, agent.project, agent.sweep)
         if agent is None or sweep is None:
             raise Refused(404, "could not find agent during agentHeartbeat")
         self._caller.to_change(agent.entity, "agentHeartbeat")

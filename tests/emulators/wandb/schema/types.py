@@ -110,7 +110,7 @@ def run_node(world: World, run: Run) -> Node:
         "systemMetrics": "{}",
         "sweepName": run.sweep or None,
         "createdAt": iso(run.created_s),
-        "heartbeatAt": iso(run.heartbeat_s or run.created_s),
+        "heartbeatAt": iso(run.heard_of_s),
         "projectId": "1",
         "project": lambda _: project_name_node(run.entity, run.project),
         "user": Node("User", {"name": run.entity, "username": run.entity}),

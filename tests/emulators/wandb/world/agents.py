@@ -20,9 +20,14 @@ class Agent:
     runs: list[str] = field(default_factory=list)
     reported: set[str] = field(default_factory=set)  # the runs of its last heartbeat
     named: set[str] = field(default_factory=set)  # those of all its heartbeats
+    handed: str = ""  # the run that its last heartbeat was answered with
     heartbeats: int = 0
     heartbeat_s: float = 0.0
     dismissed: bool = False  # it got `exit`
+
+    def holds(self, run: str) -> bool:
+        """As far as it is known: it names the run, or was handed it just now."""
+        return run in self.reported or run == self.handed
 
     @property
     def id(self) -> str:

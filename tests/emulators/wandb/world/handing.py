@@ -25,6 +25,8 @@ def commands(world: World, agent: Agent, sweep: Sweep, states: Mapping[str, Any]
     agent.heartbeat_s = now_s
     agent.reported = {run for run, runs in states.items() if runs}
     agent.named |= agent.reported
+    agent.handed = ""
+    world.crash_silent()
     if sweep.state == "CANCELED":
         for run in world.runs_of(sweep):
             run.stopping = run.stopping or run.live
@@ -53,6 +55,7 @@ def _work(world: World, agent: Agent, sweep: Sweep, now_s: float) -> list[Comman
         run = world.new_run(sweep, sweep.next_point())
     sweep.turn("RUNNING", now_s)
     agent.runs.append(run.name)
+    agent.handed = run.name
     run.handed_to.append(agent.id)
     arguments = {name: {"value": value} for name, value in run.params.items()}
     program = sweep.config.get("program")
@@ -68,7 +71,7 @@ def _unheard(world: World, agent: Agent, sweep: Sweep) -> Run | None:
 
 
 def _held(world: World, run: Run) -> bool:
-    return any(run.name in agent.reported for agent in world.agents.values())
+    return any(agent.holds(run.name) for agent in world.agents.values())
 
 
 def _dismissed(agent: Agent) -> list[Command]:

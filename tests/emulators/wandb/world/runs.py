@@ -49,13 +49,20 @@ class Run:
         """Of the history. NaN and infinities are floats here."""
         return [json.loads(line) for line in self.streams["wandb-history.jsonl"]]
 
-    def begin(self) -> None:
+    @property
+    def heard_of_s(self) -> float:
+        return max(self.created_s, self.heartbeat_s)
+
+    def begin(self, now_s: float) -> None:
         """A process begins it, perhaps not the first one."""
         self.begun += 1
+        self.heartbeat_s = now_s
         self.state = "running"
 
     def take(self, body: Mapping[str, Any], now_s: float) -> None:
-        """What its program sends to file_stream. A chunk that comes again replaces itself."""
+        """What its program sends to file_stream. A chunk takes the place of all from its offset on:
+        it may come again, and a second process begins at 0 unless it resumes the first one.
+        """
         self.heartbeat_s = now_s
         for name, chunk in (body.get("files") or {}).items():
             content = list(chunk["content"])
@@ -63,7 +70,7 @@ class Run:
                 self.summary = json.loads(content[-1])
             elif name in self.streams:
                 lines, offset = self.streams[name], int(chunk.get("offset", 0))
-                lines[offset : offset + len(content)] = content
+                lines[offset:] = content
         if body.get("preempting"):
             self.state = "preempting"
         if body.get("complete"):
@@ -81,5 +88,6 @@ class Run:
     def value(self, metric: str) -> float | None:
         """The summary's number of that name."""
         found = self.summary.get(metric)
-        number = isinstance(found, (int, float)) and not isinstance(found, bool)
-        return float(found) if number and math.isfinite(found) else None
+        if not isinstance(found, (int, float)) or isinstance(found, bool):
+            return None
+        return float(found) if math.isfinite(found) else None

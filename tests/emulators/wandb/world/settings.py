@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -26,6 +27,8 @@ class Settings:
     # A run that was handed to an agent whose answer got lost is handed to it again, while neither
     # its heartbeats nor the run's program have named it. What the service does is not known.
     hands_again: bool = False
+    # A run that nothing was heard of for so long has crashed; some minutes at the service.
+    crashes_after_s: float = math.inf
     # A cancelled sweep's agents get `exit` at once, which kills; else `stop` for each run first.
     cancels_by_exit: bool = False
     warnings: tuple[str, ...] = ()  # configValidationWarnings of the next sweeps

@@ -91,6 +91,12 @@ class World:
         self.agents[agent.id] = agent
         return agent
 
+    def crash_silent(self) -> None:
+        now_s = self.clock()
+        for run in self.runs.values():
+            if run.live and now_s - run.heard_of_s > self.settings.crashes_after_s:
+                run.state = "crashed"
+
     def delete_sweep(self, name: str) -> None:
         """With its runs, as somebody does in the dashboard. Its agents get a 404 from now on."""
         sweep = self.known_sweep(name)
@@ -112,6 +118,7 @@ class World:
         return found
 
     def truth(self) -> dict[str, Any]:
+        self.crash_silent()
         return {
             "sweeps": [_sweep(one) for one in self.sweeps.values()],
             "runs": [_run(one) for one in self.runs.values()],
