@@ -259,6 +259,10 @@ def test_a_wrong_key_a_foreign_entity_and_an_unknown_field_are_refused(
         404,
         "could not find sweep acme/digits/nosuch during createAgent",
     )
+    assert refusal(client, CREATE_AGENT, project="digits", sweep=name) == (
+        400,
+        'Variable "$host" of required type was not provided.',
+    )
     assert refusal(client, GET_SWEEP, name=name) == (400, "name required for project query")
     misspelled = GET_SWEEP.replace("bestLoss", "bestloss")
     assert refusal(client, misspelled, name=name, project="digits") == (
