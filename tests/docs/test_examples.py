@@ -133,6 +133,10 @@ def test_a_search_ends_the_trials_that_do_badly_and_keeps_its_best(fleet: Fleet)
     assert states.count("Succeeded") == 12 - status["stopped"] > 0
     best = max(rows, key=lambda row: row["params"]["lr"])
     assert (best["state"], status["best"]["index"]) == ("Succeeded", best["index"])
+    described = fleet.ok("describe", "sweep/early")
+    stopped = next(row["index"] for row in rows if row["state"] == "Stopped")
+    assert f"Stopped:     trial {stopped}: value " in described
+    assert "Importance:  lr " in described
     drawn = " ".join(fleet.ok("plot", "sweep/early", "--kind", "rungs").split())
     assert "came so far: 12 trials at 3" in drawn and "stopped: trial " in drawn
 
