@@ -168,12 +168,12 @@ def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
     except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
-        return number, {}, f"is not recorded: it is `{shown(line)}`, and no object as {EXAMPLE}"
+        return number, {}, f"is not recorded: `{shown(line)}` is not an object such as {EXAMPLE}"
     step = row.pop("step", number)
     if isinstance(step, float) and step.is_integer():
         step = int(step)
     if not isinstance(step, int) or isinstance(step, bool):
-        return number, {}, f"is not recorded: its step is `{shown(str(step).encode())}`, no number"
+        return number, {}, f"is not recorded: its step `{shown(str(step).encode())}` is not whole"
     found: dict[str, Any] = {}
     for name, value in row.items():
         flatten(name, value, found, [])

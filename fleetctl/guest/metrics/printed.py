@@ -69,7 +69,7 @@ class Printed:
             if value is None:
                 self._wrong.append(
                     f"line {self._lines} of {PRINTED}, `{shown(line)}`: `{name}` is"
-                    f" `{shown(found.encode())}`, which is no finite number, and is not recorded"
+                    f" `{shown(found.encode())}`, which is not a finite number, and is not recorded"
                 )
             else:
                 values[name] = value

@@ -72,7 +72,7 @@ def test_what_the_library_breaks_on_is_refused(number: int) -> None:
         ({}, "needs `min_iter`, or `max_iter` and `s`"),
         ({"max_iter": 9}, "`max_iter` needs `s`"),
         ({"max_iter": 9, "min_iter": 3}, "`max_iter` needs `s`"),
-        ({"max_iter": 2, "s": 1, "eta": 3}, "no look is left"),
+        ({"max_iter": 2, "s": 1, "eta": 3}, "no trial would be compared"),
         ({"min_iter": 1, "eta": 1}, "greater than 1"),
     ],
 )

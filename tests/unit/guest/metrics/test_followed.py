@@ -117,8 +117,8 @@ def test_what_is_no_number_is_said_once_with_its_line(place: Place) -> None:
     text = "start\nloss=0.5\nloss=nan\nloss=n/a\n"
     assert place.printed(r"loss=(?P<loss>\S+)", text) == [(0, "loss", 0.5)]
     assert place.remarks() == [
-        "line 3 of what it printed, `loss=nan`: `loss` is `nan`, which is no finite number, and is"
-        " not recorded"
+        "line 3 of what it printed, `loss=nan`: `loss` is `nan`, which is not a finite number, and"
+        " is not recorded"
     ]
     assert place.log == [
         *place.remarks(),
@@ -177,7 +177,7 @@ def test_a_line_that_is_no_object_is_said_with_file_and_line(place: Place) -> No
     followed.take(place.journal, whole=True)
     assert [value for _, _, value in place.told()] == [1, 5]
     assert place.remarks() == [
-        "line 2 of `out/metrics.jsonl` is not recorded: it is `loss: 2`, and no object as"
+        "line 2 of `out/metrics.jsonl` is not recorded: `loss: 2` is not an object such as"
         ' {"step": 3, "loss": 0.5}'
     ]
     assert place.log[1:] == ["4 places of out/metrics.jsonl could not be read as metrics in all"]
