@@ -49,6 +49,7 @@ SHORTER = {
     "time.sleep(0.01)": "time.sleep(0.08)",
 }
 FUNCTIONS = ("function.yaml",)
+ELSEWHERE = ("sweep-wandb.yaml",)  # its repository and its key are the reader's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def placed(target: Path, provider: str, *, functions: bool) -> Path:
     """A copy of the examples that differs in where things are, and in how many."""
     shutil.copytree(EXAMPLES, target, ignore=shutil.ignore_patterns("__pycache__"))
     for path in target.glob("*.yaml"):
-        if path.name in FUNCTIONS and not functions:
+        if path.name in ELSEWHERE or (path.name in FUNCTIONS and not functions):
             path.unlink()
             continue
         documents = re.split(r"(?m)^---\n", path.read_text("utf-8"))
