@@ -139,6 +139,7 @@ def test_a_search_ends_the_trials_that_do_badly_and_keeps_its_best(fleet: Fleet)
     stopped = next(row["index"] for row in rows if row["state"] == "Stopped")
     assert f"Stopped:     trial {stopped}: value " in described
     assert "Importance:  lr " in described
+    assert fleet.ok("get", "sweep/early").split()[6] == "STOPPED"
     drawn = " ".join(fleet.ok("plot", "sweep/early", "--kind", "rungs").split())
     assert "came so far: 12 trials at 3" in drawn and "stopped: trial " in drawn
 
