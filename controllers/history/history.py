@@ -101,6 +101,14 @@ class History(Facts):
         """Failures that another attempt follows. What we stopped ourselves is not one."""
         return self.failures + self.infra_failures - len(self.failed)
 
+    @property
+    def done(self) -> int:
+        """Units of which nothing more is wished: they succeeded, or their kind ended them."""
+        return len(self.succeeded) + len(self.pruned)
+
+    def is_done(self, index: int) -> bool:
+        return index in self.succeeded or index in self.pruned
+
     def fresh(self, start: int, end: int) -> Iterator[int]:
         """Indexes in [start, end) that never had an attempt, ascending, lazily."""
         return self.taken.gaps(start, end)

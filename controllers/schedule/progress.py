@@ -24,7 +24,7 @@ def under_way(
     stuck = wish.waits.keys() | wish.held.keys()
     moving = any(name not in stuck for name in history.live)
     moving = moving or any(isinstance(action, Start) for action in actions)
-    begun = len(history.succeeded) + len(history.failed) > 0
+    begun = history.done + len(history.failed) > 0
     first = next(iter(wish.waits.values()), None)
     trouble = next(iter(wish.troubles.values()), None)
     if first is not None and not moving:
