@@ -271,8 +271,8 @@ class Template(Spec):
     )
     metrics: Metrics | None = Field(
         default=None,
-        description="Metrics that the program prints, or writes to files; of more than 1,000 values"
-        " of a name a sample, of a sweep's own metric all. Default: those alone that it reports.",
+        description="Metrics that it prints or writes; over 1,000 of a name are sampled. Default:"
+        " what it reports.",
     )
 
     @property
