@@ -67,6 +67,14 @@ class Journal:
             return False
         return True
 
+    def note(self, kind: str, fields: dict[str, Any]) -> bool:
+        """Record an event about checkpoints; False when the disk refuses."""
+        try:
+            self._write(compact({"e": kind, "at": time.time(), **fields}) + "\n")
+        except OSError:
+            return False
+        return True
+
     def end(self, result: str, ended: dict[str, Any], *, sandbox_open: bool) -> None:
         """The last words, in one write: the result (a JSON text, or "") and how the run ended.
 

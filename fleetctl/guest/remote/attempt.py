@@ -13,13 +13,14 @@ from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.processes import send
 from fleetctl.guest.remote.place import start_directory
-from fleetctl.guest.remote.process.child import environment, execute
+from fleetctl.guest.remote.process.child import begun_of, environment, execute
 from fleetctl.guest.remote.process.leader import Leader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NoReturn, Optional, Protocol
 
+    from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.remote.loop import Loop
@@ -71,6 +72,7 @@ class Attempt:
         self.started_at_s = time.time()
         self.metrics: Optional[MetricLines] = None  # of its file, once there is one
         self._followers: list[Follower] = []
+        self._checkpoints: Optional[Watch] = None
         self._hears: Optional[Callable[[bytes], None]] = None  # one that wants its output too
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
@@ -145,6 +147,11 @@ class Attempt:
             followed = followed_of(order, start_directory(order), self.say)
             self._hears = followed.hear
             self._followers.append(followed)
+        if order.get("checkpoint"):
+            from fleetctl.guest.remote.files import watch_of
+
+            self._checkpoints = watch_of(order, self._commit, self.say)
+            self._followers.append(self._checkpoints)
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
@@ -167,7 +174,7 @@ class Attempt:
             trial = trial_of(order, variables, directory)
             variables.update(trial.variables)
             self._followers.append(trial)
-        self._launch(order["argv"], variables, directory, self._ended)
+        self._launch(order["argv"], variables, directory, self._ended, task=True)
 
     def _variables(self) -> dict[str, str]:
         return environment(self.order, self._secrets, self._box.base)
@@ -178,11 +185,21 @@ class Attempt:
         variables: dict[str, str],
         directory: str,
         ended: Callable[[], None],
+        *,
+        task: bool = False,
     ) -> None:
+        """task: it is what the run is for, and no preparation."""
+
         def work() -> NoReturn:
-            execute(argv, variables, directory, self.order["workdir"])
+            own, more = begun_of(self.order, variables) if task else ({}, [])
+            execute([*argv, *more], {**variables, **own}, directory, self.order["workdir"])
 
         self._follow(Leader(self._loop, work, self._writable), ended)
+
+    def _commit(self, mounts: list[str], then: Callable[[str], None]) -> None:
+        from fleetctl.guest.remote.sync import sync
+
+        sync(self._loop, self._box.base, mounts, then)
 
     def _start_python(self) -> None:
         """In the living worker, or in a new process."""
@@ -245,6 +262,8 @@ class Attempt:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
+        elif self._checkpoints is not None and self._checkpoints.hear(event, self.journal):
+            self._box.visitors.tell()
         elif kind == "remark" and len(self.remarks) < REMARKS_MAX:
             self.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and isinstance(event.get("exit"), int) and self._exit_code is None:

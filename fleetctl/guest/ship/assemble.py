@@ -33,6 +33,8 @@ REMOTE_PARTS = (
     *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
     *("processes.py", "task/serving.py"),
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
+    *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "prepare")),
+    *(f"checkpoints/{name}.py" for name in ("begin", "watch")),
     *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
     *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),
     *(f"remote/{name}.py" for name in ("attempt", "setup", "files", "sync")),
