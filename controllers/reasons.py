@@ -89,6 +89,7 @@ OF_ATTEMPTS = {
     "KeeperEnded": "The local supervisor was ended, and the run with it.",
     "MaxLifetime": "Its sandbox reached the longest life that the provider gives.",
     "MetricMissing": "The trial succeeded without the metric that the sweep compares.",
+    "NoCheckpoint": "The checkpoint that `checkpoint.resume` names is not there.",
     "NeverBegan": "Its sandbox ran and reported no begin of the work; another attempt was made.",
     "OOMKilled": "It used more memory than it may.",
     "Preempted": "The provider took the machine away.",
@@ -117,6 +118,9 @@ OF_ATTEMPTS = {
 
 # What else is told as an event.
 OF_EVENTS = {
+    "CheckpointSetAside": "A checkpoint that was never finished was moved out of the way.",
+    "Resumed": "An attempt went on from a checkpoint.",
+    "SteppedBack": "Attempts from the newest checkpoint kept failing; an earlier one is tried.",
     "SuggestionFailed": "A bayes search could not work out its next trial; it is tried again.",
     "AssetFailed": "Making or removing a volume or function failed; it is tried again.",
     "BudgetWarning": "A budget crossed one of its `warnAt` levels.",

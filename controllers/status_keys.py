@@ -84,6 +84,9 @@ class Status(TypedDict, total=False):
     priorTrials: Annotated[
         Block, "of a Sweep with `priorTrials`: fromSweep; used, ended trials once they are known"
     ]
+    checkpoint: Annotated[
+        Block, "of a TrainingRun, the newest complete one: step, path, at, bytes; everySeconds"
+    ]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
@@ -113,6 +116,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "slots", "spend", "warm",
+    "checkpoint",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

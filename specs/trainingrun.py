@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
 from fleetctl.specs.blocks.template import WORK_FIELDS, Template
 from fleetctl.specs.values.scalars import (
     Bool,
     Count,
-    Duration,
     EnvName,
     Name,
     NonEmptyText,
     PositiveCount,
     PositiveDuration,
-    SandboxPath,
     Spec,
     Text,
 )
 
 STAGE = "stage"  # the parameter that names the stage that is on
-
-_RESUME = re.compile(r"Latest|None|step:[0-9]{1,12}")
-
-
-def _resume(value: str) -> str:
-    if not _RESUME.fullmatch(value):
-        raise ValueError("it must be `Latest`, `None` or `step:N`")
-    return value
-
-
-Resume = Annotated[
-    str,
-    AfterValidator(_resume),
-    WithJsonSchema({"type": "string", "pattern": f"^({_RESUME.pattern})$"}),
-]
 
 
 class Stage(Spec):
@@ -84,19 +67,6 @@ class Stage(Spec):
         return template.model_copy(update=changes)
 
 
-class Checkpoint(Spec):
-    """Where progress is kept, so that a restart goes on from there."""
-
-    path: SandboxPath = Field(description="Absolute directory inside the sandbox, on a volume.")
-    resume: Resume = Field(
-        default="Latest", description="`Latest`, `None` or `step:N`; default Latest."
-    )
-    signal_before_stop_seconds: Duration = Field(
-        default=0.0,
-        description="Seconds to save between the request to end and the kill; default 0.",
-    )
-
-
 class TrainingRunSpec(Execution):
     """One long job; its units are its stages, one after the other."""
 
@@ -115,7 +85,12 @@ class TrainingRunSpec(Execution):
         default=None, description="Parameters of all stages, from a sweep's best trial."
     )
     max_restarts: Count = Field(
-        default=0, description="Failures of one stage that are restarted; default 0."
+        default=0,
+        description="Failures of one stage since its last new checkpoint that are restarted;"
+        " default 0.",
+    )
+    progress: Progress | None = Field(
+        default=None, description="When an attempt counts as hung; default: never."
     )
 
     @model_validator(mode="after")

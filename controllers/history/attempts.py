@@ -18,10 +18,14 @@ from fleetctl.controllers.history.retry import (
 )
 from fleetctl.controllers.model import CACHED, Run, RunState
 
+IDLE_LIVES_FREE = 2  # sandboxes that may end of age without a checkpoint before a wait
+
 
 def take(history: Facts, unit: Unfinished, run: Run, score: Score | None) -> bool:
     """One more ended attempt of a unit. False when it succeeded, and nothing is left to settle."""
     unit.last = run
+    if unit.steps.take(run):
+        unit.app_failures = unit.infra_failures = unit.steps.idle = 0
     if run.state is RunState.SUCCEEDED:
         succeed(history, run, score)
         return False
@@ -75,7 +79,9 @@ def settle(history: Facts, unit: Unfinished, run: Run) -> None:
         history.outdated.pop(run.index, None)
         del history.unfinished[run.index]
         return
-    failures = unit.short_lives if rolls_over(run) else unit.app_failures
+    failures = unit.app_failures
+    if rolls_over(run):
+        failures = max(unit.short_lives, unit.steps.idle - IDLE_LIVES_FREE)
     requeue(history, run.index, unit, due_at_s(history.limits, run, failures=failures))
 
 
@@ -124,6 +130,8 @@ def _scored(history: Facts, index: int, score: Score) -> None:
 def _count_failure(history: Facts, unit: Unfinished, run: Run) -> None:
     if rolls_over(run):
         unit.short_lives = unit.short_lives + 1 if hardly_began(run) else 0
+        # The count begins anew with a checkpoint that is new, in `take`.
+        unit.steps.idle += history.limits.checkpoints
         return
     unit.short_lives = 0
     history.last_failure = _later(history.last_failure, run)

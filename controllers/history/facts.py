@@ -5,9 +5,10 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.controllers.history.backoff_queue import Waiting
+from fleetctl.controllers.history.checkpoints import Saves, Steps
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.front import Front, Values
 from fleetctl.controllers.history.intervals import IntervalSet
@@ -38,6 +39,7 @@ class Unfinished:
     short_lives: int = 0  # attempts in a row that hardly began when their sandbox was too old
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
+    steps: Steps = field(default_factory=Steps)  # of its checkpoints
     forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome
 
 
@@ -68,6 +70,7 @@ class Facts:
         "pruned",
         "refused",
         "sandboxes",
+        "saves",
         "scores",
         "spent_usd",
         "started",
@@ -98,6 +101,7 @@ class Facts:
         self.kept_outdated = IntervalSet()
         self.waiting = Waiting()  # units for their next attempt
         self.sandboxes = Sandboxes(self.live)
+        self.saves = Saves()  # checkpoints of all its runs
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
         self.front = Front()  # kinds with several metrics; `scores` has the first of each
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals

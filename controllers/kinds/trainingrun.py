@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.history.checkpoints import Saves, Steps
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import (
     UNITS_KEPT_MAX,
@@ -17,7 +19,7 @@ from fleetctl.controllers.kind import (
     policy_of,
     taken_from,
 )
-from fleetctl.controllers.model import RunState, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, RunState, WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.wandb import winner_wandb
@@ -76,7 +78,8 @@ class TrainingRun(KindController):
         self.policy = policy_of(
             spec, pins, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
         )
-        self.limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
+        limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
+        self.limits = replace(limits, checkpoints=checkpoint is not None)
         self._templates = templates(spec)
         self.given = given_params(spec.params_from, pins)
         self._hashes = [
@@ -130,6 +133,8 @@ class TrainingRun(KindController):
             ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
             most = self.spec.max_infra_retries if lost else self.spec.max_restarts
             text = f"stage {self._names[index]} {ended}{why}; {limit} is {most}"
+            if self.spec.checkpoint is not None:
+                text += ", counted since the last new checkpoint"
             return Verdict(False, "StageFailed", text)
         early = early_verdict(self.spec, history, units="stages")
         if early is not None:
@@ -142,4 +147,37 @@ class TrainingRun(KindController):
         current = len(history.succeeded)
         stage = self._names[current] if current < self.total else ""
         taken = taken_from(self.spec.params_from, self.given)
-        return {**taken, "stage": stage, "restarts": history.retries}
+        return {
+            **taken,
+            **newest_checkpoint(history.saves),
+            "stage": stage,
+            "restarts": history.retries,
+        }
+
+    def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:
+        asked = self.spec.checkpoint
+        if asked is None:
+            return None
+        unit = history.unfinished.get(index)
+        steps = unit.steps if unit is not None else Steps()
+        # Once an attempt has begun there and gone on, that line is the newest.
+        resume = "Latest" if steps.saved and asked.resume.startswith("step:") else asked.resume
+        return CheckpointOrder(
+            path=asked.path,
+            format=asked.format,
+            resume=resume,
+            verify=asked.verify,
+            below=steps.below if resume == "Latest" else None,
+            arguments=asked.resume_args if self._templates[index].command is not None else (),
+            last=asked.keep.last if asked.keep else None,
+            every=asked.keep.every if asked.keep else None,
+        )
+
+
+def newest_checkpoint(saves: Saves) -> Status:
+    newest = saves.newest
+    if newest is None:
+        return {}
+    told = {"step": newest.step, "path": newest.path, "at": newest.at_s, "bytes": newest.size}
+    every_s = saves.every_s
+    return {"checkpoint": told if every_s is None else {**told, "everySeconds": round(every_s)}}

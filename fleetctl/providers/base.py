@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused
-from fleetctl.controllers.model import Observation, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, Observation, WandbTrial
+from fleetctl.guest.ship.library import library
 from fleetctl.providers.account import Account
 from fleetctl.specs.blocks.template import Template
 
@@ -108,6 +109,7 @@ class RunOrder:
     # What `wandb.init` in its program is told; None: nothing.
     wandb: WandbTrial | None = None
     metric: str = ""  # that its kind compares, of which every value is recorded
+    checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: nowhere known
 
     def arguments(self) -> list[str]:
         """The command line of its work; empty for a program of ours. Raises Refused without any."""
@@ -121,6 +123,12 @@ class RunOrder:
                 hint="give it one of `python`, `command` and `script`",
             )
         return []
+
+    def checkpoints(self) -> dict[str, object] | None:
+        """Its `checkpoint` as the guest reads it, with the files that programs may import."""
+        if self.checkpoint is None:
+            return None
+        return {**self.checkpoint.order(), "library": library()}
 
     def followed(self) -> dict[str, object] | None:
         """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""

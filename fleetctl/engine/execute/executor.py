@@ -285,6 +285,7 @@ class Effects:
             function=function,
             wandb=wandb,
             metric=controller.metric,
+            checkpoint=controller.checkpoint(work.history, run.index),
         )
 
     # -- assets ------------------------------------------------------------------------------------

@@ -53,7 +53,13 @@ class Runs:
         if seen.ending is None and not _ended_before(path):
             return seen
         whole = parse(_read(path, 0) or b"")
-        return replace(whole, metrics=seen.metrics, remarks=seen.remarks, offset=seen.offset)
+        return replace(
+            whole,
+            metrics=seen.metrics,
+            remarks=seen.remarks,
+            checkpoints=seen.checkpoints,
+            offset=seen.offset,
+        )
 
     def just_beginning(self, uid: str, run: str) -> bool:
         """Whether the journal was made a moment ago and its first line may still be to come."""
@@ -82,6 +88,7 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
         journal_offset=seen.offset,
         metrics=seen.metrics,
         remarks=seen.remarks,
+        checkpoints=seen.checkpoints,
         note=seen.note,
         gpus=seen.gpus,
     )
@@ -109,6 +116,7 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
         journal_offset=seen.offset,
         metrics=seen.metrics,
         remarks=seen.remarks,
+        checkpoints=seen.checkpoints,
         result=seen.result,
         sandbox_open=sandbox_open,
         note=ending.note,

@@ -82,6 +82,18 @@ class MetricRow(NamedTuple):
     at_s: float
 
 
+class CheckpointRow(NamedTuple):
+    """A complete checkpoint, and the attempt that wrote it."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    attempt: int
+    step: int
+    path: str
+    at_s: float
+    size: int  # bytes
+    took_s: float
+
+
 class LivePrices(NamedTuple):
     """Of the runs of one object that have begun and hold a sandbox."""
 
@@ -212,6 +224,10 @@ class Reader:
     def metrics(self, run: str) -> Iterator[MetricRow]:
         """What a run reported, in its order; streams."""
         return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
+
+    def checkpoints(self, uid: str) -> Iterator[CheckpointRow]:
+        """Of all attempts, the newest last; streams."""
+        return map(CheckpointRow._make, self._rows(places.STATE_DB, "checkpoints", (uid,)))
 
     def live_runs(self) -> dict[str, int]:
         """How many runs hold a sandbox now, by resource uid; uids without one are absent."""

@@ -126,6 +126,8 @@ class Hearing:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
+        elif run.checkpoints is not None and run.checkpoints.hear(event, run.journal):
+            self._changed(run.name)
         elif kind == "remark" and len(run.remarks) < REMARKS_MAX:
             run.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and sandbox.serves and isinstance(event.get("exit"), int):
