@@ -46,10 +46,11 @@ def templates(spec: TrainingRunSpec) -> list[Template]:
     plain = [spec.template_of(at) for at in range(spec.count())]
     if spec.checkpoint is None:
         return plain
+    # Python beside the program looks for what it saves.
     told = {"FLEETCTL_CHECKPOINT": spec.checkpoint.path, "FLEETCTL_RESUME": spec.checkpoint.resume}
     save_s = spec.checkpoint.signal_before_stop_seconds
     return [
-        it.model_copy(
+        it.observed().model_copy(
             update={
                 "env": {**told, **it.env},
                 "termination_grace_period_seconds": max(

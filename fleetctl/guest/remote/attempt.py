@@ -199,7 +199,11 @@ class Attempt:
     def _commit(self, mounts: list[str], then: Callable[[str], None]) -> None:
         from fleetctl.guest.remote.sync import sync
 
-        sync(self._loop, self._box.base, mounts, then)
+        def done(problem: str) -> None:
+            then(problem)
+            self._box.visitors.tell()
+
+        sync(self._loop, self._box.base, mounts, done)
 
     def _start_python(self) -> None:
         """In the living worker, or in a new process."""
