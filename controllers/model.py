@@ -165,7 +165,6 @@ class CheckpointOrder:
     arguments: tuple[str, ...] = ()
     last: int | None = None
     every: int | None = None
-    mirror: str = ""
 
     def order(self) -> dict[str, object]:
         """As the guest reads it; see fleetctl/guest/checkpoints."""
@@ -178,6 +177,14 @@ class CheckpointOrder:
             "args": list(self.arguments),
             "keep": None if self.last is None else {"last": self.last, "every": self.every},
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressOrder:
+    """When an attempt counts as hung: seconds without anything new, and until the first of it."""
+
+    timeout_s: float
+    start_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ OF_ATTEMPTS = {
     "Signal": "It was ended by this signal.",
     "SourceFailed": "Its source could not be fetched in the sandbox.",
     "SpilledOver": "Its place had no room for too long; the unit starts at the next candidate.",
+    "Stalled": "It had no new step, checkpoint or output for as long as `progress` allows.",
     "StartFailed": "The program could not be started.",
     "Stopped": "It was asked to stop.",
     "SyncFailed": "What it wrote to a volume could not be committed.",

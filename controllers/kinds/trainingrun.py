@@ -19,7 +19,7 @@ from fleetctl.controllers.kind import (
     policy_of,
     taken_from,
 )
-from fleetctl.controllers.model import CheckpointOrder, RunState, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, RunState, WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.wandb import winner_wandb
@@ -44,13 +44,15 @@ def templates(spec: TrainingRunSpec) -> list[Template]:
     has the time to save whatever ends it: a timeout and the end of its sandbox, too.
     """
     plain = [spec.template_of(at) for at in range(spec.count())]
+    # Python beside the program looks at what it saves, and whether it gets on.
+    if spec.checkpoint is not None or spec.progress is not None:
+        plain = [it.observed() for it in plain]
     if spec.checkpoint is None:
         return plain
-    # Python beside the program looks for what it saves.
     told = {"FLEETCTL_CHECKPOINT": spec.checkpoint.path, "FLEETCTL_RESUME": spec.checkpoint.resume}
     save_s = spec.checkpoint.signal_before_stop_seconds
     return [
-        it.observed().model_copy(
+        it.model_copy(
             update={
                 "env": {**told, **it.env},
                 "termination_grace_period_seconds": max(
@@ -154,6 +156,11 @@ class TrainingRun(KindController):
             "stage": stage,
             "restarts": history.retries,
         }
+
+    @property
+    def progress(self) -> ProgressOrder | None:
+        asked = self.spec.progress
+        return ProgressOrder(asked.timeout_seconds, asked.start_seconds) if asked else None
 
     def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:
         asked = self.spec.checkpoint

@@ -18,11 +18,11 @@ Anything else leaves the outcome unknown, and the engine asks again under the sa
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused
-from fleetctl.controllers.model import CheckpointOrder, Observation, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, Observation, ProgressOrder, WandbTrial
 from fleetctl.guest.ship.library import library
 from fleetctl.providers.account import Account
 from fleetctl.specs.blocks.template import Template
@@ -110,6 +110,7 @@ class RunOrder:
     wandb: WandbTrial | None = None
     metric: str = ""  # that its kind compares, of which every value is recorded
     checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: nowhere known
+    progress: ProgressOrder | None = None  # when it counts as hung; None: never
 
     def arguments(self) -> list[str]:
         """The command line of its work; empty for a program of ours. Raises Refused without any."""
@@ -124,11 +125,18 @@ class RunOrder:
             )
         return []
 
-    def checkpoints(self) -> dict[str, object] | None:
-        """Its `checkpoint` as the guest reads it, with the files that programs may import."""
-        if self.checkpoint is None:
-            return None
-        return {**self.checkpoint.order(), "library": library()}
+    def training(self) -> dict[str, object]:
+        """Its `checkpoint` and `progress` as the guest reads them, and the files that its programs
+        may import for them; empty without any.
+        """
+        told: dict[str, object] = {}
+        if self.checkpoint is not None:
+            told["checkpoint"] = self.checkpoint.order()
+        if self.progress is not None:
+            told["progress"] = asdict(self.progress)
+        if told:
+            told["library"] = library(stacks=self.progress is not None)
+        return told
 
     def followed(self) -> dict[str, object] | None:
         """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""

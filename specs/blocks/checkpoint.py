@@ -88,5 +88,5 @@ class Progress(Spec):
         description="Longest time without a new step, checkpoint or line of its output."
     )
     start_seconds: PositiveDuration = Field(
-        default=3600.0, description="The same until the first of them; default 1h."
+        default=3600.0, description="The same until the first step or checkpoint; default 1h."
     )

@@ -286,6 +286,7 @@ class Effects:
             wandb=wandb,
             metric=controller.metric,
             checkpoint=controller.checkpoint(work.history, run.index),
+            progress=controller.progress,
         )
 
     # -- assets ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import sys
 
 from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.prepare import Missing, prepare
+from fleetctl.guest.pace import STACKS_SIGNAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,22 +19,29 @@ if TYPE_CHECKING:
 PLACEHOLDER = "${checkpoint}"
 HELPER = "fleetctl_checkpoint.py"
 NO_CHECKPOINT = "NoCheckpoint"
-WORDS = "checkpoint"  # the kind of the event that says what became of one
 
 
 def begin(
-    asked: Mapping[str, Any],
+    order: Mapping[str, Any],
     root: str,
     library: str,
     variables: Mapping[str, str],
     tell: Callable[[dict[str, Any]], None],
 ) -> tuple[dict[str, str], list[str]]:
-    """(variables to add, arguments to append). Ends the process when the checkpoint that was asked
-    for is not there.
+    """(variables to add, arguments to append) of an order with `checkpoint` or `progress`. Ends the
+    process when the checkpoint that was asked for is not there.
 
     root: where `checkpoint.path` is for us; library: a directory of the run's own, for the helper;
     variables: that it has anyway; tell: one event to whoever keeps the run.
     """
+    added = _with_library(order["library"], library, variables)
+    if order.get("progress"):
+        _show_stacks()
+    asked = order.get("checkpoint")
+    if not asked:
+        return added, []
+    place = _as_known(asked["path"], root)
+    added["FLEETCTL_CHECKPOINT"] = place
     try:
         beginning = prepare(asked, Disk(root))
     except Missing as error:
@@ -43,14 +51,20 @@ def begin(
     for text in beginning.remarks:
         os.write(1, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
         tell({"e": "aside", "message": text})
-    added = _with_library(asked, library, variables)
     if beginning.resumed is None:
         return added, []
     step = beginning.resumed.step
-    path = f"{asked['path'].rstrip('/')}/{beginning.resumed.name}"
+    path = f"{place}/{beginning.resumed.name}"
     tell({"e": "resumed", "step": step, "path": path})
     added.update({"FLEETCTL_RESUME_FROM": path, "FLEETCTL_RESUME_STEP": str(step)})
     return added, with_path(asked["args"], path)
+
+
+def _as_known(path: str, root: str) -> str:
+    """How the program finds the directory: by its path, or where nothing could be mounted there by
+    the volume's own.
+    """
+    return path if os.path.realpath(path) == os.path.realpath(root) else root
 
 
 def with_path(arguments: Sequence[str], path: str) -> list[str]:
@@ -79,12 +93,12 @@ def holding(path: str, volumes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _with_library(
-    asked: Mapping[str, Any], library: str, variables: Mapping[str, str]
+    files: Mapping[str, str], library: str, variables: Mapping[str, str]
 ) -> dict[str, str]:
     """The helper at the end of PYTHONPATH, so that nothing of theirs is shadowed."""
     try:
         os.makedirs(library, exist_ok=True)
-        for name, text in asked["library"].items():
+        for name, text in files.items():
             with open(os.path.join(library, name), "w", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
@@ -93,3 +107,13 @@ def _with_library(
     sys.path.append(library)
     theirs = variables.get("PYTHONPATH", "")
     return {"PYTHONPATH": f"{theirs}{os.pathsep}{library}" if theirs else library}
+
+
+def _show_stacks() -> None:
+    """For a task of Python, which is this process; a program has library/sitecustomize.py."""
+    import faulthandler
+
+    try:
+        faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True, chain=False)
+    except (AttributeError, OSError, RuntimeError, ValueError):
+        return  # no such signal on this machine

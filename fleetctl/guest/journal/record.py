@@ -30,6 +30,7 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
         self._metrics = self._remarks = 0
+        self.step = -1  # the highest that a metric had
         self._torn = b""
 
     def begin(self, at_s: float, identity: str) -> None:
@@ -51,6 +52,7 @@ class Journal:
         except OSError:
             return False
         self._metrics += len(told)
+        self.step = max(self.step, step)
         return True
 
     def remark(self, text: str) -> bool:

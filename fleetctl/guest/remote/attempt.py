@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
+    from fleetctl.guest.pace import Pace
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
@@ -59,7 +60,7 @@ RETRY_S = 1.0  # until the disk is asked again to take an end record
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
 REMARKS_MAX = 3  # a task could go on for ever
 LAST_WORDS_BYTES = 1024
-TIMERS = ("timeout", "tick", "sync", "kill", "settle")
+TIMERS = ("timeout", "tick", "sync", "stall", "kill", "settle")
 
 
 class Attempt:
@@ -73,6 +74,8 @@ class Attempt:
         self.metrics: Optional[MetricLines] = None  # of its file, once there is one
         self._followers: list[Follower] = []
         self._checkpoints: Optional[Watch] = None
+        self._pace: Optional[Pace] = None
+        self._heard = 0  # bytes of output
         self._hears: Optional[Callable[[bytes], None]] = None  # one that wants its output too
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
@@ -152,6 +155,10 @@ class Attempt:
 
             self._checkpoints = watch_of(order, self._commit, self.say)
             self._followers.append(self._checkpoints)
+        if order.get("progress"):
+            from fleetctl.guest.pace import Pace
+
+            self._pace = Pace(order["progress"], time.monotonic())
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
@@ -237,6 +244,7 @@ class Attempt:
             self._stop_listening()
             return False
         self._log.write(data)
+        self._heard += len(data)
         if self._hears is not None:
             self._hears(data)
         self._tail = (self._tail + data)[-LAST_WORDS_BYTES:]
@@ -283,11 +291,27 @@ class Attempt:
             news = follower.take(self.journal) or news
         if news:
             self._box.visitors.tell()
+        self._look_for_a_stall()
         most = self.order["memory"]
         used = self._tree.memory_bytes() if most and self._leader is not None else 0
         if most and used > most:
             self._memory_used = self._memory_used or used
             self.end("OOMKilled", 0.0)
+
+    def _look_for_a_stall(self) -> None:
+        """What hangs says where, then is told to end."""
+        if self._pace is None or self._ending or self._leader is None:
+            return
+        count = self._checkpoints.count if self._checkpoints is not None else 0
+        if self._pace.stalled(
+            time.monotonic(), step=self.journal.step, checkpoints=count, output=self._heard
+        ):
+            from fleetctl.guest.pace import STACKS_S, STALLED, ask_for_stacks
+
+            self._pace = None
+            self.say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")
+            wait_s = STACKS_S if ask_for_stacks(self._tree.living()) else 0.0
+            self._loop.after("stall", wait_s, lambda: self.end(STALLED, self.order["grace_s"]))
 
     def _sync_now(self) -> None:
         self._loop.after("sync", self.order["sync_s"], self._sync_now)
@@ -351,7 +375,7 @@ class Attempt:
 
     def _ended(self) -> None:
         """The leader has ended: wait until what it left has ended too."""
-        for name in ("timeout", "tick", "sync"):
+        for name in ("timeout", "tick", "sync", "stall"):
             self._loop.cancel(name)
         if self._left_behind():
             self._loop.after("settle", self._settle_s, self._ended)

@@ -47,18 +47,18 @@ def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, 
 
 
 def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, list[str]]:
-    """(variables to add, arguments to append) of a program that may go on from a checkpoint. To be
-    called in the process that becomes it.
+    """(variables to add, arguments to append) of a program that may go on from a checkpoint, and is
+    looked after. To be called in the process that becomes it.
     """
-    asked = order.get("checkpoint")
-    if not asked:
+    if not order.get("library"):
         return {}, []
     if not _kept:  # a worker forgets our modules before its first task, and may get another one
         from fleetctl.guest.checkpoints.begin import begin
 
         _kept.append(begin)
     library = f"{os.path.dirname(variables['FLEETCTL_PARAMS'])}/python"
-    return _kept[0](asked, asked["path"], library, variables, tell)
+    root = order["checkpoint"]["path"] if order.get("checkpoint") else ""
+    return _kept[0](order, root, library, variables, tell)
 
 
 def variable(name: str) -> str:

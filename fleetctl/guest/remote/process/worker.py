@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, TextIO
 
 
+TRAINING = ("checkpoint", "progress", "library")
+
+
 def message(order: dict[str, Any], variables: dict[str, str]) -> str:
     """The line that hands a task to a living worker."""
-    handed = {name: order.get(name) for name in ("code", "params", "checkpoint")}
+    handed = {name: order.get(name) for name in ("code", "params", *TRAINING)}
     return compact({**handed, "variables": variables})
 
 

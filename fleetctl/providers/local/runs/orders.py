@@ -101,7 +101,7 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         "secrets": dict(order.secrets),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),
-        "checkpoint": order.checkpoints(),
+        **order.training(),
         "gpus": list(gpus),
         # Which of a list it got, its journal tells.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],

@@ -213,13 +213,11 @@ def _environment(birth: Birth) -> dict[str, str]:
 def _begun(birth: Birth) -> dict[str, str]:
     """The same, with what the run goes on from. Once a run: what is unfinished is moved aside."""
     environment, asked = _environment(birth), birth.order.get("checkpoint")
-    if asked:
-        root, library = (
-            checkpoints_at(birth.config, asked["path"]),
-            f"{birth.work}/{PRIVATE}/python",
-        )
+    if birth.order.get("library"):
+        root = checkpoints_at(birth.config, asked["path"]) if asked else ""
+        library = f"{birth.work}/{PRIVATE}/python"
         known = {**os.environ, **environment}
-        added, birth.arguments = begin(asked, root, library, known, _tell)
+        added, birth.arguments = begin(birth.order, root, library, known, _tell)
         environment.update(added)
     return environment
 

@@ -6,12 +6,14 @@ fleetctl/guest/metrics/followed.py; and what looks for its checkpoints. Called b
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from fleetctl.guest.checkpoints.begin import place_of
 from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.metrics.followed import Followed
+from fleetctl.guest.pace import Pace
 from fleetctl.guest.wandb.trial import Trial
 
 from .concluding import start_of
@@ -31,6 +33,8 @@ def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:
         disk = Disk(checkpoints_at(config, asked["path"]))
         run.checkpoints = Watch(asked, disk, path=asked["path"], commit=None, say=run.say)
         run.followers.append(run.checkpoints)
+    if run.order.get("progress"):
+        run.pace = Pace(run.order["progress"], time.monotonic())
 
 
 def checkpoints_at(config: dict[str, Any], path: str) -> str:

@@ -72,6 +72,7 @@ class Hearing:
             return False
         if data:
             run.log.write(data)
+            run.heard += len(data)
             if run.hear is not None:
                 run.hear(data)
         else:
