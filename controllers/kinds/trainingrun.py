@@ -188,4 +188,5 @@ def newest_checkpoint(saves: Saves) -> Status:
         return {}
     told = {"step": newest.step, "path": newest.path, "at": newest.at_s, "bytes": newest.size}
     every_s = saves.every_s
-    return {"checkpoint": told if every_s is None else {**told, "everySeconds": round(every_s)}}
+    often = every_s is None or every_s < 1.0  # as exactly as checkpoints are looked for
+    return {"checkpoint": told if often else {**told, "everySeconds": round(every_s or 0.0)}}

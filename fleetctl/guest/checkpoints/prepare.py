@@ -44,8 +44,28 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     _forget_old(disk)
     found = kind.find(disk)
     _check(kind, disk, found, whole=asked["verify"] == "Full")
+    resumed, misleading = choose(found, wanted, asked["below"])
+    beginning.resumed = resumed
+    for one in misleading:
+        prefix = BACK if one.complete else ASIDE
+        where = _move(disk, one.name, prefix)
+        why = one.problem or f"it is newer than step {resumed.step if resumed else 0}"
+        beginning.remarks.append(f"checkpoint `{one.name}` {where}: {why}")
+    if kind.tracker:
+        beginning.remarks += _set_back(kind, disk, resumed)
+    return beginning
+
+
+def choose(
+    found: list[Found], wanted: Optional[int], below: Optional[int]
+) -> tuple[Optional[Found], list[Found]]:
+    """(what to go on from, what is to be moved out of its way) of checkpoints, the lowest first.
+
+    wanted: the step that it has to be; below: one that it has to be before, where there is any.
+    Raises Missing. Pure.
+    """
     whole = [one for one in found if one.complete]
-    below = asked["below"]
+    before = [one for one in whole if below is None or (one.step or 0) < below]
     if wanted is not None:
         chosen = [one for one in whole if one.step == wanted]
         if not chosen:
@@ -55,22 +75,11 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
                 f" step; the newest are: {steps}"
             )
     else:
-        chosen = [one for one in whole if below is None or (one.step or 0) < below]
-        if not chosen:  # with nothing before it, the newest is better than to begin anew
-            chosen, below = whole, None
-    resumed = beginning.resumed = chosen[-1] if chosen else None
-    for one in found:
-        if resumed is not None and one.step is not None and one.step <= (resumed.step or 0):
-            continue
-        if one.complete and wanted is None and below is None:
-            continue
-        prefix = BACK if one.complete else ASIDE
-        where = _move(disk, one.name, prefix)
-        why = one.problem or f"it is newer than step {resumed.step if resumed else 0}"
-        beginning.remarks.append(f"checkpoint `{one.name}` {where}: {why}")
-    if kind.tracker:
-        beginning.remarks += _set_back(kind, disk, resumed)
-    return beginning
+        chosen = before or whole  # with nothing before it, the newest is better than nothing
+    resumed = chosen[-1] if chosen else None
+    earliest = -1 if resumed is None else resumed.step or 0
+    later = [one for one in found if one.step is None or one.step > earliest]
+    return resumed, later
 
 
 def _step_of(resume: str) -> Optional[int]:
