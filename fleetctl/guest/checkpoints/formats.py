@@ -56,8 +56,8 @@ class Found:
 
 class Format:
     """name: as in `checkpoint.format`; pattern: of an entry, with its step; directory: whether the
-    entries are; judge: why one is not complete; tracker: a file with the newest name, which
-    `tracked` writes from an entry's name and `reads` turns into a step.
+    entries are; judge: why one is not complete; tracker: a file with the newest name, written as
+    `tracked`; copy: an entry that is the newest once more, which scripts ask for by this name.
     """
 
     def __init__(
@@ -69,8 +69,10 @@ class Format:
         directory: bool = True,
         tracker: str = "",
         tracked: str = r"{step}",
+        copy: str = "",
     ) -> None:
         self.name, self.judge, self.directory = name, judge, directory
+        self.copy = copy
         self.pattern = re.compile(pattern)
         self.tracker, self._tracked = tracker, tracked
 
@@ -247,7 +249,13 @@ def _pickled_step(head: bytes) -> Optional[int]:
 RAY_SNAPSHOT = "checkpoint_manager_snapshot.json"
 FORMATS = (
     Format("huggingface", r"checkpoint-(\d{1,15})", _huggingface),
-    Format("lightning", r"(?:.*\bstep=(\d{1,15}).*|[^.].*)\.ckpt", _lightning, directory=False),
+    Format(
+        "lightning",
+        r"(?:.*\bstep=(\d{1,15}).*|[^.].*)\.ckpt",
+        _lightning,
+        directory=False,
+        copy="last.ckpt",
+    ),
     Format("dcp", r"step-(\d{1,15})", _dcp),
     Format("orbax", r"(\d{1,15})(?:\.orbax-checkpoint-tmp.*)?", _orbax),
     Format("deepspeed", r"global_step(\d{1,15})", _there, tracker="latest", tracked="{name}"),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fleetctl.guest.checkpoints.formats import Format, Found
 
 
+COPY_BYTES = 1024 * 1024
+
+
 class Missing(Exception):
     """The checkpoint that was asked for is not there; says which are."""
 
@@ -53,6 +56,8 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
         beginning.remarks.append(f"checkpoint `{one.name}` {where}: {why}")
     if kind.tracker:
         beginning.remarks += _set_back(kind, disk, resumed)
+    if resumed is not None and any(one.name == kind.copy for one in misleading):
+        beginning.remarks += _copied(disk, resumed.name, kind.copy)
     return beginning
 
 
@@ -144,6 +149,19 @@ def _unlink(path: str) -> None:
             os.unlink(path)
     except OSError:
         return
+
+
+def _copied(disk: Disk, name: str, copy: str) -> list[str]:
+    """The name that scripts ask for is that of the newest again. No link: what is written there
+    next must not reach the other.
+    """
+    try:
+        with open(disk.at(name), "rb") as source, open(disk.at(copy), "wb") as target:
+            while data := source.read(COPY_BYTES):
+                target.write(data)
+    except OSError as error:
+        return [f"`{copy}` cannot be made from `{name}`: {error.strerror}"]
+    return [f"`{copy}` was made anew from `{name}`"]
 
 
 def _set_back(kind: Format, disk: Disk, resumed: Optional[Found]) -> list[str]:

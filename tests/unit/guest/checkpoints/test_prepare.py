@@ -46,7 +46,7 @@ def test_the_newest_complete_one_is_resumed_and_what_is_newer_is_set_aside(tmp_p
         (
             {"epoch=0-step=5.ckpt": torch_file(5), "last.ckpt": ""},
             5,
-            {"epoch=0-step=5.ckpt"},
+            {"epoch=0-step=5.ckpt", "last.ckpt"},
         ),
         ({"5/_CHECKPOINT_METADATA": "{}", "9/": ""}, 5, {"5"}),
         ({"checkpoint-99/": ""}, None, set[str]()),
@@ -59,6 +59,15 @@ def test_what_would_mislead_a_framework_is_out_of_its_way(
     write(tmp_path, files)
     assert step_of(begun(tmp_path)) == step
     assert {name for name in listing(tmp_path) if not name.startswith(".")} == left
+
+
+def test_the_name_that_scripts_ask_lightning_for_is_the_newest_again(tmp_path: Path) -> None:
+    write(tmp_path, {"epoch=0-step=5.ckpt": torch_file(5), "last.ckpt": torch_file(9)[:-9]})
+    assert begun(tmp_path).remarks[-1] == "`last.ckpt` was made anew from `epoch=0-step=5.ckpt`"
+    assert (tmp_path / "last.ckpt").read_bytes() == torch_file(5)
+    (tmp_path / "last.ckpt").unlink()
+    begun(tmp_path)
+    assert not (tmp_path / "last.ckpt").exists()  # nobody has asked for it
 
 
 def test_a_volume_without_rename_loses_what_is_unfinished_and_nothing_else(
