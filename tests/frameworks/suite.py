@@ -34,6 +34,16 @@ class Fleet:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def until_printed(self, text: str) -> None:
+        """Follow the log until a line has this text."""
+        command = [sys.executable, "-m", "fleetctl", "logs", "-f", "tr/train"]
+        with subprocess.Popen(
+            command, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as following:
+            assert following.stdout is not None
+            assert any(text in line for line in following.stdout)
+            following.terminate()
+
     def json(self, *words: str) -> Any:
         return json.loads(self.run(*words, "-o", "json"))
 
@@ -71,7 +81,12 @@ def manifest(name: str, crash: str) -> str:
 def test_an_unmodified_script_goes_on_from_its_newest_whole_checkpoint(
     fleet: Fleet, name: str, crash: str
 ) -> None:
-    fleet.run("apply", "-f", "-", "--wait", stdin=manifest(name, crash))
+    fleet.run("apply", "-f", "-", stdin=manifest(name, crash))
+    if crash == "TERM":
+        fleet.until_printed("at step 12")
+        fleet.run("suspend", "tr/train")
+        fleet.run("resume", "tr/train")
+    fleet.run("wait", "tr/train", "--timeout", f"{LIMIT_S:.0f}s")
     (result,) = fleet.json("results", "tr/train")
     assert result["result"] == {"resumed_from": 10, "steps": 20}
     assert result["attempts"] == 2
