@@ -1,4 +1,4 @@
-"""The end of a first attempt at step 12: killed, perhaps in the middle of a save, or told to end."""
+"""The end of a first attempt at step 12: by a kill, perhaps in a save, or told to end."""
 
 import os
 import signal
