@@ -11,13 +11,12 @@ Lightning is a zip, whose directory stands at its end.
 
 from __future__ import annotations
 
-import re
-
 from fleetctl.guest.checkpoints.disk import DIRECTORY
 from fleetctl.guest.task.text import parse_as_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from typing import Any, Callable, Optional, Protocol
 
     class View(Protocol):
@@ -73,8 +72,14 @@ class Format:
     ) -> None:
         self.name, self.judge, self.directory = name, judge, directory
         self.copy = copy
-        self.pattern = re.compile(pattern)
+        self._pattern = pattern
         self.tracker, self._tracked = tracker, tracked
+
+    def match(self, name: str) -> Optional[re.Match[str]]:
+        # Not at the top: a process from which tasks are forked would carry it for each.
+        import re
+
+        return re.fullmatch(self._pattern, name)
 
     def find(self, view: View) -> list[Found]:
         """All of this format, complete or not, the lowest step first; those of unknown step last.
@@ -84,7 +89,7 @@ class Format:
         newest = self.tracked_step(view) if self.tracker else None
         found = []
         for name, size in view.names().items():
-            match = self.pattern.fullmatch(name)
+            match = self.match(name)
             if match is None or (size == DIRECTORY) is not self.directory:
                 continue
             step = _step(view, name, match)
@@ -97,6 +102,8 @@ class Format:
 
     def tracked_step(self, view: View) -> Optional[int]:
         """What the tracker says; None without one."""
+        import re
+
         digits = re.findall(rb"\d+", view.text(self.tracker) or b"")
         return int(digits[-1]) if digits else None
 
@@ -119,7 +126,7 @@ def _fits(one: Format, view: View, names: dict[str, int]) -> bool:
     matching = [
         name
         for name, size in names.items()
-        if one.pattern.fullmatch(name) and (size == DIRECTORY) is one.directory
+        if one.match(name) and (size == DIRECTORY) is one.directory
     ]
     if one.name == "dcp":
         return any(_is_dcp(view.names(name)) for name in matching)
@@ -232,7 +239,7 @@ def _json(view: View, name: str, file: str, inside: dict[str, int]) -> str:
 
 
 def _step(view: View, name: str, match: re.Match[str]) -> Optional[int]:
-    digits = re.sub(r"\D", "", match[1] or "")[:DIGITS_MAX]
+    digits = "".join(filter(str.isdigit, match[1] or ""))[:DIGITS_MAX]
     if digits:
         return int(digits)
     return _pickled_step(view.head(name, PICKLE_HEAD_BYTES)) if name.endswith(".ckpt") else None
@@ -242,6 +249,8 @@ def _pickled_step(head: bytes) -> Optional[int]:
     """`global_step` in the pickle that begins a file of Lightning: its key, perhaps a memo of that,
     and a whole number of 1, 2 or 4 bytes.
     """
+    import re
+
     match = re.search(rb"global_step(?:q.|r....|h.|\x94)?(?:K(.)|M(..)|J(....))", head, re.DOTALL)
     return None if match is None else int.from_bytes(match[match.lastindex or 1], "little")
 

@@ -86,10 +86,13 @@ class Watch:
         self._commit(lambda problem: self._committed(journal, committed, problem))
         return False
 
-    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:
+    def lost(self) -> None:
+        """What is not told yet could not be made durable."""
+        self._untold = []
+
+    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:  # noqa: ARG002
         """The journal's line for the result, as it was. What is left is durable now."""
-        if ended["reason"] != "SyncFailed":
-            self._tell(journal, self._untold, "")
+        self._tell(journal, self._untold, "")
         return line
 
     def _committed(self, journal: Journal, committed: list[dict[str, Any]], problem: str) -> None:

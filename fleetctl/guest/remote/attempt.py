@@ -441,6 +441,8 @@ class Attempt:
         if self._message:
             ended["message"] = self._message
         line = judge_result(self.result, ended, self.remarks) if ended["ok"] else ""
+        if unsynced and self._checkpoints is not None:
+            self._checkpoints.lost()
         if unsynced and ended["ok"]:
             line = ""
             ended.update(ok=False, infra=True, reason="SyncFailed", message=unsynced)

@@ -110,7 +110,8 @@ def test_the_last_ones_are_told_with_the_end_which_commits_everything(world: Wor
 def test_the_end_tells_of_none_whose_volume_could_not_be_committed(world: World) -> None:
     own(world.top, 10)
     world.look(whole=True)
-    world.watch.conclude("", {"ok": False, "reason": "SyncFailed"}, world.journal)
+    world.watch.lost()
+    world.watch.conclude("", ENDED, world.journal)
     assert world.told == []
 
 
