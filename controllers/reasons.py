@@ -119,7 +119,7 @@ OF_ATTEMPTS = {
 
 # What else is told as an event.
 OF_EVENTS = {
-    "CheckpointSetAside": "A checkpoint that was never finished was moved out of the way.",
+    "CheckpointSetAside": "A checkpoint was moved away: unfinished, or newer than the one resumed.",
     "Resumed": "An attempt went on from a checkpoint.",
     "SteppedBack": "Attempts from the newest checkpoint kept failing; an earlier one is tried.",
     "SuggestionFailed": "A bayes search could not work out its next trial; it is tried again.",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Commit = Callable[[Callable[[str], None]], None]
 
 MESSAGE_CHARACTERS_MAX = 1024
+REST = 20  # times what a look took: volumes that answer slowly are asked more rarely
 
 
 class Watch:
@@ -50,6 +51,7 @@ class Watch:
         self._format: Optional[Format] = None
         self._untold: list[dict[str, Any]] = []
         self._committing = self._over = False
+        self._rest_until_s = 0.0
         self.count = 0  # how many were seen to be published
         for one in self._look():
             if one.complete:
@@ -70,13 +72,14 @@ class Watch:
         durable with all else before `conclude`.
         """
         now_s = self._clock()
-        for one in self._look():
+        for one in self._look() if whole or now_s >= self._rest_until_s else ():
             version = self._version(one)
             if not one.complete:
                 self._begun.setdefault(one.name, now_s)
             elif self._known.get(one.name) != version:
                 self._known[one.name] = version
                 self._publish(one, now_s)
+        self._rest_until_s = max(self._rest_until_s, now_s + REST * (self._clock() - now_s))
         if whole or not self._untold or self._committing:
             self._over = self._over or whole
             return False

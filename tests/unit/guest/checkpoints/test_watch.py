@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,24 @@ def test_the_end_tells_of_none_whose_volume_could_not_be_committed(world: World)
     world.watch.lost()
     world.watch.conclude("", ENDED, world.journal)
     assert world.told == []
+
+
+def test_a_volume_that_answers_slowly_is_asked_more_rarely(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, names = [], Disk.names
+
+    def slowly(disk: Disk, below: str = "") -> dict[str, int]:
+        if not below:
+            asked.append(world.now_s)
+            world.now_s += 0.5
+        return names(disk, below)
+
+    monkeypatch.setattr(Disk, "names", slowly)
+    for _ in range(25):
+        world.look()
+    gaps = [after - before for before, after in pairwise(asked)]
+    assert len(asked) == 3 and min(gaps) >= 10.0
 
 
 def test_what_was_there_is_not_new_and_what_is_written_anew_is(tmp_path: Path) -> None:
