@@ -15,7 +15,7 @@ from tests.servers.modal_calling import Truth, called, dropped, until
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
 
 WAITS = "\nimport time\ntime.sleep(600)\n"
-TASKS = 300  # `make bench` counts the questions of a thousand
+TASKS = 300
 PLACED = {"placement": {"provider": "modal"}}
 
 

@@ -72,7 +72,7 @@ class Nursery:
         mode = "plain" if plain else "try"
         imported = [library.module, str(library.source), library.place] if library else []
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", INNER, str(theirs.fileno()), mode, scratch] + imported,
+            [sys.executable, "-I", "-S", INNER, str(theirs.fileno()), mode, scratch, *imported],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env={**_environment(), **dict(library.variables if library else ())},
