@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulators.boxes.channel import Channel, Received, close_all, pid_of
-from tests.emulators.boxes.nursery import Nursery, nursery_here
+from tests.emulators.boxes.nursery import Library, Nursery, nursery_here
 from tests.emulators.boxes.process import BoxProcess
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,11 +47,12 @@ class Box:
         env: Mapping[str, str] | None = None,
         hostname: str = "box",
         nursery: Nursery | None = None,
+        library: Library | None = None,
     ) -> None:
         """`directory` becomes the box's own. `mounts` are shared and writable, `files` (also
         directories) read-only, `layers` are directories that the box may change in a copy of its
         own; `base` are such directories for the whole tree, topmost first, for example another
-        box's `root`.
+        box's `root`. A Python that is forked in it has imported `library`.
         """
         self.directory = directory
         self.root = directory / "root"  # the box's files, from outside; `host_path` knows mounts
@@ -66,7 +67,7 @@ class Box:
             for place, source in sorted(self._places["mounts"].items(), reverse=True)
         ]
         self._layers, self._base = dict(layers or {}), list(base)
-        self._hostname, self._nursery = hostname, nursery
+        self._hostname, self._nursery, self._library = hostname, nursery, library
         self._channel: Channel | None = None
         self._handle = -1
         self._gone = asyncio.Event()
@@ -80,7 +81,7 @@ class Box:
 
     async def start(self) -> None:
         """Raises BoxError with the kernel's reason."""
-        nursery = self._nursery or await nursery_here()
+        nursery = self._nursery or await nursery_here(self._library)
         self.isolated = nursery.isolated
         for name in ("root", "work"):
             os.makedirs(f"{self.directory}/{name}", exist_ok=True)
