@@ -67,7 +67,7 @@ class Sandbox:
 
     def __init__(self, volumes: list[dict[str, str]]) -> None:
         first = volumes[0] if volumes else {}
-        storage = Storage(first.get("mount", ""), first.get("root", ""))
+        storage = Storage(first.get("mount", ""), first.get("root", ""), self._remark)
         buffers = Buffers()
         self._emit: Emit = _nothing
         self._submitted = self._refused = False
