@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.facts import Score
@@ -69,8 +70,10 @@ def work_of(resource: Resource, runs: RunStore, *, rerun: bool = False) -> Work:
 
 
 def last_values(metrics: Sequence[Metric]) -> dict[str, float]:
-    """The last value of each metric, as W&B's summary has it."""
-    return {metric.name: metric.value for metric in metrics}
+    """The last number of each metric, by which units are compared: one that diverged counts by what
+    it came to before.
+    """
+    return {metric.name: metric.value for metric in metrics if isfinite(metric.value)}
 
 
 def score_of(
