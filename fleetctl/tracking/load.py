@@ -11,6 +11,7 @@ from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
+from fleetctl.controllers.history.retry import rolls_over
 from fleetctl.controllers.kind import KindController, outdated, superseded
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.kinds.unreadable import Leaving
@@ -102,7 +103,9 @@ def _replayed(
         if wanted:
             score = score_of(controller, run, result, partial(_stored_values, runs, run.name))
         old = outdated(controller, run)
-        yield Replayed(run, score, superseded(controller, run), old, wanted)
+        # Only what was rolled over is asked how far it came: to look takes reading its reports.
+        step = runs.last_step(run.name) if rolls_over(run) else None
+        yield Replayed(run, score, superseded(controller, run), old, wanted, step)
 
 
 def _told(rows: Iterable[Replayed], curves: Curves, runs: RunStore) -> Iterator[Replayed]:
