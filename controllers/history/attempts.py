@@ -9,28 +9,32 @@ from __future__ import annotations
 
 from fleetctl.controllers.history.facts import Facts, Outdated, Score, Unfinished
 from fleetctl.controllers.history.retry import (
+    ROLL_OVERS_IDLE_MAX,
     FailureAction,
     due_at_s,
     failure_action,
     hardly_began,
+    progressed,
     rolls_over,
     spent,
 )
 from fleetctl.controllers.model import CACHED, Run, RunState
 
-IDLE_LIVES_FREE = 2  # sandboxes that may end of age without a checkpoint before a wait
 
+def take(history: Facts, unit: Unfinished, run: Run, score: Score | None, step: int | None) -> bool:
+    """One more ended attempt of a unit. False when it succeeded, and nothing is left to settle.
 
-def take(history: Facts, unit: Unfinished, run: Run, score: Score | None) -> bool:
-    """One more ended attempt of a unit. False when it succeeded, and nothing is left to settle."""
+    step: the greatest that it reported, where it rolls over.
+    """
     unit.last = run
-    if unit.steps.take(run):
-        unit.app_failures = unit.infra_failures = unit.steps.idle = 0
+    saved = unit.steps.take(run)
+    if saved:
+        unit.app_failures = unit.infra_failures = 0
     if run.state is RunState.SUCCEEDED:
         succeed(history, run, score)
         return False
     if run.state in (RunState.FAILED, RunState.LOST):
-        _count_failure(history, unit, run)
+        _count_failure(history, unit, run, step, saved=saved)
     if is_final(history, run) and score is not None:
         _scored(history, run.index, score)
     return True
@@ -79,10 +83,13 @@ def settle(history: Facts, unit: Unfinished, run: Run) -> None:
         history.outdated.pop(run.index, None)
         del history.unfinished[run.index]
         return
-    failures = unit.app_failures
-    if rolls_over(run):
-        failures = max(unit.short_lives, unit.steps.idle - IDLE_LIVES_FREE)
+    failures = brakes(unit) if rolls_over(run) else unit.app_failures
     requeue(history, run.index, unit, due_at_s(history.limits, run, failures=failures))
+
+
+def brakes(unit: Unfinished) -> int:
+    """For how many roll-overs in a row its next attempt waits."""
+    return max(unit.short_lives, unit.idle_lives - ROLL_OVERS_IDLE_MAX + 1, 0)
 
 
 def requeue(history: Facts, index: int, unit: Unfinished, at_s: float) -> None:
@@ -127,13 +134,17 @@ def _scored(history: Facts, index: int, score: Score) -> None:
     history.highest = min(history.highest or (-score, index), (-score, index))
 
 
-def _count_failure(history: Facts, unit: Unfinished, run: Run) -> None:
+def _count_failure(
+    history: Facts, unit: Unfinished, run: Run, step: int | None, *, saved: bool
+) -> None:
+    """step: the greatest that it reported; saved: whether it completed a checkpoint that is new."""
     if rolls_over(run):
         unit.short_lives = unit.short_lives + 1 if hardly_began(run) else 0
-        # The count begins anew with a checkpoint that is new, in `take`.
-        unit.steps.idle += history.limits.checkpoints
+        further = saved or progressed(unit.reached, step)
+        unit.idle_lives = 0 if further else unit.idle_lives + 1
+        unit.reached = step if progressed(unit.reached, step) else unit.reached
         return
-    unit.short_lives = 0
+    unit.short_lives = unit.idle_lives = 0
     history.last_failure = _later(history.last_failure, run)
     ignored = failure_action(history.limits, run) is FailureAction.IGNORE
     if run.state is RunState.LOST or ignored:

@@ -25,7 +25,6 @@ class Steps:
     best: int | None = None  # highest step that any attempt began from or saved
     saved: bool = False  # whether any attempt completed one
     below: int | None = None  # where the next attempt has to begin; None: at the newest
-    idle: int = 0  # sandboxes in a row that ended of age, without a new checkpoint
     failures: int = 0  # in a row, all begun from `began`, without a new one
     began: int | None = None
     left: set[int] = field(default_factory=set)  # steps that were stepped back from

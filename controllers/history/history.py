@@ -62,14 +62,15 @@ class History(Facts):
         run: Run,
         *,
         score: Score | None = None,
+        step: int | None = None,
         superseded: bool = False,
         outdated: bool = False,
         wanted: bool = True,
     ) -> None:
         """A live run reached its end: the unit is finished, given up, or due again.
 
-        superseded, outdated and wanted as in replaying.Replayed: what is left is what reading all
-        rows back would give.
+        step, superseded, outdated and wanted as in replaying.Replayed: what is left is what reading
+        all rows back would give.
         """
         before = self.live.pop(run.name)
         del self.live_by_index[run.index]
@@ -83,11 +84,12 @@ class History(Facts):
         if superseded:
             unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
             unit.steps = Steps()
+            unit.short_lives, unit.idle_lives, unit.reached = 0, 0, None
             if outdated:
                 attempts.outdate(self, run)
             attempts.requeue(self, run.index, unit, 0.0)
             return
-        if attempts.take(self, unit, run, score):
+        if attempts.take(self, unit, run, score, step):
             attempts.settle(self, unit, run)
         elif outdated:
             self.kept_outdated.add(run.index)

@@ -14,6 +14,7 @@ TASKS = ("tasks", "task", "t")
 NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
 CHECKPOINTS = ("checkpoints", "checkpoint", "ckpt")
+METRICS = ("metrics", "metric")
 # What people who come from Kubernetes and its like call things, as `get` lists them here.
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
@@ -28,7 +29,7 @@ _SAID_ELSEWHERE = {
     **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
     **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
 }
-_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *CHECKPOINTS, *NAMESPACES)
+_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES)
 
 
 class Target(NamedTuple):
@@ -49,7 +50,7 @@ def kind_of(word: str) -> Kind:
     if kind is not None:
         return kind
     lower = word.lower()
-    listed = next((it[0] for it in (TASKS, ATTEMPTS, CHECKPOINTS) if lower in it), "")
+    listed = next((it[0] for it in (TASKS, ATTEMPTS, METRICS, CHECKPOINTS) if lower in it), "")
     if listed:
         raise UsageError(
             f"`{word}` is not a kind: {listed} belong to an object that runs work",
@@ -123,5 +124,7 @@ def _nearest_kind(word: str) -> str:
 
     kinds = KINDS.values()
     known = [w for kind in kinds for w in (kind.name.lower(), kind.plural, *kind.short)]
-    near = did_you_mean(word, [*known, *TASKS, *ATTEMPTS, *CHECKPOINTS, NAMESPACES[0], "all"])
+    near = did_you_mean(
+        word, [*known, *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, NAMESPACES[0], "all"]
+    )
     return near or "the kinds are " + ", ".join(kind.plural for kind in kinds)

@@ -81,7 +81,7 @@ class TestLocal:
         assert result["config"] == "[3e-05, 1.0, 'on']"
         assert result["optimizer"] == "{'eps': 1e-08, 'name': '1e5'}"
         assert (result["val/loss"], result["second"]) == (6e-05, 3e-05)
-        assert seen.message == "`bad` at step 0 is not a finite number and is not recorded"
+        assert seen.message == "`bad` at step 0 is not a finite number"
 
     @story
     async def test_values_come_while_it_runs_and_stay_when_it_is_killed(self, world: World) -> None:

@@ -91,6 +91,10 @@ class SqliteRuns:
         rows = self._session.read("checkpoints_of", found[0]) if found else ()
         return [Saved(*row) for row in rows]
 
+    def last_step(self, run: str) -> int | None:
+        ((step,),) = self._session.read("last_step", (run,))
+        return None if step is None else int(step)
+
     def _columns(self, run: Run) -> tuple[object, ...]:
         """What may change from write to write; in the order that insert and update share."""
         name = run.name

@@ -5,6 +5,7 @@ generator seeded by the step's number. So an interrupted training ends with the 
 that was left alone.
 """
 
+import io
 import json
 import os
 import signal
@@ -70,8 +71,10 @@ def measures(state: State, points: np.ndarray, labels: np.ndarray) -> dict[str, 
 
 def save(state: State) -> None:
     """A kill in between leaves no marker, and the checkpoint before this one is the newest."""
+    packed = io.BytesIO()  # not every volume can go back in a file
+    np.savez(packed, **state)
     with checkpoint.saving(int(state["step"])) as directory:
-        np.savez(directory / "state.npz", **state)
+        (directory / "state.npz").write_bytes(packed.getvalue())
 
 
 def load() -> State:
