@@ -70,12 +70,14 @@ def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa
     policy = wish.controller.policy
     if not policy.suspend:
         return None
+    # A sweep at W&B is made all the same, so that people see where it is.
+    awaited = wish.lacking if wish.controller.handed is not None else None
     return Plan(
         end_all(history, "Suspended", policy),
         Phase.SUSPENDED,
         "Suspended",
         "spec.suspend is true",
-        waiting_on=stopping(history),
+        waiting_on=(*(() if awaited is None else (awaited.message,)), *stopping(history)),
         extra=wish.controller.summary(history),
     )
 

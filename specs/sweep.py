@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.search.config import Search, SearchMetric
 from fleetctl.specs.values.scalars import NonEmptyText, PositiveCount, Spec
 
-__all__ = ["Search", "SearchFile", "SweepSpec"]
+__all__ = ["AT_WANDB", "Search", "SearchFile", "SweepSpec", "Wandb"]
 
 
 METRICS_MAX = 8  # of more, nearly every trial is on the front
@@ -24,10 +25,44 @@ class SearchFile(Spec):
     file: NonEmptyText = Field(description="Path, relative to the manifest's directory.")
 
 
+# The search of a sweep that is at W&B already: it is read from there.
+AT_WANDB = Search.model_construct(method="custom")
+# A name in an address, so no slash in it.
+_PATH_PART = r"^[^/\s]+$"
+
+
+class Wandb(Spec):
+    """Which sweep at W&B a `backend: wandb` stands for, and where that is."""
+
+    sweep_id: NonEmptyText | None = Field(
+        default=None,
+        pattern=_PATH_PART,
+        description="One that is there already; default: one is created from `search`.",
+    )
+    entity: NonEmptyText | None = Field(
+        default=None,
+        pattern=_PATH_PART,
+        description="Team or user; default: `search.entity`, `WANDB_ENTITY` of `env`, the key's.",
+    )
+    project: NonEmptyText | None = Field(
+        default=None,
+        pattern=_PATH_PART,
+        description="Project; default: `search.project`, then `WANDB_PROJECT` of `env`.",
+    )
+    base_url: NonEmptyText | None = Field(
+        default=None,
+        pattern=r"^https?://[^/\s@?#]+(/[^\s@?#]*)?$",
+        description="Of a server of your own; default: `WANDB_BASE_URL` of `env`, then W&B's.",
+    )
+
+
 class SweepSpec(Execution):
     """Trials of one program over points of a search space. A stored one never has `searchFrom`."""
 
-    search: Search = Field(description="The search space and the method.")
+    search: Search = Field(
+        default=AT_WANDB,
+        description="The search space and the method; of `wandb.sweepId` it may be left out.",
+    )
     trials: PositiveCount | None = Field(
         default=None, description="Trials in all; default: `run_cap`, or every point of a grid."
     )
@@ -36,6 +71,9 @@ class SweepSpec(Execution):
     )
     backend: Literal["builtin", "wandb"] = Field(
         default="builtin", description="Who draws the points; default builtin."
+    )
+    wandb: Wandb | None = Field(
+        default=None, description="Of `backend: wandb`: which sweep; default: a new one."
     )
     template: Template | None = Field(
         default=None, description="What each trial runs; default: the search's own command."
@@ -73,7 +111,35 @@ class SweepSpec(Execution):
         return self
 
     @model_validator(mode="after")
+    def _has_a_search(self) -> SweepSpec:
+        if "search" not in self.model_fields_set and not self.attaches:
+            raise _at("search", "missing")
+        return self
+
+    @model_validator(mode="after")
+    def _says_who_draws(self) -> SweepSpec:
+        if self.backend == "builtin":
+            if self.wandb is not None:
+                raise _at("wandb", "goes with `backend: wandb` alone")
+            return self
+        search, template = self.search, self.template
+        for name in ("sampler", "prior_trials"):
+            if getattr(search, name) is not None:
+                alias = type(search).model_fields[name].alias or name
+                raise _at("search", f"`{alias}` goes with `backend: builtin`; W&B draws the points")
+        if self.metrics is not None:
+            raise _at("metrics", "go with `backend: builtin`; a sweep at W&B follows one `metric`")
+        if template is not None and (template.python is not None or template.is_function):
+            raise _at(
+                "template",
+                "a run of W&B is a program: `program` in `search`, or `command` or `script` here",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _is_complete(self) -> SweepSpec:
+        if self.attaches and self.search is AT_WANDB:
+            return self
         work = self.template.work if self.template is not None else None
         if work is None and self.search.program is None:
             if self.search.command is None:
@@ -83,7 +149,8 @@ class SweepSpec(Execution):
                 )
             if "${program}" in self.search.command:
                 raise ValueError("`command` has `${program}`, so `search` needs `program`")
-        if self.search.method in ("random", "bayes") and self.trial_limit is None:
+        endless = self.search.method in ("random", "bayes") and not self.attaches
+        if endless and self.trial_limit is None:
             raise ValueError(
                 f"a {self.search.method} search never ends by itself; give `trials`, or `run_cap` "
                 "in `search`"
@@ -91,7 +158,21 @@ class SweepSpec(Execution):
         return self
 
     @property
+    def attaches(self) -> bool:
+        """To a sweep that is at W&B already."""
+        wandb = self.wandb if self.backend == "wandb" else None
+        return wandb is not None and wandb.sweep_id is not None
+
+    @property
     def trial_limit(self) -> int | None:
         """Trials in all; None means every point of the grid."""
         limits = [it for it in (self.trials, self.search.run_cap) if it is not None]
         return min(limits) if limits else None
+
+
+def _at(field: str, message: str) -> ValidationError:
+    """A problem at a field of its own, as the field's own model would report it."""
+    kind = message if message == "missing" else PydanticCustomError("sweep", message)
+    return ValidationError.from_exception_data(
+        "SweepSpec", [InitErrorDetails(type=kind, loc=(field,), input=None)]
+    )

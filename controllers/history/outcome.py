@@ -10,7 +10,7 @@ from fleetctl.controllers.model import Alive, Ended, Gone, Observation, Run, Run
 
 # A run that was stopped for one of these speaks of a wish that is no longer there, or is not the
 # whole of its work; its result is fenced off (I8).
-FENCED = frozenset({"Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated"})
+FENCED = frozenset({"Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated", "StoppedByWandb"})
 MESSAGE_BYTES_MAX = 2048
 
 

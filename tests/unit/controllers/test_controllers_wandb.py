@@ -13,7 +13,7 @@ from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.kinds.trainingrun import TrainingRun
 from fleetctl.controllers.model import RunState, WandbTrial
 from fleetctl.controllers.plan import Phase, Start
-from fleetctl.controllers.trials.wandb import observed
+from fleetctl.controllers.wandb.program import observed
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.sweep import SweepSpec

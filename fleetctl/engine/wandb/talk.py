@@ -1,0 +1,332 @@
+"""One sweep's talk with W&B: is it there, how does it stand, who has which run, what comes next.
+
+An agent of W&B's has one run at a time, so we are as many agents as there are trials at once. One
+without a run asks for one by its heartbeat; what it is handed is durable before a trial begins. An
+answer may be lost: before an agent asks again after that, W&B is asked what it was handed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.common.errors import NotFound, Unavailable
+from fleetctl.controllers.wandb.handed import (
+    CANCELED,
+    FINISHED,
+    OPEN_STATES,
+    PAUSED,
+    PENDING,
+    RUNNING,
+    Home,
+    Said,
+    names_of,
+)
+from fleetctl.engine.wandb.ties import Ties, keep, ties_of
+from fleetctl.specs.sweep import SweepSpec
+from fleetctl.wandb import calls
+from fleetctl.wandb.client import Ask, app_url
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.history.history import History
+    from fleetctl.controllers.wandb.handed import Handed
+    from fleetctl.engine.state import State
+
+PROJECT = "uncategorized"  # W&B's own, where nobody names one
+READS_EACH = 3  # heartbeats between two looks at the sweep itself
+BELIEVED = 2  # answers of the same sort before a sweep counts as cancelled or gone
+AGAIN = frozenset({"running", "finished"})  # runs that somebody has begun: not to be begun again
+SENT_AWAY, RUN_FOUND = "WandbExit", "WandbRunFound"
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the last pass wants of W&B: so many more runs, or a pause."""
+
+    slots: int = 0
+    suspended: bool = False
+    deleted: bool = False
+
+
+class Talk:
+    """said: what passes are told. Lives on the loop; everything durable is in the object's ties."""
+
+    def __init__(self, state: State, uid: str, host: str) -> None:
+        self._state, self._uid, self._host = state, uid, host
+        self.said = Said()
+        self.wanted = Wanted()
+        self.closed = False  # of a deleted object: nothing is left to do at W&B
+        self._unsure: set[str] = set()  # agents that may have been handed what nobody here knows
+        self._sure = False  # of those that were there before this controller
+        self._reads_due = 0
+        self._odd = 0  # answers in a row by which the sweep is cancelled or gone
+
+    # -- one turn ----------------------------------------------------------------------------------
+
+    async def turn(self, spec: SweepSpec, ask: Ask) -> None:
+        """Raises what `ask` raises."""
+        ties = self._ties()
+        if self.wanted.deleted:
+            await self._close(ask, spec, ties)
+            return
+        if ties.home is None and not await self._open(ask, spec, ties):
+            return
+        await self._obey(ask)
+        if self._reads_due <= 0 or not self.said.state:
+            await self._look(ask)
+        self._reads_due -= 1
+        if self.wanted.suspended or self.said.gone or self.said.state not in OPEN_STATES:
+            # What still runs is told on, so that W&B takes no run for lost.
+            await self._beat(ask, asking=())
+            return
+        await self._find_lost(ask)
+        await self._beat(ask, await self._agents(ask))
+
+    def _work(self) -> tuple[Handed, History] | None:
+        """As the last pass left it; None while it is to be read anew. Right until the next await:
+        what a turn has taken back is not in it.
+        """
+        track = self._state.tracks.get(self._uid)
+        if track is None or track.work is None or track.work.controller.handed is None:
+            return None
+        return track.work.controller.handed, track.work.history
+
+    def _ties(self) -> Ties:
+        row = self._state.store.resources.of(self._uid)
+        return ties_of(row) if row is not None else Ties()
+
+    def _keep(self, ties: Ties) -> None:
+        keep(self._state.store, self._uid, ties)
+
+    def _tell(self, said: Said) -> None:
+        """Have a pass look at it, if it is another thing than before."""
+        if said != self.said:
+            self.said = said
+            self._state.poke(self._uid)
+
+    # -- the sweep itself --------------------------------------------------------------------------
+
+    async def _open(self, ask: Ask, spec: SweepSpec, ties: Ties) -> bool:
+        """Find the sweep or make it; whether it is known now."""
+        entity, project, base_url = names_of(spec)
+        project = project or PROJECT
+        if spec.attaches:
+            assert spec.wandb is not None and spec.wandb.sweep_id is not None
+            found = await calls.read(ask, spec.wandb.sweep_id, entity=entity, project=project)
+            if found is None:
+                path = "/".join(filter(None, (entity, project, spec.wandb.sweep_id)))
+                self._miss(f"W&B has no sweep {path}")
+                return False
+            own = "search" not in spec.model_fields_set
+            config = calls.config_of(found.config) if own else {}
+            home = _home(found, base_url, made=False, config=config)
+        else:
+            found = await self._made(ask, spec, ties, entity, project)
+            home = _home(found, base_url, made=True, config={})
+        self._odd = 0
+        self._keep(replace(self._ties(), home=home))
+        track = self._state.tracks.get(self._uid)
+        if track is not None and home.config:
+            track.outdate()  # its trials' command and metric are known only now
+        self._state.say(self._uid, "WandbSweep", f"its sweep at W&B is {home.url}")
+        self._tell(replace(self.said, home=home, trouble=None))
+        return True
+
+    async def _made(
+        self, ask: Ask, spec: SweepSpec, ties: Ties, entity: str, project: str
+    ) -> calls.Found:
+        """Once: whether an earlier request made one is looked up by words that are in it alone."""
+        if ties.creating:
+            found = await calls.find(ask, ties.creating, entity=entity, project=project)
+            if found is not None:
+                return found
+        row = self._state.store.resources.of(self._uid)
+        tag = f"fleetctl {row.key if row is not None else ''} {self._uid}"
+        self._keep(replace(ties, creating=tag))
+        text = f"{spec.search.description}\n\n{tag}" if spec.search.description else tag
+        found, warnings = await calls.create(
+            ask, config_of(spec), entity=entity, project=project, description=text
+        )
+        for warning in warnings:
+            self._state.say(self._uid, "WandbWarning", f"W&B: {warning}", kind="Warning")
+        return replace(found, entity=found.entity or entity)
+
+    async def _look(self, ask: Ask) -> None:
+        """How it stands. That it is cancelled or gone is believed when it is said twice."""
+        home = self._home()
+        found = await calls.read(ask, home.id, entity=home.entity, project=home.project)
+        if found is None:
+            self._miss(f"W&B has no sweep {home.path} any more")
+            return
+        if found.state == CANCELED and self._odd + 1 < BELIEVED:
+            self._odd += 1
+            return
+        self._odd = 0 if found.state != CANCELED else self._odd
+        self._reads_due = READS_EACH
+        self._tell(
+            replace(
+                self.said,
+                home=home,
+                state=found.state,
+                run_count=found.run_count,
+                expected=found.expected,
+                best=found.best,
+            )
+        )
+
+    def _miss(self, text: str) -> None:
+        """Raises Unavailable until it is said so often that it is believed."""
+        self._odd += 1
+        if self._odd < BELIEVED:
+            raise Unavailable(text, reason="WandbSweepGone")
+        self._tell(replace(self.said, home=self._ties().home, gone=text, trouble=None))
+
+    def _home(self) -> Home:
+        home = self._ties().home
+        assert home is not None, "the sweep is found before it is asked for anything"
+        return home
+
+    async def _obey(self, ask: Ask) -> None:
+        """Pause it with the object, and let it go on with it; each once, so that whoever does the
+        other at W&B is not contradicted.
+        """
+        ties, suspended = self._ties(), self.wanted.suspended
+        if suspended == ties.paused or (suspended and not ties.begun):
+            return
+        home = self._home()
+        found = await calls.read(ask, home.id, entity=home.entity, project=home.project)
+        before, after = (RUNNING, PAUSED) if suspended else (PAUSED, RUNNING)
+        if found is not None and found.state == before:
+            await calls.move(ask, home.key, after)
+        self._keep(replace(self._ties(), paused=suspended))
+        self._reads_due = 0
+
+    async def _close(self, ask: Ask, spec: SweepSpec, ties: Ties) -> None:
+        """Of a deleted object: a sweep that we made hands out nothing more; another is left as it
+        is.
+        """
+        home = ties.home
+        found: calls.Found | None = None
+        if home is None and ties.creating:
+            entity, project, _ = names_of(spec)
+            project = project or PROJECT
+            found = await calls.find(ask, ties.creating, entity=entity, project=project)
+        elif home is not None and home.made:
+            found = await calls.read(ask, home.id, entity=home.entity, project=home.project)
+        if found is not None and found.state in OPEN_STATES:
+            await calls.move(ask, found.key, FINISHED)
+        self.close()
+
+    def close(self) -> None:
+        self.closed = True
+        self._state.poke(self._uid)
+
+    # -- agents and their runs ---------------------------------------------------------------------
+
+    async def _find_lost(self, ask: Ask) -> None:
+        """Runs that an agent of ours was handed by an answer that never came here."""
+        ties = self._ties()
+        idle = [agent for agent, run in ties.agents.items() if not run]
+        unsure = [it for it in idle if not self._sure or it in self._unsure]
+        home = self._home()
+        for agent in unsure:
+            runs = await calls.runs_of(
+                ask, agent, home.id, entity=home.entity, project=home.project
+            )
+            if (work := self._work()) is None:
+                return
+            for run, state, params in runs:
+                if state not in AGAIN and not work[0].knows(run) and run not in self._ties().handed:
+                    self._take(agent, run, params)
+                    self._state.say(self._uid, RUN_FOUND, f"W&B had handed out run {run} before")
+                    break  # it has one at a time
+            self._unsure.discard(agent)
+        self._sure = True
+
+    async def _agents(self, ask: Ask) -> list[str]:
+        """Those that ask for a run now. One is known here before it asks for the first time."""
+        ties, work = self._ties(), self._work()
+        if work is None:
+            return []
+        handed, history = work
+        waiting = {
+            run: params
+            for run, params in ties.handed.items()
+            if not handed.knows(run) or handed.awaits_begin(run, history)
+        }
+        agents = {
+            agent: run if run in waiting or handed.is_open(run, history) else ""
+            for agent, run in ties.agents.items()
+        }
+        ties = replace(ties, agents=agents, handed=waiting)
+        self._keep(ties)
+        idle = [agent for agent, run in ties.agents.items() if not run][: self.wanted.slots]
+        home = self._home()
+        while len(idle) < self.wanted.slots and self.said.state in (PENDING, RUNNING):
+            agent = await calls.become_agent(
+                ask, home.id, entity=home.entity, project=home.project, host=self._host
+            )
+            self._keep(replace(self._ties().with_agent(agent), begun=True))
+            idle.append(agent)
+        return idle
+
+    async def _beat(self, ask: Ask, asking: Sequence[str]) -> None:
+        """A heartbeat of each agent with a run, and of those that ask for one."""
+        ties, work = self._ties(), self._work()
+        if work is None:
+            return
+        handed, history = work
+        live = {it: run for it, run in ties.agents.items() if handed.is_open(run, history)}
+        beats = [self._one(ask, agent, run) for agent, run in live.items()]
+        beats += [self._one(ask, agent, "") for agent in asking]
+        # Each answer counts, also where another one failed.
+        answers = await asyncio.gather(*beats, return_exceptions=True)
+        wrong = [it for it in answers if isinstance(it, BaseException)]
+        types = {word for it in answers if not isinstance(it, BaseException) for word in it}
+        if types & {"run", "resume"}:
+            self._tell(replace(self.said, exits=0))
+        elif "exit" in types and asking:
+            self._reads_due = 0
+            self._tell(replace(self.said, exits=self.said.exits + 1))
+        if wrong:
+            raise wrong[0]
+
+    async def _one(self, ask: Ask, agent: str, run: str) -> set[str]:
+        """Its orders, carried out as far as they are ours; their types."""
+        if not run:
+            self._unsure.add(agent)  # until its answer is here
+        try:
+            orders = await calls.beat(ask, agent, {run: True} if run else {})
+        except NotFound:
+            # Of the sweep or of the agent: a look at the sweep says which.
+            self._keep(self._ties().without_agent(agent))
+            self._unsure.discard(agent)
+            self._reads_due = 0
+            return set()
+        self._unsure.discard(agent)
+        for order in orders:
+            if order.type in ("run", "resume") and order.run:
+                self._take(agent, order.run, order.params or {})
+            elif order.type == "stop":
+                self._tell(replace(self.said, stopped=self.said.stopped | {order.run}))
+            elif order.type == "exit" and not run:
+                self._keep(self._ties().without_agent(agent))
+        return {order.type for order in orders}
+
+    def _take(self, agent: str, run: str, params: Mapping[str, Any]) -> None:
+        """It is ours from now on, whatever happens to this controller."""
+        self._keep(self._ties().with_run(agent, run, params))
+        self._state.poke(self._uid)
+
+
+def config_of(spec: SweepSpec) -> dict[str, Any]:
+    """The search as W&B takes it: without what is ours alone."""
+    ours = {"prior_trials", "sampler"}
+    return spec.search.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=ours)
+
+
+def _home(found: calls.Found, base_url: str, *, made: bool, config: Mapping[str, Any]) -> Home:
+    url = f"{app_url(base_url)}/{found.entity}/{found.project}/sweeps/{found.name}"
+    return Home(found.name, found.key, found.entity, found.project, url, made, config)

@@ -1,0 +1,70 @@
+"""What ties an object to a sweep at W&B, kept with the object as an annotation: where the sweep is,
+the agents that we are, and what they were handed. Written before anything is done because of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.controllers.wandb.handed import Home
+from fleetctl.tracking.annotations import WANDB
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.model import Resource
+    from fleetctl.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """creating: the words by which a sweep of ours is found whose creation got no answer; "" before
+    it was asked for. agents: each of ours, and the run that it has, or "". handed: run -> its
+    parameters, of runs whose trial may have no row yet. begun: it has asked for runs. paused: by
+    us.
+    """
+
+    home: Home | None = None
+    creating: str = ""
+    agents: Mapping[str, str] = field(default_factory=dict)
+    handed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    begun: bool = False
+    paused: bool = False
+
+    @property
+    def is_nothing(self) -> bool:
+        """W&B was asked for nothing yet."""
+        return self.home is None and not self.creating
+
+    def with_agent(self, agent: str, run: str = "") -> Ties:
+        return replace(self, agents={**self.agents, agent: run})
+
+    def without_agent(self, agent: str) -> Ties:
+        return replace(self, agents={it: run for it, run in self.agents.items() if it != agent})
+
+    def with_run(self, agent: str, run: str, params: Mapping[str, Any]) -> Ties:
+        return replace(self.with_agent(agent, run), handed={**self.handed, run: dict(params)})
+
+
+def ties_of(resource: Resource) -> Ties:
+    text = resource.annotations.get(WANDB, "")
+    if not text:
+        return Ties()
+    found = json.loads(text)
+    home = found.pop("home", None)
+    return Ties(home=Home(**home) if home else None, **found)
+
+
+def keep(store: Store, uid: str, ties: Ties) -> Resource | None:
+    """Durable when this returns; the object as it is from then on, None where it is gone."""
+    row = store.resources.of(uid)
+    if row is None:
+        return None
+    told = {name: it for name, it in asdict(ties).items() if it}
+    text = json.dumps(told, separators=(",", ":"))
+    if row.annotations.get(WANDB, "") == text:
+        return row
+    again = replace(row, annotations={**row.annotations, WANDB: text})
+    with store.transaction():
+        return store.resources.put(again, expected_version=row.version)
