@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-EMULATORS = ("tests.emulators.modal.__main__", "tests.emulators.daytona.__main__")
+EMULATORS = tuple(f"tests.emulators.{it}.__main__" for it in ("modal", "daytona", "wandb"))
 STOP_S_MAX = 120.0  # against a hang alone: what is killed leaves its files
 
 

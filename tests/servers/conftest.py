@@ -14,6 +14,7 @@ import pytest
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
+from tests.emulators.wandb.running import WandbEmulator
 from tests.servers import daytona_fleet, modal_fleet
 from tests.servers.fleets import Tally
 from tests.servers.modal_calling import look_often
@@ -49,6 +50,13 @@ def calls_on_modal(on_modal: modal_fleet.Play, monkeypatch: pytest.MonkeyPatch) 
     """The same, for calls of functions: they are looked at often."""
     look_often(monkeypatch)
     return on_modal
+
+
+@pytest.fixture
+def wandb_emulator() -> Iterator[WandbEmulator]:
+    """A new one for each test: it starts in 30 ms, and what was asked of it is counted."""
+    with WandbEmulator() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")

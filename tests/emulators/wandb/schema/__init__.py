@@ -1,0 +1,1 @@
+"""What may be asked by GraphQL: the types of answers, queries, mutations."""

@@ -1,0 +1,1 @@
+"""What the emulated service knows: sweeps, their points, runs, agents."""
