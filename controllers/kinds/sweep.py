@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.curves import Curves
@@ -97,7 +96,7 @@ class Sweep(KindController):
     keeps_indexes = True
 
     def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
-        self.handed = Handed() if spec.backend == "wandb" else None
+        self.handed = Handed(spec.trials) if spec.backend == "wandb" else None
         points_in_all = size(spec.search) if spec.search.parameters else None
         if self.handed is not None:
             config = json.loads(pins.wandb) if pins.wandb else {}
@@ -192,8 +191,7 @@ class Sweep(KindController):
 
     def next(self, history: History) -> Iterator[Unit]:
         if self.handed is not None:
-            room = self._room(history)
-            yield from filter(None, map(self.unit, islice(self.handed.next(history), room)))
+            yield from filter(None, map(self.unit, self.handed.next(history)))
             return
         if self._reached(history):
             return
@@ -219,8 +217,7 @@ class Sweep(KindController):
 
     def asks(self, history: History) -> int | None:
         if self.handed is not None:
-            more = self._room(history) > self.handed.unbegun(history)
-            return len(history.taken) if more and self.handed.asks(history) else None
+            return len(history.taken) if self.handed.asks(history) else None
         suggested = self._suggested
         if suggested is None or suggested.waits or suggested.exhausted or self._reached(history):
             return None
@@ -267,8 +264,6 @@ class Sweep(KindController):
         done, failed = len(history.succeeded), len(history.failed)
         if self.handed is not None and (over := ended_there(self.handed, history)):
             return over
-        if self.handed is not None and all_ended(self.handed, history):
-            self.total = len(history.taken)
         if self.handed is None and self._reached(history):
             target = self.spec.search.metric.target if self.spec.search.metric else None
             return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
@@ -278,7 +273,13 @@ class Sweep(KindController):
         early = early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
-        if self.total is None or done + failed + len(history.pruned) < self.total:
+        ended = done + failed + len(history.pruned)
+        if self.handed is not None and ended < (self.spec.trials or 1 << 62):
+            # Others may take what is left of a grid, so that W&B alone says when that is all.
+            if not all_ended(self.handed, history):
+                return None
+            self.total = ended
+        if self.total is None or ended < self.total:
             return None
         if failed and self.spec.max_failed_indexes is None:
             return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
@@ -313,7 +314,8 @@ class Sweep(KindController):
             if self._prior:
                 known = prior_counts(self._prior)
             out["priorTrials"] = {"fromSweep": prior.from_sweep, **known}
-        names = self._metric_names
+        # What W&B's own programs tell goes there, and is followed here as far as it can be.
+        names = self._metric_names if self.handed is None else []
         if names and (warning := warning_of(history, names, self._way)):
             out["warning"] = warning
         if self._goals:
@@ -331,11 +333,6 @@ class Sweep(KindController):
         return out
 
     # -- helpers -----------------------------------------------------------------------------------
-
-    def _room(self, history: History) -> int:
-        """How many more trials may begin at most."""
-        end = 1 << 62 if self.spec.trials is None else self.spec.trials
-        return max(0, end - len(history.taken))
 
     @property
     def _way(self) -> str:
@@ -362,7 +359,7 @@ class Sweep(KindController):
 
     def _finished(self, history: History) -> Verdict:
         done, failed = len(history.succeeded), len(history.failed)
-        if self._metric_names and not history.scores:
+        if self._metric_names and not history.scores and self.handed is None:
             return Verdict(False, METRIC_MISSING, missing(self._metric_names, self._way))
         text = f"{done} of {self.total} trials succeeded"
         text += f", {len(history.pruned)} were stopped early" if history.pruned else ""

@@ -72,9 +72,10 @@ class Said:
 
 
 class Handed:
-    """points: by index, of every run that W&B has handed to us."""
+    """points: by index, of every run that W&B has handed to us. trials: how many we take at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, trials: int | None) -> None:
+        self._trials = trials
         self.points: dict[int, Params] = {}
         self.run_ids: dict[int, str] = {}
         self.said = Said()
@@ -120,7 +121,9 @@ class Handed:
         """Those to begin: none while W&B has paused the sweep, and none once it is over."""
         if self.said.state not in (PENDING, RUNNING) or self.said.gone:
             return
-        for index in self._unbegun(history):
+        for at, index in enumerate(self._unbegun(history)):
+            if self._trials is not None and len(history.taken) + at >= self._trials:
+                return
             if not self.is_stopped(index):
                 yield index
 
@@ -129,6 +132,8 @@ class Handed:
         again when nothing runs any more: by then it knows whether that was all.
         """
         said = self.said
+        if self._trials is not None and len(history.taken) >= self._trials:
+            return False
         if said.home is None or said.trouble is not None or said.gone:
             return False
         idle = not history.unfinished and not any(self.next(history))
@@ -136,9 +141,13 @@ class Handed:
             said.exits == 0 or (idle and said.exits < EXITS_BELIEVED)
         )
 
-    def unbegun(self, history: History) -> int:
-        """Runs that were handed out and have not begun."""
-        return sum(1 for _ in self._unbegun(history))
+    def room(self, history: History, *, most: int) -> int:
+        """How many runs more could begin at once, of `most` trials at a time."""
+        unbegun = sum(1 for _ in self._unbegun(history))
+        ends = most - len(history.live) - unbegun
+        if self._trials is not None:
+            ends = min(ends, self._trials - len(history.taken) - unbegun)
+        return max(0, ends)
 
     def _unbegun(self, history: History) -> Iterator[int]:
         """Ascending. What has begun stays among `said.handed` for a while."""

@@ -145,8 +145,8 @@ class Passes:
             names = {it.provider for it in policy.placement.candidates}
             most = sum(it for name, it in wish.providers.items() if name in names)
         if controller.handed is not None:
-            free = most - len(history.live) - controller.handed.unbegun(history)
-            self._talks.want(work, slots=0 if index is None else max(0, free))
+            free = controller.handed.room(history, most=most)
+            self._talks.want(work, slots=0 if index is None else free)
         elif index is not None and len(history.live) < most:
             uid = work.resource.uid
             self._suggestions.ask(uid, controller, index, controller.work(history, index))

@@ -41,7 +41,7 @@ AGAIN = frozenset({"running", "finished"})  # runs that somebody has begun: not 
 SENT_AWAY, RUN_FOUND = "WandbExit", "WandbRunFound"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What the last pass wants of W&B: so many more runs, or a pause."""
 
@@ -288,8 +288,9 @@ class Talk:
         if types & {"run", "resume"}:
             self._tell(replace(self.said, exits=0))
         elif "exit" in types and asking:
-            self._reads_due = 0
-            self._tell(replace(self.said, exits=self.said.exits + 1))
+            exits = self.said.exits + 1
+            await self._look(ask)  # what it tells of the sweep goes with that
+            self._tell(replace(self.said, exits=exits))
         if wrong:
             raise wrong[0]
 
@@ -318,6 +319,7 @@ class Talk:
     def _take(self, agent: str, run: str, params: Mapping[str, Any]) -> None:
         """It is ours from now on, whatever happens to this controller."""
         self._keep(self._ties().with_run(agent, run, params))
+        self.wanted = replace(self.wanted, slots=max(0, self.wanted.slots - 1))
         self._state.poke(self._uid)
 
 
