@@ -142,12 +142,12 @@ class WandbTrial:
 
     def order(self) -> dict[str, object]:
         """As the guest reads it; in capitals the variables that it sets, WANDB_ before them."""
+        handed = {"RUN_ID": self.run_id, "BASE_URL": self.base_url} if self.run_id else {}
         return {
+            **handed,
             "SWEEP_ID": self.sweep_id,
             "PROJECT": self.project,
             "ENTITY": self.entity,
-            "RUN_ID": self.run_id,
-            "BASE_URL": self.base_url,
             "only": self.only,
             "metric": self.metric,
         }

@@ -134,6 +134,10 @@ OF_EVENTS = {
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",
+    "WandbLeft": "The object is deleted, and its sweep at W&B could not be ended.",
+    "WandbRunFound": "W&B had handed out a run by an answer that was lost; it begins now.",
+    "WandbSweep": "Where the object's sweep is at W&B.",
+    "WandbWarning": "W&B's own warning about the configuration of a sweep.",
     "StopFailed": "A stop failed; it is tried again.",
 }
 

@@ -88,8 +88,8 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "trials": UNITS,
         "trials_per_worker": RULE,
         "metrics": RULE,
-        "backend": RULE,
-        "wandb": RULE,  # of one that is applied it never changes
+        "backend": UNITS,
+        "wandb": UNITS,  # of one that is applied it never changes
         "template": WORK,
     },
     "TrainingRun": {

@@ -61,7 +61,7 @@ class SweepSpec(Execution):
 
     search: Search = Field(
         default=AT_WANDB,
-        description="The search space and the method; of `wandb.sweepId` it may be left out.",
+        description="The space and the method; default, of a `wandb.sweepId` alone: as it is there.",
     )
     trials: PositiveCount | None = Field(
         default=None, description="Trials in all; default: `run_cap`, or every point of a grid."

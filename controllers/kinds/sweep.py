@@ -103,6 +103,9 @@ class Sweep(KindController):
             spec = spec.model_copy(update={"search": search_of(spec, config)})
         self.spec = spec
         self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
+        if self.handed is not None:
+            # A run that W&B has seen end is not begun again for another program.
+            self.policy = replace(self.policy, keep_outdated=True)
         limits = stopped_by_unread(limits_of(spec))
         self.limits = replace(limits, final=FINAL)
         self._template = spec.template or Template()

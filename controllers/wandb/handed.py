@@ -72,7 +72,9 @@ class Said:
 
 
 class Handed:
-    """points: by index, of every run that W&B has handed to us. trials: how many we take at most."""
+    """points: by index, of every run that W&B has handed to us. trials: how many we take at most;
+    None = all.
+    """
 
     def __init__(self, trials: int | None) -> None:
         self._trials = trials

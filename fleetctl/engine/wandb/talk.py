@@ -38,7 +38,7 @@ PROJECT = "uncategorized"  # W&B's own, where nobody names one
 READS_EACH = 3  # heartbeats between two looks at the sweep itself
 BELIEVED = 2  # answers of the same sort before a sweep counts as cancelled or gone
 AGAIN = frozenset({"running", "finished"})  # runs that somebody has begun: not to be begun again
-SENT_AWAY, RUN_FOUND = "WandbExit", "WandbRunFound"
+RUN_FOUND = "WandbRunFound"
 
 
 @dataclass(frozen=True, slots=True)

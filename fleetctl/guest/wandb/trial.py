@@ -62,7 +62,7 @@ class Trial:
         self._parameters = os.path.join(home, "parameters.yaml")
         self._told = (self._parameters, os.path.join(files, "params.json"))
         ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
-        if asked["RUN_ID"]:
+        if asked.get("RUN_ID"):
             ours |= {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
             # Of an attempt that was lost, W&B has the run, and what it had told by then.
             ours["WANDB_RESUME"] = "allow"
