@@ -39,12 +39,12 @@ def _delete(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa:
     policy = wish.controller.policy
     actions = end_all(history, "Deleted", policy)
     if not history.live and not history.sandboxes:
-        actions = (
-            Drop(wish.uid, "deleted, and nothing of it is left")
-            if wish.swept
-            else FreeScratch(wish.uid, False, "deleted"),
-        )
-    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=stopping_because(history, wish))
+        if not wish.swept:
+            actions = (FreeScratch(wish.uid, False, "deleted"),)
+        elif not wish.leaving:
+            actions = (Drop(wish.uid, "deleted, and nothing of it is left"),)
+    waiting = (*stopping_because(history, wish), *filter(None, (wish.leaving,)))
+    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=waiting)
 
 
 def _finished(wish: Wish, history: History, now_s: float) -> Plan | None:

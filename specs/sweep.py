@@ -56,11 +56,17 @@ class Wandb(Spec):
     )
 
 
+def _without_default(schema: dict[str, Any]) -> None:
+    """It stands for what is at W&B, and is no search that people could write."""
+    schema.pop("default", None)
+
+
 class SweepSpec(Execution):
     """Trials of one program over points of a search space. A stored one never has `searchFrom`."""
 
     search: Search = Field(
         default=AT_WANDB,
+        json_schema_extra=_without_default,
         description="The space and the method; default, of a `wandb.sweepId` alone: as it is there.",
     )
     trials: PositiveCount | None = Field(

@@ -47,7 +47,7 @@ def ended_there(handed: Handed, history: History) -> Verdict | None:
         return Verdict(False, CANCELED_BY_WANDB, "the sweep was cancelled at W&B")
     if said.gone:
         return Verdict(False, SWEEP_GONE, said.gone, waits_for_live=True)
-    if handed.over and not history.taken:
+    if handed.over and not history.taken and next(handed.next(history), None) is None:
         return Verdict(True, "Completed", "W&B handed out no run")
     return None
 
@@ -56,7 +56,8 @@ def all_ended(handed: Handed, history: History) -> bool:
     """W&B hands out no more, and every trial is over: what runs may end by itself, and what the
     infrastructure lost is run again.
     """
-    return handed.over and not any(not handed.is_stopped(it) for it in history.unfinished)
+    alive = any(not handed.is_stopped(index) for index in history.unfinished)
+    return handed.over and not alive and next(handed.next(history), None) is None
 
 
 def lacking_of(handed: Handed) -> Lacking | None:

@@ -56,7 +56,7 @@ class Said:
     handed: run id -> parameters, of runs that may have no row yet. stopped: runs that somebody
     stopped there. gone: why there is no such sweep, or "". exits: how often in a row it has sent
     an agent without a run away. trouble: why it cannot be asked now, (reason, sentence with a
-    hint).
+    hint). sure: no answer of its is open by which it may have handed out a run.
     """
 
     home: Home | None = None
@@ -69,6 +69,7 @@ class Said:
     exits: int = 0
     gone: str = ""
     trouble: tuple[str, str] | None = None
+    sure: bool = False
 
 
 class Handed:
@@ -120,8 +121,10 @@ class Handed:
         return index is not None and index not in history.taken and not self.is_stopped(index)
 
     def next(self, history: History) -> Iterator[int]:
-        """Those to begin: none while W&B has paused the sweep, and none once it is over."""
-        if self.said.state not in (PENDING, RUNNING) or self.said.gone:
+        """Those to begin: none while W&B has paused the sweep. What it had handed out before it was
+        finished is a run like any other.
+        """
+        if self.said.state not in (PENDING, RUNNING, FINISHED) or self.said.gone:
             return
         for at, index in enumerate(self._unbegun(history)):
             if self._trials is not None and len(history.taken) + at >= self._trials:
@@ -138,7 +141,7 @@ class Handed:
             return False
         if said.home is None or said.trouble is not None or said.gone:
             return False
-        idle = not history.unfinished and not any(self.next(history))
+        idle = not history.unfinished and next(self.next(history), None) is None
         return said.state in (PENDING, RUNNING) and (
             said.exits == 0 or (idle and said.exits < EXITS_BELIEVED)
         )
@@ -163,9 +166,8 @@ class Handed:
     def over(self) -> bool:
         """W&B hands out no more, for good."""
         said = self.said
-        if said.gone or said.exits >= EXITS_BELIEVED:
-            return True
-        return said.state != "" and said.state not in OPEN_STATES
+        ended = said.exits >= EXITS_BELIEVED or (said.state and said.state not in OPEN_STATES)
+        return bool(said.sure and ended)
 
     def status(self) -> dict[str, object]:
         """`status.wandb`."""

@@ -214,7 +214,8 @@ class Passes:
             cached=work.cached,
             uncached=work.uncached,
             lacking=lacking,
-            swept=(track.asset.swept and self._talks.closed(work)) or self._is_abandoned(track),
+            swept=track.asset.swept or self._is_abandoned(track),
+            leaving="" if self._is_abandoned(track) else self._talks.leaving(work),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
 

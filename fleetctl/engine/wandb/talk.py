@@ -20,11 +20,13 @@ from fleetctl.controllers.wandb.handed import (
     PAUSED,
     PENDING,
     RUNNING,
+    SWEEP_GONE,
     Home,
     Said,
     names_of,
 )
-from fleetctl.engine.wandb.ties import Ties, keep, ties_of
+from fleetctl.engine.wandb.ties import PAUSED as BY_US
+from fleetctl.engine.wandb.ties import PAUSING, Ties, keep, ties_of
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.wandb import calls
 from fleetctl.wandb.client import Ask, app_url
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 PROJECT = "uncategorized"  # W&B's own, where nobody names one
 READS_EACH = 3  # heartbeats between two looks at the sweep itself
-BELIEVED = 2  # answers of the same sort before a sweep counts as cancelled or gone
+BELIEVED = 3  # answers of the same sort before a sweep counts as cancelled or gone
 AGAIN = frozenset({"running", "finished"})  # runs that somebody has begun: not to be begun again
 RUN_FOUND = "WandbRunFound"
 
@@ -77,11 +79,10 @@ class Talk:
         if self._reads_due <= 0 or not self.said.state:
             await self._look(ask)
         self._reads_due -= 1
-        if self.wanted.suspended or self.said.gone or self.said.state not in OPEN_STATES:
-            # What still runs is told on, so that W&B takes no run for lost.
-            await self._beat(ask, asking=())
+        if self.said.gone or self.said.state == CANCELED:
             return
         await self._find_lost(ask)
+        # What still runs is told on whatever comes, so that W&B takes no run for lost.
         await self._beat(ask, await self._agents(ask))
 
     def _work(self) -> tuple[Handed, History] | None:
@@ -163,7 +164,7 @@ class Talk:
         if found.state == CANCELED and self._odd + 1 < BELIEVED:
             self._odd += 1
             return
-        self._odd = 0 if found.state != CANCELED else self._odd
+        self._odd = 0
         self._reads_due = READS_EACH
         self._tell(
             replace(
@@ -180,7 +181,7 @@ class Talk:
         """Raises Unavailable until it is said so often that it is believed."""
         self._odd += 1
         if self._odd < BELIEVED:
-            raise Unavailable(text, reason="WandbSweepGone")
+            raise Unavailable(text, reason=SWEEP_GONE)
         self._tell(replace(self.said, home=self._ties().home, gone=text, trouble=None))
 
     def _home(self) -> Home:
@@ -193,14 +194,19 @@ class Talk:
         other at W&B is not contradicted.
         """
         ties, suspended = self._ties(), self.wanted.suspended
-        if suspended == ties.paused or (suspended and not ties.begun):
+        done = ties.paused == BY_US if suspended else not ties.paused
+        if done or (suspended and not ties.begun):
             return
+        if suspended:
+            self._keep(replace(ties, paused=PAUSING))
         home = self._home()
         found = await calls.read(ask, home.id, entity=home.entity, project=home.project)
+        if found is None:
+            raise Unavailable(f"W&B has no sweep {home.path}", reason=SWEEP_GONE)
         before, after = (RUNNING, PAUSED) if suspended else (PAUSED, RUNNING)
-        if found is not None and found.state == before:
+        if found.state == before:
             await calls.move(ask, home.key, after)
-        self._keep(replace(self._ties(), paused=suspended))
+        self._keep(replace(self._ties(), paused=BY_US if suspended else ""))
         self._reads_due = 0
 
     async def _close(self, ask: Ask, spec: SweepSpec, ties: Ties) -> None:
@@ -241,9 +247,9 @@ class Talk:
                 if state not in AGAIN and not work[0].knows(run) and run not in self._ties().handed:
                     self._take(agent, run, params)
                     self._state.say(self._uid, RUN_FOUND, f"W&B had handed out run {run} before")
-                    break  # it has one at a time
             self._unsure.discard(agent)
         self._sure = True
+        self._tell(replace(self.said, sure=True))
 
     async def _agents(self, ask: Ask) -> list[str]:
         """Those that ask for a run now. One is known here before it asks for the first time."""
@@ -260,17 +266,27 @@ class Talk:
             agent: run if run in waiting or handed.is_open(run, history) else ""
             for agent, run in ties.agents.items()
         }
-        ties = replace(ties, agents=agents, handed=waiting)
-        self._keep(ties)
-        idle = [agent for agent, run in ties.agents.items() if not run][: self.wanted.slots]
-        home = self._home()
-        while len(idle) < self.wanted.slots and self.said.state in (PENDING, RUNNING):
-            agent = await calls.become_agent(
-                ask, home.id, entity=home.entity, project=home.project, host=self._host
-            )
-            self._keep(replace(self._ties().with_agent(agent), begun=True))
-            idle.append(agent)
+        # Of an agent that W&B does not know any more, or that was handed several unheard.
+        live = (handed.run_ids.get(index, "") for index in history.live_by_index)
+        left = [run for run in dict.fromkeys([*live, *waiting]) if run not in agents.values()]
+        for agent in [it for it, run in agents.items() if not run]:
+            agents[agent] = left.pop(0) if left else ""
+        self._keep(replace(ties, agents=agents, handed=waiting))
+        idle = [agent for agent, run in agents.items() if not run][: self.wanted.slots]
+        while left or len(idle) < self.wanted.slots:
+            agent = await self._one_more(ask, left.pop(0) if left else "")
+            if not self._ties().agents[agent]:
+                idle.append(agent)
         return idle
+
+    async def _one_more(self, ask: Ask, run: str) -> str:
+        """An agent more; run: that it has from the beginning, or ""."""
+        home = self._home()
+        agent = await calls.become_agent(
+            ask, home.id, entity=home.entity, project=home.project, host=self._host
+        )
+        self._keep(replace(self._ties().with_agent(agent, run), begun=True))
+        return agent
 
     async def _beat(self, ask: Ask, asking: Sequence[str]) -> None:
         """A heartbeat of each agent with a run, and of those that ask for one."""
@@ -293,11 +309,13 @@ class Talk:
             self._tell(replace(self.said, exits=exits))
         if wrong:
             raise wrong[0]
+        self._tell(replace(self.said, sure=not self._unsure))
 
     async def _one(self, ask: Ask, agent: str, run: str) -> set[str]:
         """Its orders, carried out as far as they are ours; their types."""
         if not run:
             self._unsure.add(agent)  # until its answer is here
+            self.said = replace(self.said, sure=False)
         try:
             orders = await calls.beat(ask, agent, {run: True} if run else {})
         except NotFound:
@@ -306,7 +324,6 @@ class Talk:
             self._unsure.discard(agent)
             self._reads_due = 0
             return set()
-        self._unsure.discard(agent)
         for order in orders:
             if order.type in ("run", "resume") and order.run:
                 self._take(agent, order.run, order.params or {})
@@ -314,6 +331,7 @@ class Talk:
                 self._tell(replace(self.said, stopped=self.said.stopped | {order.run}))
             elif order.type == "exit" and not run:
                 self._keep(self._ties().without_agent(agent))
+        self._unsure.discard(agent)
         return {order.type for order in orders}
 
     def _take(self, agent: str, run: str, params: Mapping[str, Any]) -> None:

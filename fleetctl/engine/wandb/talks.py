@@ -33,6 +33,7 @@ KEY_HINT = (
     " controller and to the trials"
 )
 RESTING = 12  # heartbeats between two turns of a suspended one
+GAP_S = 0.2  # between two turns at least, whatever passes want
 CLOSE_TRIES = 3  # of a deleted object: then it goes, and the sweep stays as it is at W&B
 Secrets = Callable[[tuple[str, ...], str], Found]
 
@@ -58,7 +59,7 @@ class Talks:
         talk = self._talks.get(uid)
         if talk is None:
             talk = self._talks[uid] = Talk(self._state, uid, self._host)
-        if uid not in self._tasks:
+        if uid not in self._tasks and not talk.closed:
             self._woken[uid] = asyncio.Event()
             self._tasks[uid] = asyncio.ensure_future(self._go_on(uid, talk))
         ties = ties_of(work.resource)
@@ -76,12 +77,15 @@ class Talks:
             self._woken[work.resource.uid].set()
         talk.wanted = wanted
 
-    def closed(self, work: Work) -> bool:
-        """Of a deleted object: nothing of it is left to do at W&B."""
-        if work.controller.handed is None or ties_of(work.resource).is_nothing:
-            return True
+    def leaving(self, work: Work) -> str:
+        """Of a deleted object: what is left to do at W&B, as a sentence; or ""."""
+        if work.resource.deleted_at_s is None or work.controller.handed is None:
+            return ""
         talk = self._talks.get(work.resource.uid)
-        return talk is not None and talk.closed
+        if ties_of(work.resource).is_nothing or (talk is not None and talk.closed):
+            return ""
+        trouble = talk.said.trouble if talk is not None else None
+        return "its sweep is being ended at W&B" + (f": {trouble[1]}" if trouble else "")
 
     async def close(self) -> None:
         await cancel(self._tasks.values())
@@ -139,6 +143,7 @@ class Talks:
             asked_s = getattr(trouble, "retry_after_s", 0.0)
             await asyncio.sleep(max(asked_s, self._state.backoff_s(tries)))
             return
+        await asyncio.sleep(min(GAP_S, span_s))
         woken = self._woken[uid]
         alarm = asyncio.get_running_loop().call_later(span_s, woken.set)
         try:

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from fleetctl.stores.base import Store
 
 
+PAUSING, PAUSED = "pausing", "paused"
+
+
 @dataclass(frozen=True, slots=True)
 class Ties:
     """creating: the words by which a sweep of ours is found whose creation got no answer; "" before
     it was asked for. agents: each of ours, and the run that it has, or "". handed: run -> its
     parameters, of runs whose trial may have no row yet. begun: it has asked for runs. paused: by
-    us.
+    us, PAUSING until that is done.
     """
 
     home: Home | None = None
@@ -30,7 +33,7 @@ class Ties:
     agents: Mapping[str, str] = field(default_factory=dict)
     handed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     begun: bool = False
-    paused: bool = False
+    paused: str = ""
 
     @property
     def is_nothing(self) -> bool:
