@@ -67,7 +67,7 @@ class SweepSpec(Execution):
     search: Search = Field(
         default=AT_WANDB,
         json_schema_extra=_without_default,
-        description="The space and the method; default, of a `wandb.sweepId` alone: as it is there.",
+        description="The space and the method; default, of `wandb.sweepId` alone: as it is there.",
     )
     trials: PositiveCount | None = Field(
         default=None, description="Trials in all; default: `run_cap`, or every point of a grid."

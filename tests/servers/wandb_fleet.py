@@ -48,7 +48,8 @@ class Fleet(fleets.Fleet):
         self.emulator, self.gate = emulator, home.with_name("gate")
         self.environment = {"WANDB_API_KEY": key or emulator.api_key}
         super().__init__(home, settings=SETTINGS)
-        self.apply_kind("Secret", "wandb", {"fromEnv": ["WANDB_API_KEY"]})
+        if self.store.resources.get("Secret", "wandb") is None:
+            self.apply_kind("Secret", "wandb", {"fromEnv": ["WANDB_API_KEY"]})
 
     def parts(self) -> dict[str, Any]:
         secrets = SecretValues(self.store, self.environment)
@@ -69,8 +70,7 @@ class Fleet(fleets.Fleet):
         return [{"run": it.name} for it in self.runs("lr") if it.ended_at_s is None]
 
     def command(self) -> list[str]:
-        held = HELD.format(gate=str(self.gate), light=str(LIGHT))
-        return [sys.executable, "-c", held, "${args}"]
+        return [sys.executable, "-c", held(self.gate), "${args}"]
 
     def sweep(self, search: Mapping[str, Any] | None = GRID, **spec: Any) -> None:
         """Named `lr`; two trials at once, with the search's own command."""
@@ -111,6 +111,10 @@ class Fleet(fleets.Fleet):
     @property
     def name_there(self) -> str:
         return str(self.status("lr")["wandb"]["id"])
+
+
+def held(gate: Path) -> str:
+    return HELD.format(gate=str(gate), light=str(LIGHT))
 
 
 def handed(emulator: WandbEmulator) -> list[tuple[str, int, tuple[int, ...]]]:

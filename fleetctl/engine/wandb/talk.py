@@ -18,7 +18,6 @@ from fleetctl.controllers.wandb.handed import (
     FINISHED,
     OPEN_STATES,
     PAUSED,
-    PENDING,
     RUNNING,
     SWEEP_GONE,
     Home,
@@ -327,6 +326,8 @@ class Talk:
         for order in orders:
             if order.type in ("run", "resume") and order.run:
                 self._take(agent, order.run, order.params or {})
+                if order.type == "run" and self.said.run_count is not None:
+                    self.said = replace(self.said, run_count=self.said.run_count + 1)
             elif order.type == "stop":
                 self._tell(replace(self.said, stopped=self.said.stopped | {order.run}))
             elif order.type == "exit" and not run:
