@@ -22,20 +22,19 @@ from fleetctl.controllers.wandb.handed import (
     SWEEP_GONE,
     Home,
     Said,
-    names_of,
 )
+from fleetctl.engine.wandb.opening import attached, found_again, made, path_of
 from fleetctl.engine.wandb.ties import PAUSED as BY_US
 from fleetctl.engine.wandb.ties import PAUSING, Ties, keep, ties_of
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.wandb import calls
-from fleetctl.wandb.client import Ask, app_url
+from fleetctl.wandb.client import Ask
 
 if TYPE_CHECKING:
     from fleetctl.controllers.history.history import History
     from fleetctl.controllers.wandb.handed import Handed
     from fleetctl.engine.state import State
 
-PROJECT = "uncategorized"  # W&B's own, where nobody names one
 READS_EACH = 3  # heartbeats between two looks at the sweep itself
 BELIEVED = 3  # answers of the same sort before a sweep counts as cancelled or gone
 AGAIN = frozenset({"running", "finished"})  # runs that somebody has begun: not to be begun again
@@ -110,21 +109,20 @@ class Talk:
 
     async def _open(self, ask: Ask, spec: SweepSpec, ties: Ties) -> bool:
         """Find the sweep or make it; whether it is known now."""
-        entity, project, base_url = names_of(spec)
-        project = project or PROJECT
         if spec.attaches:
-            assert spec.wandb is not None and spec.wandb.sweep_id is not None
-            found = await calls.read(ask, spec.wandb.sweep_id, entity=entity, project=project)
-            if found is None:
-                path = "/".join(filter(None, (entity, project, spec.wandb.sweep_id)))
-                self._miss(f"W&B has no sweep {path}")
+            home = await attached(ask, spec)
+            if home is None:
+                self._miss(f"W&B has no sweep {path_of(spec)}")
                 return False
-            own = "search" not in spec.model_fields_set
-            config = calls.config_of(found.config) if own else {}
-            home = _home(found, base_url, made=False, config=config)
         else:
-            found = await self._made(ask, spec, ties, entity, project)
-            home = _home(found, base_url, made=True, config={})
+            row = self._state.store.resources.of(self._uid)
+            words = f"fleetctl {row.key if row is not None else ''} {self._uid}"
+            home = await found_again(ask, spec, ties.creating) if ties.creating else None
+            if home is None:
+                self._keep(replace(ties, creating=words))
+                home, warnings = await made(ask, spec, words)
+                for warning in warnings:
+                    self._state.say(self._uid, "WandbWarning", f"W&B: {warning}", kind="Warning")
         self._odd = 0
         self._keep(replace(self._ties(), home=home))
         track = self._state.tracks.get(self._uid)
@@ -133,25 +131,6 @@ class Talk:
         self._state.say(self._uid, "WandbSweep", f"its sweep at W&B is {home.url}")
         self._tell(replace(self.said, home=home, trouble=None))
         return True
-
-    async def _made(
-        self, ask: Ask, spec: SweepSpec, ties: Ties, entity: str, project: str
-    ) -> calls.Found:
-        """Once: whether an earlier request made one is looked up by words that are in it alone."""
-        if ties.creating:
-            found = await calls.find(ask, ties.creating, entity=entity, project=project)
-            if found is not None:
-                return found
-        row = self._state.store.resources.of(self._uid)
-        tag = f"fleetctl {row.key if row is not None else ''} {self._uid}"
-        self._keep(replace(ties, creating=tag))
-        text = f"{spec.search.description}\n\n{tag}" if spec.search.description else tag
-        found, warnings = await calls.create(
-            ask, config_of(spec), entity=entity, project=project, description=text
-        )
-        for warning in warnings:
-            self._state.say(self._uid, "WandbWarning", f"W&B: {warning}", kind="Warning")
-        return replace(found, entity=found.entity or entity)
 
     async def _look(self, ask: Ask) -> None:
         """How it stands. That it is cancelled or gone is believed when it is said twice."""
@@ -213,12 +192,10 @@ class Talk:
         is.
         """
         home = ties.home
-        found: calls.Found | None = None
         if home is None and ties.creating:
-            entity, project, _ = names_of(spec)
-            project = project or PROJECT
-            found = await calls.find(ask, ties.creating, entity=entity, project=project)
-        elif home is not None and home.made:
+            home = await found_again(ask, spec, ties.creating)
+        found: calls.Found | None = None
+        if home is not None and home.made:
             found = await calls.read(ask, home.id, entity=home.entity, project=home.project)
         if found is not None and found.state in OPEN_STATES:
             await calls.move(ask, found.key, FINISHED)
@@ -340,14 +317,3 @@ class Talk:
         self._keep(self._ties().with_run(agent, run, params))
         self.wanted = replace(self.wanted, slots=max(0, self.wanted.slots - 1))
         self._state.poke(self._uid)
-
-
-def config_of(spec: SweepSpec) -> dict[str, Any]:
-    """The search as W&B takes it: without what is ours alone."""
-    ours = {"prior_trials", "sampler"}
-    return spec.search.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=ours)
-
-
-def _home(found: calls.Found, base_url: str, *, made: bool, config: Mapping[str, Any]) -> Home:
-    url = f"{app_url(base_url)}/{found.entity}/{found.project}/sweeps/{found.name}"
-    return Home(found.name, found.key, found.entity, found.project, url, made, config)
