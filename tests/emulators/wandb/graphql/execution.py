@@ -26,9 +26,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """inputs: the known keys of the one argument `input`."""
+    """inputs: the known keys of the one argument `input`. needed: those that must be there."""
 
     inputs: frozenset[str]
+    needed: frozenset[str]
     run: Callable[[Arguments], Node]
 
 
@@ -51,11 +52,15 @@ def mutate(
 
 def _run(name: str, mutation: Mutation, arguments: Arguments) -> Node:
     values: Arguments = arguments.get("input") or {}
+    kind = f"{name[0].upper()}{name[1:]}Input"
     for key in values:
         if key not in mutation.inputs:
-            kind = f"{name[0].upper()}{name[1:]}Input"
             raise Refused(400, f'Unknown field "{key}" on input type "{kind}".')
-    return mutation.run({key: value for key, value in values.items() if value is not None})
+    given = {key: value for key, value in values.items() if value is not None}
+    for key in sorted(mutation.needed):
+        if key not in given:
+            raise Refused(400, f'Field "{kind}.{key}" of required type was not provided.')
+    return mutation.run(given)
 
 
 class _Execution:

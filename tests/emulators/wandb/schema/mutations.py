@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ..errors import Refused
@@ -14,10 +14,12 @@ from ..world.sweeps import Sweep
 from .access import Caller
 from .types import run_node, sweep_node
 
+# Those with an exclamation mark must be given.
 BUCKET_INPUTS = (
     "id name groupName modelName entityName description displayName notes config commit host debug "
     "jobProgram jobRepo jobType state sweep tags summaryMetrics"
 )
+FILES_INPUTS = "entityName projectName! runName! files!"
 SWEEP_INPUTS = (
     "id config description entityName projectName controller scheduler launchScheduler state "
     "templateVariableValues priorRunsFilters displayName"
@@ -29,17 +31,21 @@ def mutations(world: World, caller: Caller) -> dict[str, Mutation]:
     unknown = world.settings.unknown_inputs
     known: dict[str, tuple[str, Callable[[Arguments], Node]]] = {
         "upsertBucket": (BUCKET_INPUTS, changes.upsert_bucket),
-        "createRunFiles": ("entityName projectName runName files", changes.create_run_files),
-        "markRunFilesUploaded": ("entityName projectName runName files", changes.uploaded),
-        "stopRun": ("id", changes.stop_run),
+        "createRunFiles": (FILES_INPUTS, changes.create_run_files),
+        "markRunFilesUploaded": (FILES_INPUTS, changes.uploaded),
+        "stopRun": ("id!", changes.stop_run),
         "upsertSweep": (SWEEP_INPUTS, changes.upsert_sweep),
-        "createAgent": ("host projectName entityName sweep", changes.create_agent),
-        "agentHeartbeat": ("id metrics runState", changes.heartbeat),
+        "createAgent": ("host! projectName entityName sweep!", changes.create_agent),
+        "agentHeartbeat": ("id! metrics runState", changes.heartbeat),
     }
-    return {
-        name: Mutation(frozenset(inputs.split()).difference(unknown), run)
-        for name, (inputs, run) in known.items()
-    }
+    return {name: _mutation(inputs, run, unknown) for name, (inputs, run) in known.items()}
+
+
+def _mutation(inputs: str, run: Callable[[Arguments], Node], unknown: Collection[str]) -> Mutation:
+    words = inputs.split()
+    needed = frozenset(word[:-1] for word in words if word.endswith("!"))
+    known = frozenset(word.removesuffix("!") for word in words)
+    return Mutation(known.difference(unknown), needed, run)
 
 
 class _Changes:
@@ -130,7 +136,7 @@ class _Changes:
     def create_agent(self, given: Arguments) -> Node:
         entity = self._caller.to_change(given.get("entityName"), "createAgent")
         project, name = given.get("projectName") or "", given["sweep"]
-        sweep = self._world.sweep(entity, project, name)
+        sweep = self._caller.owned(self._world.sweep(entity, project, name))
         if sweep is None:
             path = f"{entity}/{project}/{name}"
             raise Refused(404, f"could not find sweep {path} during createAgent")

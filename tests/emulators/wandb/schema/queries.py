@@ -121,10 +121,12 @@ def _project(world: World, caller: Caller, arguments: Arguments) -> Node | None:
 
 
 def _type(arguments: Arguments, queries: dict[str, Any]) -> Node | None:
-    """What older clients look at before they use a field: of what is asked about, the names."""
+    """What older clients look at before they use a field: the names that they look for."""
     known = {
         "Query": sorted(queries),
         "ServerInfo": ["cliVersionInfo", "features", "latestLocalVersionInfo"],
+        "Project": ["internalId"],
+        "Run": ["projectId"],
     }
     name = arguments["name"]
     fields = [Node("__Field", {"name": one, "args": []}) for one in known.get(name, ())]

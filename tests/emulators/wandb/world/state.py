@@ -118,6 +118,7 @@ class World:
         return found
 
     def truth(self) -> dict[str, Any]:
+        """JSON: sweeps, runs and agents in the order of their making, requests by operation."""
         self.crash_silent()
         return {
             "sweeps": [_sweep(one) for one in self.sweeps.values()],
