@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -212,10 +213,21 @@ def test_a_sweep_of_a_repository_runs_in_a_wandb_account(
     (sweep,) = wandb_emulator.state()["sweeps"]
     runs = wandb_emulator.runs(sweep["name"])
     assert [(it["begun"], it["exit_codes"]) for it in runs] == [(1, [0])] * 4
-    assert [row["params"] for row in rows] == [it["params"] for it in runs]
+    points = [sorted(map(str, (it["params"] for it in found))) for found in (rows, runs)]
+    assert points[0] == points[1]
     assert sweep["config"]["early_terminate"] == {"type": "hyperband", "min_iter": 10}
     assert (status["wandb"]["id"], status["wandb"]["runCount"]) == (sweep["name"], 4)
     assert status["wandb"]["url"] in fleet.ok("describe", "sweep/at-wandb")
+    # Its key is in nothing that is kept or handed on.
+    fleet.ok("bundle", str(tmp_path / "bundle.tar.gz"))
+    with tarfile.open(tmp_path / "bundle.tar.gz") as bundle:
+        bundle.extractall(tmp_path / "bundle", filter="data")
+    kept = [
+        it for top in (fleet.home, tmp_path / "bundle") for it in top.rglob("*") if it.is_file()
+    ]
+    key = wandb_emulator.api_key.encode()
+    assert [it for it in kept if key in it.read_bytes()] == []
+    assert len(kept) > 10
 
 
 def test_the_demo_finds_a_model_that_reads_digits_it_never_saw(fleet: Fleet) -> None:
