@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,13 @@ from tests.servers.wandb_fleet import GRID, Fleet, handed, told_of
 
 Tale = Callable[[Fleet], Awaitable[None]]
 Tell = Callable[..., None]
+# Its command hands nothing over, as of a third of people's sweep files.
+TRAINS = """
+import wandb
+with wandb.init(config={"lr": 99.0}, project="other") as run:
+    for epoch in range(2):
+        run.log({"loss": run.config.lr * epoch})
+"""
 EACH_ONCE = [(json.dumps({"lr": lr}), 1, (0,)) for lr in (1, 2, 3, 4)]
 
 
@@ -168,25 +176,46 @@ def test_created_alone_it_starts_nothing(tell: Tell, wandb_emulator: WandbEmulat
     tell(tale)
 
 
+@pytest.mark.parametrize("hears_first", ["we", "its program"])
 def test_a_run_that_is_stopped_there_is_over_and_not_run_again(
-    tell: Tell, wandb_emulator: WandbEmulator
+    tell: Tell, wandb_emulator: WandbEmulator, hears_first: str
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.hold()
         fleet.sweep(backoffLimitPerIndex=3)
         await fleet.begun(2)
         stopped = fleet.runs("lr")[0]
+        if hears_first == "its program":
+            wandb_emulator.fault("Heartbeat", status=500)
         wandb_emulator.do("stop_run", run=stopped.wandb)
+        if hears_first == "its program":
+            fleet.let_go()
 
         async def over() -> bool:
             return fleet.status("lr").get("stopped") == 1
 
         await eventually(over, "its trial was over")
+        wandb_emulator.do("clear_faults")
         fleet.let_go()
         status = await fleet.phase("Succeeded", "lr")
         assert (status["succeeded"], status["stopped"], status["failed"]) == (3, 1, 0)
         (row,) = [it for it in fleet.runs("lr") if it.wandb == stopped.wandb]
         assert (row.state, row.reason) == ("Stopped", "StoppedByWandb")
+
+    tell(tale)
+
+
+def test_what_a_real_program_logs_is_at_wandb_and_here(
+    tell: Tell, wandb_emulator: WandbEmulator
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        one = {**GRID, "parameters": {"lr": {"value": 3e-05}}}
+        fleet.sweep({**one, "command": [sys.executable, "-c", TRAINS]})
+        status = await fleet.phase("Succeeded", "lr")
+        (run,) = wandb_emulator.runs(fleet.name_there)
+        assert (run["begun"], run["state"], run["config"]["lr"]) == (1, "finished", 3e-05)
+        assert [row["loss"] for row in run["history"]] == [0.0, 3e-05]
+        assert status["best"]["metric"] == {"name": "loss", "value": 3e-05}
 
     tell(tale)
 

@@ -64,8 +64,9 @@ class Trial:
         ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
         if asked.get("RUN_ID"):
             ours |= {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
-            # Of an attempt that was lost, W&B has the run, and what it had told by then.
-            ours["WANDB_RESUME"] = "allow"
+            if order.get("attempt", 1) > 1:
+                # Of an attempt that was lost, W&B has the run, and what it had told by then.
+                ours["WANDB_RESUME"] = "allow"
         elif not any(name in known for name in OWN) and not _logged_in(known):
             ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
             ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
