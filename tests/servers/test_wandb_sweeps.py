@@ -293,6 +293,22 @@ def test_it_attaches_to_a_sweep_and_reads_its_search_there(
     tell(tale)
 
 
+def test_while_wandb_is_away_what_runs_goes_on_and_nothing_is_lost(
+    tell: Tell, wandb_emulator: WandbEmulator
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.sweep({**GRID, "command": ["sh", "-c", "sleep 0.3", "${args}"]})
+        await fleet.begun(2)
+        wandb_emulator.do("go_away")
+        status = await fleet.waits("Unreachable", "lr")
+        assert (status["succeeded"], status["active"]) == (2, 0)
+        wandb_emulator.do("come_back")
+        assert (await fleet.phase("Succeeded", "lr"))["succeeded"] == 4
+        assert {len(it["handed_to"]) for it in wandb_emulator.runs(fleet.name_there)} == {1}
+
+    tell(tale)
+
+
 def test_a_wrong_key_waits_with_what_would_help(tell: Tell, wandb_emulator: WandbEmulator) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.sweep()

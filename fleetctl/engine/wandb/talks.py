@@ -62,6 +62,9 @@ class Talks:
         if uid not in self._tasks and not talk.closed:
             self._woken[uid] = asyncio.Event()
             self._tasks[uid] = asyncio.ensure_future(self._go_on(uid, talk))
+        if uid in self._state.hurried:
+            self._state.hurried.discard(uid)
+            self._woken[uid].set()
         ties = ties_of(work.resource)
         handed.hear(replace(talk.said, home=ties.home, handed=ties.handed))
 
@@ -73,7 +76,7 @@ class Talks:
         deleted = work.resource.deleted_at_s is not None
         wanted = Wanted(slots, work.controller.policy.suspend, deleted)
         more = wanted.slots > talk.wanted.slots or wanted.deleted != talk.wanted.deleted
-        if more or wanted.suspended != talk.wanted.suspended:
+        if (more or wanted.suspended != talk.wanted.suspended) and talk.said.trouble is None:
             self._woken[work.resource.uid].set()
         talk.wanted = wanted
 
@@ -137,12 +140,11 @@ class Talks:
     async def _rest(self, uid: str, talk: Talk, trouble: FleetctlError | None, tries: int) -> None:
         """Until the next heartbeat, or until a pass wants another thing than before."""
         span_s = self._beat_s
-        if talk.wanted.suspended and talk.said.state and trouble is None:
-            span_s *= RESTING
         if trouble is not None:
             asked_s = getattr(trouble, "retry_after_s", 0.0)
-            await asyncio.sleep(max(asked_s, self._state.backoff_s(tries)))
-            return
+            span_s = max(asked_s, self._state.backoff_s(tries))
+        elif talk.wanted.suspended and talk.said.state:
+            span_s *= RESTING
         await asyncio.sleep(min(GAP_S, span_s))
         woken = self._woken[uid]
         alarm = asyncio.get_running_loop().call_later(span_s, woken.set)
