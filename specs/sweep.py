@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
@@ -27,31 +28,42 @@ class SearchFile(Spec):
 
 # The search of a sweep that is at W&B already: it is read from there.
 AT_WANDB = Search.model_construct(method="custom")
-# A name in an address, so no slash in it.
-_PATH_PART = r"^[^/\s]+$"
+_ADDRESS = re.compile(r"https?://[^/\s@?#]+(/[^\s@?#]*)?")
+
+
+def _path_part(value: str) -> str:
+    if "/" in value or value.split() != [value]:
+        raise ValueError("it is one part of a sweep's address `ENTITY/PROJECT/ID`, without `/`")
+    return value
+
+
+def _address(value: str) -> str:
+    if not _ADDRESS.fullmatch(value):
+        raise ValueError("it is an address with `https://` or `http://`, and no name or key in it")
+    return value
+
+
+PathPart = Annotated[NonEmptyText, AfterValidator(_path_part)]
+Address = Annotated[NonEmptyText, AfterValidator(_address)]
 
 
 class Wandb(Spec):
     """Which sweep at W&B a `backend: wandb` stands for, and where that is."""
 
-    sweep_id: NonEmptyText | None = Field(
+    sweep_id: PathPart | None = Field(
         default=None,
-        pattern=_PATH_PART,
         description="One that is there already; default: one is created from `search`.",
     )
-    entity: NonEmptyText | None = Field(
+    entity: PathPart | None = Field(
         default=None,
-        pattern=_PATH_PART,
         description="Team or user; default: `search.entity`, `WANDB_ENTITY` of `env`, the key's.",
     )
-    project: NonEmptyText | None = Field(
+    project: PathPart | None = Field(
         default=None,
-        pattern=_PATH_PART,
         description="Project; default: `search.project`, then `WANDB_PROJECT` of `env`.",
     )
-    base_url: NonEmptyText | None = Field(
+    base_url: Address | None = Field(
         default=None,
-        pattern=r"^https?://[^/\s@?#]+(/[^\s@?#]*)?$",
         description="Of a server of your own; default: `WANDB_BASE_URL` of `env`, then W&B's.",
     )
 
@@ -119,26 +131,32 @@ class SweepSpec(Execution):
     @model_validator(mode="after")
     def _has_a_search(self) -> SweepSpec:
         if "search" not in self.model_fields_set and not self.attaches:
-            raise _at("search", "missing")
+            raise ValidationError.from_exception_data(
+                "SweepSpec", [InitErrorDetails(type="missing", loc=("search",), input=None)]
+            )
         return self
 
     @model_validator(mode="after")
     def _says_who_draws(self) -> SweepSpec:
         if self.backend == "builtin":
             if self.wandb is not None:
-                raise _at("wandb", "goes with `backend: wandb` alone")
+                raise ValueError("`wandb` goes with `backend: wandb` alone")
             return self
         search, template = self.search, self.template
         for name in ("sampler", "prior_trials"):
             if getattr(search, name) is not None:
                 alias = type(search).model_fields[name].alias or name
-                raise _at("search", f"`{alias}` goes with `backend: builtin`; W&B draws the points")
+                raise ValueError(
+                    f"`{alias}` goes with `backend: builtin`; here W&B draws the points"
+                )
         if self.metrics is not None:
-            raise _at("metrics", "go with `backend: builtin`; a sweep at W&B follows one `metric`")
+            raise ValueError(
+                "`metrics` go with `backend: builtin`; a sweep at W&B has one `metric`"
+            )
         if template is not None and (template.python is not None or template.is_function):
-            raise _at(
-                "template",
-                "a run of W&B is a program: `program` in `search`, or `command` or `script` here",
+            raise ValueError(
+                "a run of W&B is a program: `program` in `search`, or `command` or `script` in "
+                "`template`"
             )
         return self
 
@@ -174,11 +192,3 @@ class SweepSpec(Execution):
         """Trials in all; None means every point of the grid."""
         limits = [it for it in (self.trials, self.search.run_cap) if it is not None]
         return min(limits) if limits else None
-
-
-def _at(field: str, message: str) -> ValidationError:
-    """A problem at a field of its own, as the field's own model would report it."""
-    kind = message if message == "missing" else PydanticCustomError("sweep", message)
-    return ValidationError.from_exception_data(
-        "SweepSpec", [InitErrorDetails(type=kind, loc=(field,), input=None)]
-    )

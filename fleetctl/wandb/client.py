@@ -1,32 +1,15 @@
-"""GraphQL over HTTP to W&B, or to a server of one's own. Called by the engine through `Ask`; knows
-no operation by name, and never tells the key to a log, an error or another host.
-
-A call runs in a thread of its own pool, so that a service which hangs holds up nothing else, and
-has a deadline of ours. Nothing is asked again here: who asks knows what a second time would do.
+"""What a call to W&B's service is, and where people see its answers. The engine is handed a
+`Connect`, and does not know how calls are made; that is http.py, loaded with the first of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from typing import Any, Protocol
 
-from fleetctl.common.errors import NotFound, Refused, Unavailable
-from fleetctl.common.version import VERSION
-
 BASE_URL = "https://api.wandb.ai"
-TIMEOUT_S = 20.0  # of one call; wandb's own agent waits as long
-ANSWER_BYTES_MAX = 16 << 20  # a page of runs has far below one
-RETRY_AFTER_S_MAX = 600.0
-THREADS_MAX = 4  # calls at once, to all servers
-MESSAGE_CHARS_MAX = 300
-KEY_HINT = "put a key of wandb.ai/authorize into WANDB_API_KEY and run `fleetctl apply` again"
+CALLS_MAX = 4  # at once; each has a thread of its own
 
 
 class Ask(Protocol):
@@ -47,59 +30,16 @@ class Connect(Protocol):
     def __call__(self, base_url: str, key: str) -> Ask: ...
 
 
-class Client:
-    """Calls with one key to one server."""
-
-    def __init__(self, pool: ThreadPoolExecutor, base_url: str, key: str) -> None:
-        self._pool, self._url = pool, f"{base_url or BASE_URL}/graphql"
-        self._word = "basic " + base64.b64encode(f"api:{key}".encode()).decode()
-
-    def __repr__(self) -> str:
-        return f"Client({self._url})"
-
-    async def __call__(
-        self, operation: str, query: str, variables: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        body = {"query": query, "variables": dict(variables), "operationName": operation}
-        loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._pool, self._post, json.dumps(body).encode())
-        try:
-            status, headers, answer = await asyncio.wait_for(call, 2 * TIMEOUT_S)
-        except (TimeoutError, OSError, HTTPException, ValueError) as error:
-            why = getattr(error, "reason", None) or error
-            said = f": {str(why)[:MESSAGE_CHARS_MAX]}" if str(why) else ""
-            raise Unavailable(f"W&B does not answer{said}", reason="Unreachable") from None
-        return _data(status, headers, answer)
-
-    def _post(self, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {
-            "Authorization": self._word,
-            "Content-Type": "application/json",
-            "User-Agent": f"fleetctl/{VERSION}",
-        }
-        request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - http(s) by its spec
-        try:
-            with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
-                return answer.status, dict(answer.headers), answer.read(ANSWER_BYTES_MAX)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, dict(error.headers), error.read(ANSWER_BYTES_MAX)
-
-
-class _Nowhere(urllib.request.HTTPRedirectHandler):
-    """Where a redirect leads, the key does not go."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_Nowhere)
-
-
 def connector() -> Connect:
-    """Connects with one pool of threads for all servers; it has none before the first call."""
-    pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="wandb")
-    return lambda base_url, key: Client(pool, base_url, key)
+    """Calls over HTTP; few of them at once, to all servers together."""
+    few = asyncio.Semaphore(CALLS_MAX)
+
+    def connect(base_url: str, key: str) -> Ask:
+        from fleetctl.wandb.http import Client
+
+        return Client(few, base_url or BASE_URL, key)
+
+    return connect
 
 
 def app_url(base_url: str) -> str:
@@ -107,49 +47,3 @@ def app_url(base_url: str) -> str:
     if base_url in ("", BASE_URL):
         return "https://wandb.ai"
     return base_url.replace("https://api.", "https://app.", 1)
-
-
-def _data(status: int, headers: Mapping[str, str], answer: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(answer)
-    except ValueError:
-        found = None
-    errors = found.get("errors") if isinstance(found, dict) else None
-    if status == 200 and isinstance(found, dict) and not errors:
-        data = found.get("data")
-        if isinstance(data, dict):
-            return data
-    said = _said(found)
-    match status:
-        case 401:
-            text = f"W&B does not accept the key{said}"
-            raise Unavailable(text, reason="KeyRefused", account=True, hint=KEY_HINT)
-        case 403:
-            text = f"W&B does not let this key do it{said}"
-            hint = "ask for access to the entity and the project, or use a key that has it"
-            raise Unavailable(text, reason="AccessDenied", account=True, hint=hint)
-        case 404:
-            raise NotFound(f"W&B does not find it{said}")
-        case 429:
-            wait_s = _retry_after_s(headers)
-            text = f"W&B limits the rate of calls{said}"
-            raise Unavailable(text, reason="RateLimited", retry_after_s=wait_s)
-    if errors and status < 500:
-        raise Refused(f"W&B refuses it{said}")
-    wait_s = _retry_after_s(headers)
-    raise Unavailable(f"W&B answers {status}{said}", reason="Unavailable", retry_after_s=wait_s)
-
-
-def _said(found: Any) -> str:
-    """The service's own words, as the rest of a sentence."""
-    errors = found.get("errors") if isinstance(found, dict) else None
-    first = errors[0] if isinstance(errors, list) and errors else found
-    text = first.get("message") or first.get("error") if isinstance(first, dict) else first
-    return f": {' '.join(text.split())[:MESSAGE_CHARS_MAX]}" if isinstance(text, str) else ""
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float:
-    try:
-        return min(max(float(headers.get("Retry-After") or 0.0), 0.0), RETRY_AFTER_S_MAX)
-    except ValueError:
-        return 0.0  # a date: the caller's own backoff
