@@ -134,6 +134,7 @@ OF_EVENTS = {
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",
+    "WandbCannotTell": "An older W&B does not say what an unheard answer of its has done.",
     "WandbLeft": "The object is deleted, and its sweep at W&B could not be ended.",
     "WandbRunFound": "W&B had handed out a run by an answer that was lost; it begins now.",
     "WandbSweep": "Where the object's sweep is at W&B.",

@@ -51,6 +51,7 @@ from fleetctl.tracking.annotations import (
     RERUN,
     REVISION,
     ROLLOUT,
+    WANDB,
     pins_of,
 )
 from fleetctl.tracking.track import track_of
@@ -272,7 +273,8 @@ def _refuse_another_sweep(known: Resource, spec: SweepSpec, *, rerun: bool) -> N
     assert isinstance(before, SweepSpec)
     if "wandb" not in (before.backend, spec.backend):
         return
-    if _of_wandb(before) != _of_wandb(spec):
+    made = json.loads(known.annotations.get(WANDB, "{}")).get("home") is not None
+    if before.backend != spec.backend or (made and _of_wandb(before) != _of_wandb(spec)):
         raise Conflict(
             f"{known.key} stands for a sweep at W&B, and the search of that never changes",
             hint=f"give the new one another name, or delete {known.key} first",
@@ -286,7 +288,7 @@ def _refuse_another_sweep(known: Resource, spec: SweepSpec, *, rerun: bool) -> N
 
 def _of_wandb(spec: SweepSpec) -> object:
     search = spec.search.model_dump(mode="json", exclude=_OURS_OF_A_SEARCH)
-    return spec.backend, spec.wandb, search, names_of(spec)
+    return spec.wandb, search, names_of(spec)
 
 
 def _was_refused(resource: Resource) -> bool:

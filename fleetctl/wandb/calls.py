@@ -13,13 +13,14 @@ from typing import Any
 
 import yaml
 
-from fleetctl.common.errors import Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.wandb.client import Ask
 
 RUNS_PAGE, SWEEPS_PAGE = 100, 50
 PAGES_MAX = 20
 
 _SWEEP = "id name state config description runCount runCountExpected bestLoss"
+_OLDER = "id name state config bestLoss"  # what servers of before know too
 CREATE = """mutation UpsertSweep($config: String, $description: String, $entityName: String,
     $projectName: String) {
   upsertSweep(input: {config: $config, description: $description, entityName: $entityName,
@@ -31,11 +32,14 @@ CREATE = """mutation UpsertSweep($config: String, $description: String, $entityN
 MOVE = """mutation UpsertSweep($id: ID, $state: String) {
   upsertSweep(input: {id: $id, state: $state}) { sweep { name } }
 }"""
-READ = f"""query GetSweep($name: String!, $project: String, $entity: String) {{
+READ, READ_OLDER = (
+    f"""query GetSweep($name: String!, $project: String, $entity: String) {{
   project(name: $project, entityName: $entity) {{
-    name entityName sweep(sweepName: $name) {{ {_SWEEP} }}
+    name entityName sweep(sweepName: $name) {{ {fields} }}
   }}
 }}"""
+    for fields in (_SWEEP, _OLDER)
+)
 LIST = f"""query GetSweeps($project: String!, $entity: String, $cursor: String, $perPage: Int) {{
   project(name: $project, entityName: $entity) {{
     name entityName
@@ -141,7 +145,10 @@ async def find(ask: Ask, tag: str, *, entity: str, project: str) -> Found | None
 async def read(ask: Ask, name: str, *, entity: str, project: str) -> Found | None:
     """None: W&B says that there is no such sweep."""
     variables = {"name": name, "project": project or None, "entity": entity or None}
-    answer = await ask("GetSweep", READ, variables)
+    try:
+        answer = await ask("GetSweep", READ, variables)
+    except Refused:
+        answer = await ask("GetSweep", READ_OLDER, variables)
     if "project" not in answer:
         raise _odd("project")
     home = answer["project"]

@@ -321,6 +321,21 @@ def test_a_wrong_key_waits_with_what_would_help(tell: Tell, wandb_emulator: Wand
     tell(tale, key="local-unknown" + "0" * 32)
 
 
+def test_a_search_that_wandb_refuses_waits_with_its_words(
+    tell: Tell, wandb_emulator: WandbEmulator
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        error = {"errors": [{"message": "Invalid sweep config: lr"}]}
+        wandb_emulator.fault("UpsertSweep", status=400, body=error)
+        fleet.sweep()
+        status = await fleet.waits("Refused", "lr")
+        assert status["message"] == "W&B refuses it: Invalid sweep config: lr"
+        wandb_emulator.do("clear_faults")
+        await fleet.phase("Succeeded", "lr")
+
+    tell(tale)
+
+
 def test_a_sweep_of_others_is_not_there(tell: Tell, wandb_emulator: WandbEmulator) -> None:
     async def tale(fleet: Fleet) -> None:
         there = wandb_emulator.do("create_sweep", config=json.dumps(dict(GRID)))

@@ -136,6 +136,18 @@ def test_an_answer_that_lacks_what_it_must_have_decides_nothing(
     assert caught.value.reason == "UnknownAnswer"
 
 
+def test_a_server_of_before_is_asked_for_less() -> None:
+    async def older(_operation: str, query: str, _variables: Any) -> Any:
+        if "runCount" in query:
+            raise Refused('Cannot query field "runCount" on type "Sweep".')
+        node = {"id": "k", "name": "s", "state": "Running", "config": "method: grid"}
+        return {"project": {"name": "p", "entityName": "e", "sweep": node}}
+
+    found = asyncio.run(calls.read(older, "s", entity="e", project="p"))
+    assert found is not None
+    assert (found.state, found.run_count, found.entity) == ("RUNNING", None, "e")
+
+
 def test_a_configuration_is_written_as_yaml_of_both_versions_reads_it() -> None:
     config = {"parameters": {"lr": {"values": [3e-5, 1e-10, 0.1]}, "tag": {"value": "010"}}}
     text = calls.config_text(config)

@@ -5,7 +5,6 @@ or a new one. Called by talk.py, which keeps what it is told.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.controllers.wandb.handed import Home, names_of
@@ -15,6 +14,7 @@ from fleetctl.wandb.client import Ask, app_url
 if TYPE_CHECKING:
     from fleetctl.specs.sweep import SweepSpec
 
+NOTHING: Mapping[str, Any] = {}
 PROJECT = "uncategorized"  # W&B's own, where nobody names one
 
 
@@ -27,14 +27,17 @@ async def attached(ask: Ask, spec: SweepSpec) -> Home | None:
     if found is None:
         return None
     own = "search" in spec.model_fields_set
-    return _home(found, base_url, config={} if own else calls.config_of(found.config))
+    config = {} if own else calls.config_of(found.config)
+    return _home(found, entity, base_url, config=config)
 
 
 async def found_again(ask: Ask, spec: SweepSpec, words: str) -> Home | None:
-    """The sweep of ours in whose description these words are; None where none was made."""
+    """The sweep of ours in whose description these words are; None where none was made. Raises
+    Refused where a server cannot tell.
+    """
     entity, project, base_url = _names(spec)
     found = await calls.find(ask, words, entity=entity, project=project)
-    return None if found is None else _home(found, base_url, made=True)
+    return None if found is None else _home(found, entity, base_url, made=True)
 
 
 async def made(ask: Ask, spec: SweepSpec, words: str) -> tuple[Home, list[str]]:
@@ -48,7 +51,7 @@ async def made(ask: Ask, spec: SweepSpec, words: str) -> tuple[Home, list[str]]:
         project=project,
         description=f"{own}\n\n{words}" if own else words,
     )
-    return _home(replace(found, entity=found.entity or entity), base_url, made=True), warnings
+    return _home(found, entity, base_url, made=True), warnings
 
 
 def config_of(spec: SweepSpec) -> dict[str, Any]:
@@ -74,7 +77,14 @@ def _sweep_id(spec: SweepSpec) -> str:
 
 
 def _home(
-    found: calls.Found, base_url: str, *, made: bool = False, config: Mapping[str, Any] = {}
+    found: calls.Found,
+    entity: str,
+    base_url: str,
+    *,
+    made: bool = False,
+    config: Mapping[str, Any] = NOTHING,
 ) -> Home:
-    url = f"{app_url(base_url)}/{found.entity}/{found.project}/sweeps/{found.name}"
-    return Home(found.name, found.key, found.entity, found.project, url, made, config)
+    """entity: that was asked for, where the answer does not say it."""
+    entity = found.entity or entity
+    url = f"{app_url(base_url)}/{entity}/{found.project}/sweeps/{found.name}"
+    return Home(found.name, found.key, entity, found.project, url, made, config)

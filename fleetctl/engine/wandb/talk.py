@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.common.errors import NotFound, Unavailable
+from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.wandb.handed import (
     CANCELED,
     FINISHED,
@@ -117,7 +117,12 @@ class Talk:
         else:
             row = self._state.store.resources.of(self._uid)
             words = f"fleetctl {row.key if row is not None else ''} {self._uid}"
-            home = await found_again(ask, spec, ties.creating) if ties.creating else None
+            home = None
+            if ties.creating:
+                try:
+                    home = await found_again(ask, spec, ties.creating)
+                except Refused:
+                    self._cannot_tell("a sweep that was made before, and is not used")
             if home is None:
                 self._keep(replace(ties, creating=words))
                 home, warnings = await made(ask, spec, words)
@@ -161,6 +166,11 @@ class Talk:
         if self._odd < BELIEVED:
             raise Unavailable(text, reason=SWEEP_GONE)
         self._tell(replace(self.said, home=self._ties().home, gone=text, trouble=None))
+
+    def _cannot_tell(self, what: str) -> None:
+        """An older server has no such question."""
+        text = f"this W&B cannot tell whether there is {what}; look at its page"
+        self._state.say(self._uid, "WandbCannotTell", text, kind="Warning")
 
     def _home(self) -> Home:
         home = self._ties().home
@@ -214,9 +224,13 @@ class Talk:
         unsure = [it for it in idle if not self._sure or it in self._unsure]
         home = self._home()
         for agent in unsure:
-            runs = await calls.runs_of(
-                ask, agent, home.id, entity=home.entity, project=home.project
-            )
+            try:
+                runs = await calls.runs_of(
+                    ask, agent, home.id, entity=home.entity, project=home.project
+                )
+            except Refused:
+                runs = []
+                self._cannot_tell(f"a run that was handed to agent {agent}, and never begins")
             if (work := self._work()) is None:
                 return
             for run, state, params in runs:

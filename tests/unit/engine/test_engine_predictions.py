@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Conflict
+from fleetctl.controllers.wandb.handed import Home
+from fleetctl.engine.wandb.ties import Ties, keep
 from tests.unit.engine.test_engine_api import Served, served
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
@@ -264,7 +266,11 @@ async def test_what_wandb_has_of_a_sweep_does_not_change_and_is_not_run_again(
 ) -> None:
     secret = HEAD.format(kind="Secret", name="keys") + "spec: {fromEnv: [WANDB_API_KEY]}\n"
     async with served(tmp_path) as api:
-        await api.apply(f"{secret}---\n{at_wandb('[1, 2]')}", env={"WANDB_API_KEY": "k"})
+        await api.apply(f"{secret}---\n{at_wandb('[1]')}", env={"WANDB_API_KEY": "k"})
+        # While W&B has made none, as when it refuses the search, that may be mended.
+        await api.apply(at_wandb("[1, 2]"), env={"WANDB_API_KEY": "k"})
+        row = api.fleet.store.resources.get("Sweep", "lr")
+        keep(api.fleet.store, row.uid, Ties(home=Home("abc", "k", "acme", "p", "url", made=True)))
         for text, more, word in (
             (at_wandb("[1, 2, 3]"), {}, "never changes"),
             (at_wandb("[1, 2]").replace("  backend: wandb\n", ""), {}, "never changes"),
