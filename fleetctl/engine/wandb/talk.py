@@ -302,7 +302,7 @@ class Talk:
         self._tell(replace(self.said, sure=not self._unsure))
 
     async def _one(self, ask: Ask, agent: str, run: str) -> set[str]:
-        """Its orders, carried out as far as they are ours; their types."""
+        """Its orders, carried out as far as they are ours; their types. An `exit` ends no run."""
         if not run:
             self._unsure.add(agent)  # until its answer is here
             self.said = replace(self.said, sure=False)
