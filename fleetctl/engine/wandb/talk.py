@@ -25,7 +25,7 @@ from fleetctl.controllers.wandb.handed import (
 )
 from fleetctl.engine.wandb.opening import attached, found_again, made, path_of
 from fleetctl.engine.wandb.ties import PAUSED as BY_US
-from fleetctl.engine.wandb.ties import PAUSING, Ties, keep, ties_of
+from fleetctl.engine.wandb.ties import PAUSING, Ties, assigned, keep, ties_of
 from fleetctl.specs.sweep import SweepSpec
 from fleetctl.wandb import calls
 from fleetctl.wandb.client import Ask
@@ -246,23 +246,9 @@ class Talk:
         ties, work = self._ties(), self._work()
         if work is None:
             return []
-        handed, history = work
-        waiting = {
-            run: params
-            for run, params in ties.handed.items()
-            if not handed.knows(run) or handed.awaits_begin(run, history)
-        }
-        agents = {
-            agent: run if run in waiting or handed.is_open(run, history) else ""
-            for agent, run in ties.agents.items()
-        }
-        # Of an agent that W&B does not know any more, or that was handed several unheard.
-        live = (handed.run_ids.get(index, "") for index in history.live_by_index)
-        left = [run for run in dict.fromkeys([*live, *waiting]) if run not in agents.values()]
-        for agent in [it for it, run in agents.items() if not run]:
-            agents[agent] = left.pop(0) if left else ""
-        self._keep(replace(ties, agents=agents, handed=waiting))
-        idle = [agent for agent, run in agents.items() if not run][: self.wanted.slots]
+        ties, left = assigned(ties, *work)
+        self._keep(ties)
+        idle = [agent for agent, run in ties.agents.items() if not run][: self.wanted.slots]
         while left or len(idle) < self.wanted.slots:
             agent = await self._one_more(ask, left.pop(0) if left else "")
             if not self._ties().agents[agent]:

@@ -13,7 +13,9 @@ from fleetctl.controllers.wandb.handed import Home
 from fleetctl.tracking.annotations import WANDB
 
 if TYPE_CHECKING:
+    from fleetctl.controllers.history.history import History
     from fleetctl.controllers.model import Resource
+    from fleetctl.controllers.wandb.handed import Handed
     from fleetctl.stores.base import Store
 
 
@@ -48,6 +50,27 @@ class Ties:
 
     def with_run(self, agent: str, run: str, params: Mapping[str, Any]) -> Ties:
         return replace(self.with_agent(agent, run), handed={**self.handed, run: dict(params)})
+
+
+def assigned(ties: Ties, handed: Handed, history: History) -> tuple[Ties, list[str]]:
+    """Each run that is under way or is to begin with an agent, and the other agents free; and the
+    runs for which there is none. What has a row is not kept as handed out any more.
+    """
+    waiting = {
+        run: params
+        for run, params in ties.handed.items()
+        if not handed.knows(run) or handed.awaits_begin(run, history)
+    }
+    agents = {
+        agent: run if run in waiting or handed.is_open(run, history) else ""
+        for agent, run in ties.agents.items()
+    }
+    # Of an agent that W&B does not know any more, or that was handed several unheard.
+    live = (handed.run_ids.get(index, "") for index in history.live_by_index)
+    left = [run for run in dict.fromkeys([*live, *waiting]) if run not in agents.values()]
+    for agent in [agent for agent, run in agents.items() if not run]:
+        agents[agent] = left.pop(0) if left else ""
+    return replace(ties, agents=agents, handed=waiting), left
 
 
 def ties_of(resource: Resource) -> Ties:
