@@ -82,7 +82,7 @@ def _groups(found: Impact) -> Iterator[_Group]:
     running = {run.index for run in found.going_on}
     for index in range(controller.total or 0):
         unit = controller.unit(index)
-        if unit is not None and index not in found.history.succeeded and index not in running:
+        if unit is not None and not found.history.is_done(index) and index not in running:
             yield _Group(unit.template_hash, controller.template(index), 1)
 
 

@@ -75,7 +75,8 @@ def words(*line: str) -> list[str]:
             ["init", "--example", "sweep"],
             [
                 "sweep",
-                *(f"sweep-{it}" for it in ("early", "grid", "local-and-cloud", "wandb", "winner")),
+                *(f"sweep-{it}" for it in ("early", "grid", "local-and-cloud")),
+                *(f"sweep-{it}" for it in ("wandb", "wandb-account", "winner")),
             ],
         ),
         (["set", "job/alpha", "budg"], ["budget."]),
