@@ -75,6 +75,7 @@ class _Case:
     template: Template  # whole, or the unit's own while its Function is missing
     ordered: bool
     given: Mapping[str, object] | None  # as of its controller
+    handed: bool  # its units are runs of W&B's
 
     @property
     def stated(self) -> bool:
@@ -87,7 +88,14 @@ Rule = Callable[[_Case], str]
 def content(spec: Execution, controller: KindController, index: int, facts: Facts) -> Content:
     """What a wanted unit's work is, its own parameters aside."""
     own = controller.content(index)
-    case = _Case(spec, facts, facts.whole or own, controller.in_order, controller.given)
+    case = _Case(
+        spec,
+        facts,
+        facts.whole or own,
+        controller.in_order,
+        controller.given,
+        controller.handed is not None,
+    )
     for rule in _RULES:
         if why := rule(case):
             return Content(why=why)
@@ -168,6 +176,11 @@ def _off(case: _Case) -> str:
     return "cache.policy is `Never`" if never else ""
 
 
+def _handed(case: _Case) -> str:
+    # The run that W&B has handed out would stay there as one that never began.
+    return "each run that W&B hands out is to be made" if case.handed else ""
+
+
 def _stages(case: _Case) -> str:
     # A stage leaves checkpoints, which no result tells of.
     if not case.ordered or case.stated:
@@ -237,6 +250,7 @@ def _unknown_tree(case: _Case) -> str:
 
 _RULES: tuple[Rule, ...] = (
     _off,  # nothing else matters then
+    _handed,
     _stages,
     _shared_state,
     _no_function,  # until then nobody knows what it runs in

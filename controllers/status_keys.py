@@ -87,6 +87,10 @@ class Status(TypedDict, total=False):
     checkpoint: Annotated[
         Block, "of a TrainingRun, the newest complete one: step, path, at, bytes; everySeconds"
     ]
+    wandb: Annotated[
+        Block,
+        "of a Sweep with `backend: wandb`: id, url, state, runCount, runCountExpected, bestLoss",
+    ]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
@@ -115,8 +119,7 @@ Count = Literal[
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
-    "priorTrials", "slots", "spend", "warm",
-    "checkpoint",
+    "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

@@ -22,7 +22,7 @@ from fleetctl.controllers.kind import (
 from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, RunState, WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
-from fleetctl.controllers.trials.wandb import winner_wandb
+from fleetctl.controllers.wandb.program import winner_wandb
 from fleetctl.specs.content import (
     NO_PINS,
     Pins,
@@ -110,7 +110,7 @@ class TrainingRun(KindController):
     def template(self, index: int) -> Template:
         return self._templates[index]
 
-    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
+    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
         return winner_wandb(self.spec.params_from)
 
     @property

@@ -22,7 +22,7 @@ from fleetctl.controllers.model import (
     Observation,
     WandbTrial,
 )
-from fleetctl.controllers.trials.wandb import observed
+from fleetctl.controllers.wandb.program import observed
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.modal_worlds import ModalWorld, emulated

@@ -17,6 +17,7 @@ from tests.simulation.record_checks import RECORD_CHECKS
 from tests.simulation.savings import SAVING_CHECKS
 from tests.simulation.scene import Check, Scene
 from tests.simulation.searches import SEARCH_CHECKS
+from tests.simulation.wandb import WANDB_CHECKS
 from tests.simulation.wish_checks import WISH_CHECKS
 from tests.simulation.world_checks import WORLD_CHECKS
 
@@ -30,6 +31,7 @@ COMMIT_CHECKS: tuple[Check, ...] = (
     *GIVER_CHECKS,
     *SAVING_CHECKS,
     *SEARCH_CHECKS,
+    *WANDB_CHECKS,
 )
 EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS, *BILL_CHECKS)
 

@@ -17,6 +17,7 @@ from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def worth_a_look(spec: Spec) -> bool:
         it.provider != DEFAULT_PROVIDER or it.max_price_per_hour is not None
         for it in spec.placement.candidates
     ):
+        return True
+    if isinstance(spec, SweepSpec) and spec.backend == "wandb":
         return True
     template: Template | None = getattr(spec, "template", None)
     if needs.library_of(spec) or getattr(spec, "params_from", None) is not None:

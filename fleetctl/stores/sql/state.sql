@@ -173,8 +173,8 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
     message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, params_hash,
-    params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    wandb, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
@@ -182,7 +182,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
-    content = ?, resumed_step = ?, saved_step = ?, params_hash = ?, params = ?
+    content = ?, resumed_step = ?, saved_step = ?, params_hash = ?, wandb = ?, params = ?
 WHERE name = ? AND (1 << state) & ?
     AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
@@ -209,8 +209,8 @@ FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? ORDER BY at_s, ste
 -- them.
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
-    sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, resumed_step, saved_step,
-    result
+    sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, wandb, resumed_step,
+    saved_step, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash

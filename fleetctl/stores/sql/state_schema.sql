@@ -91,6 +91,7 @@ CREATE TABLE runs (
     resumed_step INTEGER,          -- of the checkpoint that it began from; NULL = from none
     saved_step INTEGER,            -- the highest of the checkpoints that it completed
     params_hash TEXT NOT NULL,
+    wandb TEXT,                    -- the run at W&B that this is an attempt of; NULL = none
     params TEXT NOT NULL           -- last: the one that can be long
 );
 CREATE UNIQUE INDEX runs_attempt ON runs (rid, idx, attempt);

@@ -139,7 +139,8 @@ def rows(kind: str) -> Iterator[tuple[str, str, Role]]:
     for name, role in KINDS[kind].items():
         # More than one node is not supported yet; its units do not know of nodes so far.
         # A number of tasks takes the place of their list, and has one mode.
-        if name not in (*nested, "nodes", "ray", "completions", "completion_mode"):
+        # Which sweep at W&B it is goes with `backend: wandb` alone, and never changes.
+        if name not in (*nested, "nodes", "ray", "completions", "completion_mode", "wandb"):
             yield kind, aliases(OBJECTS[kind].spec)[name], role
 
 

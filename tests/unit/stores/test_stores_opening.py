@@ -389,7 +389,7 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 
 
 def before_checkpoints(state: Path) -> None:
-    """As a store was before version 6."""
+    """As a store was before version 7."""
     alter(state, "DROP TABLE checkpoints")
     for column in ("resumed_step", "saved_step"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
@@ -397,6 +397,7 @@ def before_checkpoints(state: Path) -> None:
 
 def before_sleep(state: Path) -> None:
     """As a store was before version 5."""
+    alter(state, "ALTER TABLE runs DROP COLUMN wandb")
     before_checkpoints(state)
     alter(state, "DROP INDEX resources_awake")
     alter(state, "ALTER TABLE resources DROP COLUMN wake_at_s")
