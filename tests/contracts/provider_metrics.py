@@ -66,7 +66,7 @@ class ProviderMetrics:
         seen = await world.run(program(code, form="jsonl", path="m.jsonl"))
         assert (seen.ok, told(seen)) == (True, [(7, "val/loss", 0.5), (2, "a", 2)])
         (remark,) = seen.remarks
-        assert remark.startswith("line 2 of `m.jsonl` is not recorded: it is `loss: 1`")
+        assert remark.startswith("line 2 of `m.jsonl` is not recorded: `loss: 1`")
 
     @story
     async def test_event_files_of_tensorboard_are_read(self, world: World) -> None:

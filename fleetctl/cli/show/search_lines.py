@@ -68,11 +68,13 @@ def _stopped(seen: View, reading: Reading) -> list[str]:
 
 def _importance(seen: View, reading: Reading) -> list[str]:
     """`lr 87% (higher is better), depth 0% (within chance)`, a line for each metric."""
+    ended = seen.count("succeeded") + seen.count("stopped")
+    if not seen.kind.searches or not 0 < ended <= IMPORTANCE_TRIALS_MAX:
+        return []
     from fleetctl.cli.report.plotting.gather import studies
     from fleetctl.cli.report.plotting.importance import TRIALS_MIN, importances
 
-    ended = seen.count("succeeded") + seen.count("stopped")
-    if not seen.kind.searches or not TRIALS_MIN <= ended <= IMPORTANCE_TRIALS_MAX:
+    if ended < TRIALS_MIN:
         return []
     lines = []
     for study in studies(seen, reading):
