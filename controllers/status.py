@@ -126,18 +126,17 @@ def told(plan: Plan) -> Status:
 
 def _places(wish: Wish, history: History) -> list[str]:
     """Its candidates in their order, then where runs of earlier specs are or were."""
-    candidates = [it.provider for it in wish.controller.policy.placement.candidates]
-    return list(dict.fromkeys([*candidates, *sorted(+history.placed)]))
+    return list(dict.fromkeys([*wish.controller.candidates, *sorted(+history.placed)]))
 
 
 def _gpu(wish: Wish, history: History) -> str:
     """What its sandboxes ask for, `A100:4 H100:2` where either will do: of the stage that is on,
     where the units build upon each other; empty without.
     """
-    controller = wish.controller
-    at = len(history.succeeded) if controller.in_order else 0
-    if controller.unit(at) is None:
-        at = 0
+    controller, at = wish.controller, wish.controller.first
+    if controller.in_order:
+        left = (index for index in controller.indexes() if index not in history.succeeded)
+        at = next(left, at)
     wanted = controller.template(at).resources.gpu if controller.unit(at) is not None else None
     return " ".join(map(str, wanted.choices)) if wanted is not None else ""
 

@@ -123,6 +123,12 @@ STAGE: Mapping[str, Role] = {
     "script": WORK,
     "env": WORK,
     "timeout_seconds": RULE,
+    "resources": PLACE,
+    "image": WORK,
+    "volumes": WORK,
+    "secrets": WORK,
+    "workdir": WORK,
+    "placement": PLACE,
 }
 CHECKPOINT: Mapping[str, Role] = {
     "path": WORK,  # programs read it

@@ -108,6 +108,7 @@ class RunOrder:
     # What `wandb.init` in its program is told; None: nothing.
     wandb: WandbTrial | None = None
     metric: str = ""  # that its kind compares, of which every value is recorded
+    variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt alone
 
     def arguments(self) -> list[str]:
         """The command line of its work; empty for a program of ours. Raises Refused without any."""

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.task import Beside, beside
-from fleetctl.cli.values import count
+from fleetctl.cli.targets.task import Beside, add_which, beside, which_of
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
@@ -54,7 +53,7 @@ class Ports(NamedTuple):
 
 
 PAGE = """\
-KIND/NAME PORT[:REMOTE] [--index N]
+KIND/NAME PORT[:REMOTE] [--index N | --stage NAME] [--node N]
 
 Let a port of this machine lead to a port in the sandbox of a task that runs, until
 Ctrl-C. On this machine a task's ports are open anyway; at Modal each connection is
@@ -78,9 +77,7 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "ports", type=_ports, metavar="PORT[:REMOTE]", help="here and there; 0 is any that is free"
     )
-    made.add_argument(
-        "--index", type=count, metavar="N", help="which task; not needed while one alone runs"
-    )
+    add_which(made)
     return made
 
 
@@ -102,7 +99,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 async def _run(args: Namespace, screen: Screen) -> int:
     wanted, ports = target(args.object, args.namespace), args.ports
-    found = beside(wanted, args.index, home())
+    found = beside(wanted, which_of(args), home())
     try:
         link = await found.entering.link(found.place, ports.theirs)
         if "://" in link or link == f"{HOST}:{ports.ours}":

@@ -85,15 +85,15 @@ class Market:
     def offers(self, work: Work) -> Offers:
         """What the candidates of an object are to each template that it may start."""
         controller = work.controller
-        names = [it.provider for it in controller.policy.placement.candidates]
-        return {
-            digest: {
+        found = {}
+        for digest, template in _templates(controller):
+            names = [it.provider for it in controller.placement(digest).candidates]
+            found[digest] = {
                 name: self._offer(work.track, name, digest, template, only=len(names) == 1)
                 for name in names
                 if name in self._state.providers and name not in self.closing
             }
-            for digest, template in _templates(controller)
-        }
+        return found
 
     def price(self, provider: str, template: Template, namespace: str) -> float | None:
         """USD a second of one sandbox; None when nobody knows."""
@@ -166,6 +166,6 @@ def lacks(
 def _templates(controller: KindController) -> list[tuple[str, Template]]:
     """Every template that a unit may start with, by its hash; kinds share one or have few."""
     if controller.template_hash:
-        return [(controller.template_hash, controller.content(0))]
-    units = [controller.unit(index) for index in range(controller.total or 0)]
+        return [(controller.template_hash, controller.content(controller.first))]
+    units = [controller.unit(index) for index in controller.indexes()]
     return [(unit.template_hash, controller.template(unit.index)) for unit in units if unit]

@@ -138,7 +138,7 @@ class Passes:
             return
         most = policy.parallelism
         if most is None:
-            names = {it.provider for it in policy.placement.candidates}
+            names = controller.candidates
             most = sum(it for name, it in wish.providers.items() if name in names)
         if len(history.live) < most:
             uid = work.resource.uid

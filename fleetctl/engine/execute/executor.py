@@ -32,6 +32,7 @@ from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
 from fleetctl.engine.execute.rate_limit import Gate
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.stage_results import stage_variables
 from fleetctl.engine.messages import (
     AssetReplied,
     Fact,
@@ -285,6 +286,7 @@ class Effects:
             function=function,
             wandb=wandb,
             metric=controller.metric,
+            variables=stage_variables(work, self._state.store.runs, run.index),
         )
 
     # -- assets ------------------------------------------------------------------------------------

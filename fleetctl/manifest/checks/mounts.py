@@ -47,15 +47,20 @@ def _checkpoint(spec: TrainingRunSpec) -> Iterator[Finding]:
     if spec.checkpoint is None or spec.template.function is not None:
         return
     wanted, path = spec.checkpoint.path, ("spec", "checkpoint", "path")
-    for mount in spec.template.volumes:
-        if any(_within(wanted, place) for place in (mount.mount_path, *mount.links)):
-            if mount.read_only:
-                said = f" is `{wanted}`, and volume `{mount.name}` is mounted there to be read only"
-                yield Finding(path, path, said, "leave `readOnly` out")
-            return
+    for part in spec.parts():  # a stage that does not save may do without
+        for mount in part.template.volumes:
+            if any(_within(wanted, place) for place in (mount.mount_path, *mount.links)):
+                if mount.read_only:
+                    yield _read_only(path, wanted, mount.name)
+                return
     said = f" is `{wanted}`, which is on no volume: it would be lost with each sandbox"
     hint = f"mount one: `volumes: [{{name: NAME, mountPath: {wanted}}}]` in `template`"
     yield Finding(path, path, said, hint)
+
+
+def _read_only(path: Path, wanted: str, name: str) -> Finding:
+    said = f" is `{wanted}`, and volume `{name}` is mounted there to be read only"
+    return Finding(path, path, said, "leave `readOnly` out")
 
 
 def _within(path: str, directory: str) -> bool:

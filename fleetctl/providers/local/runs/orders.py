@@ -99,6 +99,7 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         "grace_s": template.termination_grace_period_seconds,
         "reusable": order.reusable,
         "secrets": dict(order.secrets),
+        "variables": dict(order.variables),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),
         "gpus": list(gpus),

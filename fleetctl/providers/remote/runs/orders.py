@@ -50,7 +50,7 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
         "code": template.python,
         "argv": order.arguments(),
         "params": dict(order.params),
-        "env": dict(template.env),
+        "env": {**template.env, **order.variables},
         "secret_names": sorted(order.secrets),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),

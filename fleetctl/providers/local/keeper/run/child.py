@@ -198,6 +198,7 @@ def _environment(birth: Birth) -> dict[str, str]:
         "JOB_COMPLETION_INDEX": str(order["index"]),
         "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in order["gpus"]),
         **order["secrets"],
+        **order.get("variables", {}),
     }
     for name, value in order["params"].items():
         environment[variable(name)] = value if isinstance(value, str) else json.dumps(value)
