@@ -147,6 +147,16 @@ class WandbTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """One machine of an attempt that has several; its place in the list is its rank."""
+
+    state: str  # Running, Succeeded, Failed, Lost, or Stopped: ended because another one was
+    address: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Alive:
     """The provider knows the run and it has not ended."""
 
@@ -159,6 +169,7 @@ class Alive:
     held: str = ""  # a sentence why its end cannot be told yet, though its work is over; or empty
     gpus: tuple[str, ...] = ()  # that it has, as their driver names them; empty: not told
     remarks: tuple[str, ...] = ()  # what its user should know, as it happened
+    nodes: tuple[Node, ...] = ()  # where it has several, and something of them changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +192,7 @@ class Ended:
     note: str = ""
     gpus: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.model import RunState
+from fleetctl.controllers.model import Node, RunState
 from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
@@ -95,6 +95,8 @@ def status_of(
             for unit in history.unfinished.values()
             if unit.last is not None and unit.last.state is RunState.REFUSED
         )
+    if nodes := [_node(it) for it in history.nodes] or before.get("nodes"):
+        status["nodes"] = nodes
     if history.pruned:
         status["stopped"] = len(history.pruned)
     if wish.allowance.own is not None:
@@ -139,6 +141,11 @@ def _gpu(wish: Wish, history: History) -> str:
         at = next(left, at)
     wanted = controller.template(at).resources.gpu if controller.unit(at) is not None else None
     return " ".join(map(str, wanted.choices)) if wanted is not None else ""
+
+
+def _node(node: Node) -> dict[str, object]:
+    told = {"address": node.address, "reason": node.reason, "exitCode": node.exit_code}
+    return {"state": node.state, **{key: it for key, it in told.items() if it not in ("", None)}}
 
 
 def _cost(history: History) -> dict[str, object]:

@@ -95,6 +95,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         **EXECUTION,
         "nodes": PLACE,
         "ray": PLACE,
+        "proc_per_node": PLACE,
         "stages": UNITS,  # each by STAGE
         "checkpoint": WORK,  # by CHECKPOINT
         "params_from": WORK,
@@ -129,6 +130,8 @@ STAGE: Mapping[str, Role] = {
     "secrets": WORK,
     "workdir": WORK,
     "placement": PLACE,
+    "nodes": PLACE,
+    "ray": PLACE,
 }
 CHECKPOINT: Mapping[str, Role] = {
     "path": WORK,  # programs read it

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
+from fleetctl.specs.blocks.nodes import NO_RAY, ONE, Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.placement import Placement
 from fleetctl.specs.blocks.template import (
     FUNCTION_FIELDS,
@@ -19,7 +20,6 @@ from fleetctl.specs.blocks.template import (
     VolumeMount,
 )
 from fleetctl.specs.values.scalars import (
-    Bool,
     Count,
     Duration,
     EnvName,
@@ -92,6 +92,8 @@ class Stage(Spec):
     placement: Placement | None = Field(
         default=None, description="Where this stage may run; default: as the others."
     )
+    nodes: Nodes | None = Field(default=None, description="In place of the run's.")
+    ray: Ray | None = Field(default=None, description="In place of the run's.")
 
     @field_validator("env", mode="before")
     @classmethod
@@ -116,7 +118,8 @@ class Stage(Spec):
 
     def said(self) -> tuple[str, ...]:
         """Of the fields that stand in place of the template's, and of the run's, those it has."""
-        return tuple(it for it in (*_IN_PLACE, "placement") if getattr(self, it) is not None)
+        beside = ("placement", "nodes", "ray")
+        return tuple(it for it in (*_IN_PLACE, *beside) if getattr(self, it) is not None)
 
 
 class Checkpoint(Spec):
@@ -136,9 +139,18 @@ class TrainingRunSpec(Execution):
     """One long job; its units are its stages, one after the other."""
 
     template: Template = Field(description="What each stage runs unless it says otherwise.")
-    nodes: PositiveCount = Field(default=1, description="Machines that work together; default 1.")
-    ray: Bool = Field(
-        default=False, description="Whether a Ray cluster joins the nodes; default false."
+    nodes: Nodes = Field(
+        default=ONE,
+        description="Machines that work together, or `{min: 2, max: 4}` of them; default 1.",
+    )
+    proc_per_node: PositiveCount | None = Field(
+        default=None,
+        description="Processes that a launcher such as torchrun starts on each node; default: one"
+        " for each GPU, else one.",
+    )
+    ray: Ray = Field(
+        default=NO_RAY,
+        description="Whether a Ray cluster joins the nodes, or its settings; default false.",
     )
     stages: tuple[Stage, ...] = Field(
         default=(), max_length=1000, description="Steps in order; default: the template alone."
@@ -188,7 +200,12 @@ class TrainingRunSpec(Execution):
 
     def template_of(self, at: int) -> Template:
         """The template of the stage at place `at` of the list, from 0."""
-        return self.stages[at].applied_to(self.template) if self.stages else self.template
+        nodes, ray = self.nodes, self.ray
+        if not self.stages:
+            return with_nodes(self.template, nodes, self.proc_per_node, ray)
+        stage = self.stages[at]
+        own = stage.applied_to(self.template)
+        return with_nodes(own, stage.nodes or nodes, self.proc_per_node, stage.ray or ray)
 
     def placement_of(self, at: int) -> Placement:
         """Where that stage may run."""
@@ -198,7 +215,8 @@ class TrainingRunSpec(Execution):
     def parts(self) -> Iterator[Part]:
         """The template, where a stage leaves it as it is, and each stage that does not."""
         if not self.stages or not all(stage.said() for stage in self.stages):
-            yield Part(("template",), self.template, self.placement)
+            template = with_nodes(self.template, self.nodes, self.proc_per_node, self.ray)
+            yield Part(("template",), template, self.placement)
         for at, stage in enumerate(self.stages):
             if own := stage.said():
                 yield Part(("stages", at), self.template_of(at), self.placement_of(at), own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.trials.wandb import winner_wandb
+from fleetctl.specs.blocks.nodes import ONE
 from fleetctl.specs.content import (
     NO_PINS,
     Pins,
@@ -97,6 +98,8 @@ class TrainingRun(KindController):
         self.policy = policy_of(
             spec, pins, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
         )
+        if any(it.nodes is not None for it in spec.stages) or spec.nodes != ONE:
+            self.policy = replace(self.policy, reuse=1)  # nodes go with their attempt
         self.limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
         self.given = given_params(spec.params_from, pins)
         self.template_hash = ""

@@ -142,7 +142,7 @@ async def _refusal(
     several = len(part.placement.candidates) > 1
     volume = partial(_volume, world, manifest.namespace)
     price = charged(backend, world.said.get(name), template)
-    own = backend.lacks(template)
+    own = backend.contract.cannot_join(name, template) or backend.lacks(template)
     lacking = lacks(name, backend, template, volume) if several else own
     if foreseen is not None and lacking == own:
         lacking = ""  # it was said better

@@ -13,6 +13,7 @@ from fleetctl.apply.predictions import agreement, homes, needs
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from fleetctl.specs.blocks.common import Execution, Part
+from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.secret import SecretSpec
@@ -42,7 +43,7 @@ def _worth_a_look(part: Part) -> bool:
     ):
         return True
     asks = template.image or template.secrets or template.resources.gpu or template.is_function
-    named = template.volumes or template.function
+    named = template.volumes or template.function or isinstance(template, GangTemplate)
     return bool(asks or named or placement.max_price_per_hour is not None)
 
 

@@ -15,6 +15,7 @@ from fleetctl.cli.values import count
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import and_more, did_you_mean, safe
 from fleetctl.controllers.model import LIVE_STATES, RunState
+from fleetctl.guest.nodes.names import node_name
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds import KINDS, unit_called
 from fleetctl.views.kinds import Target
@@ -87,8 +88,8 @@ def beside(wanted: Target, which: Which, home: Path) -> Beside:
 
     source = mapping(template.get("source"))
     place = Place(
-        run=run.name,
-        sandbox=run.sandbox,
+        run=node_name(run.name, which.node),
+        sandbox=node_name(run.sandbox, which.node),
         handle=run.handle,
         env=_env(template, task),
         directory=str(source.get("mountPath") or ""),

@@ -19,6 +19,7 @@ from fleetctl.engine.capacity.providers import Accounts
 from fleetctl.engine.execute import functions
 from fleetctl.providers.base import Backend
 from fleetctl.providers.prices import own
+from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.provider import ProviderSpec
@@ -140,10 +141,14 @@ class Market:
 
 
 def charged(backend: Backend, said: ProviderSpec | None, template: Template) -> float | None:
-    """USD a second of one sandbox, by its Provider object before the provider itself."""
+    """USD a second of one attempt, of all its nodes, by its Provider object before the provider
+    itself.
+    """
     if said is not None and said.prices is not None:
-        return own.usd_per_s(said.prices, template.resources)
-    return backend.usd_per_s(template)
+        one = own.usd_per_s(said.prices, template.resources)
+    else:
+        one = backend.usd_per_s(template)
+    return None if one is None else one * nodes_of(template).max
 
 
 def lacks(
@@ -155,6 +160,8 @@ def lacks(
     """Why this template can never run there, as far as is known without asking; or empty."""
     if template.is_function and not backend.contract.functions:
         return f"provider `{provider}` has no functions"
+    if why := backend.contract.cannot_join(provider, template):
+        return why
     for mount in template.volumes:
         volume = volume_named(mount.name)
         kept = getattr(parse_spec("Volume", volume.spec), "provider", "") if volume else ""

@@ -255,11 +255,14 @@ class Effects:
         own = functions.pinned(self._state, own, work.resource)
         whole, function = functions.resolved(self._state, own, namespace)
         template = functions.placed(whole, namespace)
-        if function is not None and not self._state.providers[run.provider].contract.functions:
+        contract = self._state.providers[run.provider].contract
+        if function is not None and not contract.functions:
             raise Refused(
                 f"provider `{run.provider}` has no functions",
                 hint="use `runtime: sandbox`, or place it on one that has",
             )
+        if why := contract.cannot_join(run.provider, template):
+            raise Refused(why, hint="use `nodes: 1`, or place it elsewhere")
         policy = controller.policy
         box = work.history.sandboxes.get(run.sandbox)
         used = box.used if box else 1

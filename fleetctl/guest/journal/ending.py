@@ -12,9 +12,12 @@ MESSAGES = {
     "TooManyProcesses": "it had more processes than one run may have",
     "KeeperEnded": "the process that looks after local runs was told to end",
     "SandboxEnded": "its sandbox was told to end",
+    "NodesNotReady": "not all of its nodes were ready to begin in time",
 }
 # What ended these was not the task.
-INFRASTRUCTURE = frozenset({"KeeperEnded", "SandboxEnded", "SourceFailed", "GuestFailed"})
+INFRASTRUCTURE = frozenset(
+    {"KeeperEnded", "SandboxEnded", "SourceFailed", "GuestFailed", "NodesNotReady"}
+)
 
 
 def outcome(

@@ -67,6 +67,15 @@ class Journal:
             return False
         return True
 
+    def nodes(self, nodes: Any) -> None:
+        """Record how all nodes of the run stand, by rank: state, address, reason and exit code of
+        each. What the disk refuses is said with the next change.
+        """
+        try:
+            self._write(compact({"e": "nodes", "at": time.time(), "nodes": nodes}) + "\n")
+        except OSError:
+            return
+
     def end(self, result: str, ended: dict[str, Any], *, sandbox_open: bool) -> None:
         """The last words, in one write: the result (a JSON text, or "") and how the run ended.
 

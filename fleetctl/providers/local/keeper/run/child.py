@@ -54,6 +54,8 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
         os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
         enter(_start_directory(birth), birth.config["workdir"])
         environment = _environment(birth)
+        if birth.order.get("waits"):
+            _await_others()
         if birth.config["mode"] == "python":
             _run_python(birth, environment)
         _execute(birth, environment)
@@ -66,6 +68,17 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
 
         os.write(2, traceback.format_exc().encode())
     os._exit(code)
+
+
+def _await_others() -> None:
+    """Until all nodes of the attempt are ready; gone when they never will be."""
+    _tell({"e": "ready"})
+    try:
+        told = os.read(CHANNEL, 1)
+    except OSError:
+        told = b""
+    if not told:
+        os._exit(0)
 
 
 def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
