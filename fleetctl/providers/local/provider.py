@@ -64,6 +64,7 @@ CONTRACT = Contract(
     sandboxes_at_once=max(64, 16 * (os.cpu_count() or 1)),
     functions=True,  # every keeper is warm
     nodes_max=NODES_MAX,
+    ray=True,
 )
 
 

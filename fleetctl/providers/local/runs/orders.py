@@ -20,7 +20,7 @@ from fleetctl.providers.local.assets.envs import Python
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.orphans import work_mark, work_of
 from fleetctl.providers.paths import make_private
-from fleetctl.specs.blocks.nodes import procs_of
+from fleetctl.specs.blocks.nodes import procs_of, ray_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import own_name
@@ -103,11 +103,25 @@ def start_message(order: RunOrder, gpus: dict[int, str], nodes: int) -> dict[str
         "variables": dict(order.variables),
         "nodes": nodes,
         "procs": procs_of(template),
+        "ray": _ray(template),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),
         "gpus": list(gpus),
         # Which of a list it got, its journal tells.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
+    }
+
+
+def _ray(template: Template) -> dict[str, Any] | None:
+    """As the keeper's gang reads it."""
+    ray, cpu = ray_of(template), template.resources.cpu
+    if not ray.enabled:
+        return None
+    return {
+        "port": ray.port,
+        "dashboard": ray.dashboard,
+        "memory": ray.object_store_memory,
+        "cpus": math.ceil(cpu) if cpu else None,
     }
 
 

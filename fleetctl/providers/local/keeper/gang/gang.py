@@ -45,8 +45,10 @@ class Gang(Generic[M]):
         self.result = ""  # of node 0, as a line of the journal
         self.begun = False
         self._ready: set[int] = set()
+        self._token = os.urandom(32).hex()
         self.addresses = _addresses(self.count)
-        self._port = _free_port()
+        self._held = [_free_port()]
+        self._ray = self._ray_of() if order.get("ray") else None
 
     def order_of(self, rank: int) -> dict[str, Any]:
         """What one node is ordered. Raises OSError."""
@@ -60,19 +62,48 @@ class Gang(Generic[M]):
             "variables": {**order.get("variables", {}), **told, "FLEETCTL_RUN": order["run"]},
             "waits": True,
             "reusable": False,
-            "rank": rank,
-            "addresses": self.addresses,
         }
+        if self._ray is not None:
+            made["ray"] = {**self._ray, "rank": rank, "gpus": each}
+            made["variables"] = {**made["variables"], **self._ray_variables()}
         if rank:
             # Node 0 speaks for all: its time, its metrics.
-            made.update(timeout_s=None, wandb=None, metrics=None, ray_port=order.get("ray_port"))
+            made.update(timeout_s=None, wandb=None, metrics=None)
         return made
+
+    def _ray_of(self) -> dict[str, Any]:
+        """What guest/nodes/ray.py is told, of any node. Two clusters on one machine share no port
+        and no directory. Raises OSError.
+        """
+        asked, ports = self.order["ray"], [_free_port() for _ in range(3)]
+        self._held += ports
+        head, client, dashboard = map(_number, ports)
+        head = asked["port"] or head
+        return {
+            "addresses": self.addresses,
+            "port": head,
+            "client_port": client,
+            "dashboard_port": dashboard if asked["dashboard"] else None,
+            "cpus": asked["cpus"],
+            "memory": asked["memory"],
+            "temp": f"/tmp/ray-{head}",  # noqa: S108 - Ray wants at most 45 bytes
+        }
+
+    def _ray_variables(self) -> dict[str, str]:
+        """Without a token anyone on the network could run code. It is kept nowhere."""
+        assert self._ray is not None
+        shown = self._ray["dashboard_port"]
+        return {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self._token,
+            "RAY_ADDRESS": f"{self.addresses[0]}:{self._ray['port']}",
+            **({"FLEETCTL_RAY_DASHBOARD": str(shown)} if shown else {}),
+        }
 
     @property
     def port(self) -> int:
         """Nobody else gets it before node 0 begins."""
-        number: int = self._port.getsockname()[1]
-        return number
+        return _number(self._held[0])
 
     def is_ready(self, member: M) -> bool:
         """Take note; True when this was the last one."""
@@ -82,13 +113,14 @@ class Gang(Generic[M]):
     def begin(self) -> None:
         """Let all of them go on at once."""
         self.begun = True
-        self._port.close()
+        self.close()
         for member in self.members:
             if member.channel is not None:
                 os.write(member.channel, GO)
 
     def close(self) -> None:
-        self._port.close()
+        for port in self._held:
+            port.close()
 
     def ended(self, member: M, why: str, result: str, ended: dict[str, Any]) -> None:
         """A node is over. why: for what we ended it, or ""."""
@@ -148,3 +180,8 @@ def _free_port() -> socket.socket:
         made.close()
         raise
     return made
+
+
+def _number(port: socket.socket) -> int:
+    found: int = port.getsockname()[1]
+    return found

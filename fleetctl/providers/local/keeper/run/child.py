@@ -14,6 +14,7 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 
+from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import CHANNEL, serve
@@ -56,9 +57,14 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
         environment = _environment(birth)
         if birth.order.get("waits"):
             _await_others()
-        if birth.config["mode"] == "python":
-            _run_python(birth, environment)
-        _execute(birth, environment)
+        if birth.order.get("ray"):
+            launch(
+                birth.order["ray"],
+                {**os.environ, **environment},
+                lambda: _do(birth, environment),
+                _tell,
+            )
+        _do(birth, environment)
     except (OSError, ValueError) as error:
         _tell({"e": "error", "reason": "StartFailed", "message": str(error)})
         os.write(2, f"fleetctl: {error}\n".encode())
@@ -68,6 +74,13 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
 
         os.write(2, traceback.format_exc().encode())
     os._exit(code)
+
+
+def _do(birth: Birth, environment: dict[str, str]) -> NoReturn:
+    if birth.config["mode"] == "python":
+        _run_python(birth, environment)
+    _execute(birth, environment)
+    raise AssertionError  # it has become the program
 
 
 def _await_others() -> None:

@@ -101,7 +101,7 @@ class Supervisor:
             write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
             return OK
         try:
-            if order.get("nodes", 1) > 1:
+            if order.get("nodes", 1) > 1 or order.get("ray"):
                 return self._together.begin(Gang(order), journal)
             self._begin(sandbox or self._new_sandbox(order), order, journal)
         except OSError as error:

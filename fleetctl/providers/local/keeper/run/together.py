@@ -83,10 +83,10 @@ class Together:
     def _end_the_rest(self, gang: Gang[Sandbox], sandbox: Sandbox) -> None:
         """Where one has failed, now; where node 0 is done, once the others had time to leave."""
         grace_s: float = gang.order["grace_s"]
-        if gang.decides(sandbox):
-            self._end_all(gang, grace_s)
-        elif sandbox.rank == 0 and gang.order.get("ray"):
+        if sandbox.rank == 0 and gang.order.get("ray"):
             self._end_all(gang, 0.0)  # a Ray node has nothing of its own to finish
+        elif gang.decides(sandbox):
+            self._end_all(gang, grace_s)
         elif sandbox.rank == 0:
             self._timers.after(grace_s, lambda: self._end_all(gang, 0.0))
 
