@@ -75,6 +75,14 @@ check: lint
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
+# Frameworks themselves, each in an environment of its own; needs a registry, and minutes.
+.frameworks/ray: setup
+	python3 -m venv $@
+	$(BIN)/uv pip install -q --python $@/bin/python ray
+
+test-frameworks: .frameworks/ray
+	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/pytest -q tests/frameworks
+
 reference: setup
 	$(BIN)/python -m fleetctl.manifest.schemas
 	$(BIN)/python -m tests.docs.reference

@@ -93,7 +93,7 @@ class Verbs:
             raise UsageError("a retry needs `which`: failed, index, from, all or rerun")
         choice = Choice(
             which,
-            ranges_of(list_in(request, "indexes")) if which == "index" else (),
+            ranges_of(list_in(request, "indexes")) if "indexes" in request else (),
             str(request.get("request") or ""),
             names=tuple(map(str, list_in(request, "names"))) if "names" in request else (),
             only=request.get("only") is True,

@@ -1,5 +1,5 @@
-"""Ray itself around an attempt of two nodes on this machine. `make test-frameworks` installs it into
-an environment of its own and names that in $FLEETCTL_TEST_RAY.
+"""Ray itself around an attempt of two nodes on this machine. `make test-frameworks` installs it
+into an environment of its own and names that in $FLEETCTL_TEST_RAY.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ ray.init(log_to_driver=False, logging_level="ERROR")
 def where():
     return ray.util.get_node_ip_address()
 
-print(len([n for n in ray.nodes() if n["Alive"]]), sum(ray.get([where.remote()]) != [""] for _ in "x"), flush=True)
+alive = [node for node in ray.nodes() if node["Alive"]]
+print(len(alive), len(ray.get([where.remote()])), flush=True)
 '
 """
 

@@ -183,15 +183,30 @@ class _Cluster:
             made.append(f"--num-cpus={asked['cpus']}")
         if asked["memory"]:
             made.append(f"--object-store-memory={asked['memory']}")
-        made.append(f"--temp-dir={asked['temp']}")
+        # Of a range, raylets on one machine would give their workers the same ports.
+        made += ["--min-worker-port=0", "--max-worker-port=0", f"--temp-dir={asked['temp']}"]
         if asked["rank"]:
             return [*made, f"--address={self._address}"]
         made += ["--head", f"--port={asked['port']}"]
-        made.append(f"--ray-client-server-port={asked['client_port']}")
+        if self._has_client():
+            made.append(f"--ray-client-server-port={asked['client_port']}")
         if asked["dashboard_port"]:
             shown = f"--dashboard-port={asked['dashboard_port']}"
             return [*made, "--include-dashboard=true", shown]
         return [*made, "--include-dashboard=false"]
+
+    def _has_client(self) -> bool:
+        """Ray's client server would listen on 10001 for each head; without it no port may be
+        named.
+        """
+        import subprocess
+
+        asked = [_python(self._variables), "-c", "import ray, grpc"]
+        null = subprocess.DEVNULL
+        done = subprocess.run(
+            asked, env=self._variables, cwd="/", stdin=null, stdout=null, stderr=null, check=False
+        )
+        return done.returncode == 0
 
     def _last_words(self) -> str:
         try:
