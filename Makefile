@@ -13,7 +13,7 @@ unit bench simulate soak live-modal live-daytona: export FLEETCTL_HOME ?= $(CURD
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test lint unit docs reference bench simulate soak live-modal \
+.PHONY: help setup demo check test test-frameworks lint unit docs reference bench simulate soak live-modal \
 	live-daytona sdk-bounds oracle lock clean
 
 help:

@@ -66,9 +66,11 @@ class Contract:
             one = self.nodes_max == 1
             most = "one machine" if one else f"at most {self.nodes_max} machines"
             return f"provider `{provider}` gives an attempt {most}, and `nodes` is {nodes}"
-        if template.is_function and nodes.min > 1:
-            return f"a function runs on one machine, and `nodes` is {nodes}"
-        if ray_of(template).enabled and not self.ray:
+        ray = ray_of(template).enabled
+        if template.is_function and (nodes.min > 1 or ray):
+            asked = "`ray` asks for a cluster" if ray else f"`nodes` is {nodes}"
+            return f"a function runs on one machine and starts no Ray cluster, and {asked}"
+        if ray and not self.ray:
             return f"provider `{provider}` starts no Ray cluster; start it inside `script`"
         return ""
 

@@ -93,6 +93,11 @@ class GangTemplate(Template):
     proc_per_node: PositiveCount | None = None
     ray: Ray = NO_RAY
 
+    @property
+    def needs_python(self) -> bool:
+        """Ray is Python."""
+        return super().needs_python or self.ray.enabled
+
 
 def with_nodes(template: Template, nodes: Nodes, procs: int | None, ray: Ray) -> Template:
     """The template for so many nodes; as it is where there is nothing to say of them."""

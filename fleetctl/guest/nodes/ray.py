@@ -35,6 +35,19 @@ while sum(1 for node in ray.nodes() if node["Alive"]) < count:
 """
 
 
+def own_variables(asked: Mapping[str, Any]) -> dict[str, str]:
+    """What the work and Ray's processes are told of a cluster. Without a token anyone on the
+    network could run code; it is new each time and kept nowhere.
+    """
+    shown = asked["dashboard_port"]
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": os.urandom(32).hex(),
+        "RAY_ADDRESS": f"{asked['addresses'][0]}:{asked['port']}",
+        **({"FLEETCTL_RAY_DASHBOARD": str(shown)} if shown else {}),
+    }
+
+
 class _Ended(BaseException):
     """TERM, while nothing of the work runs here."""
 
@@ -51,8 +64,9 @@ def launch(
 ) -> NoReturn:
     """asked: `rank`, `addresses` of all nodes, `port`, `client_port`, `dashboard_port` (or None),
     `gpus` and `cpus` (or None) of this node, `memory` of its object store (or None), `temp`, a
-    directory of at most 45 bytes. variables: the whole environment of the work. work: never
-    returns; called in a process of its own. tell: one event to whoever keeps the run.
+    directory of at most 45 bytes. variables: the whole environment of the work, `own_variables`
+    among it, the same on all nodes. work: never returns; called in a process of its own. tell: one
+    event to whoever keeps the run.
     """
     signal.signal(signal.SIGTERM, _end)
     cluster = _Cluster(asked, variables)
@@ -78,7 +92,7 @@ class _Cluster:
     def __init__(self, asked: Mapping[str, Any], variables: Mapping[str, str]) -> None:
         self._asked = asked
         self._address = f"{asked['addresses'][0]}:{asked['port']}"
-        self._variables = {**variables, "RAY_ADDRESS": self._address}
+        self._variables = dict(variables)
         self._said = os.path.join(variables.get("TMPDIR", "/tmp"), "ray.log")  # noqa: S108
         self._ray: Optional[subprocess.Popen[bytes]] = None
 
@@ -108,7 +122,6 @@ class _Cluster:
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.environ["RAY_ADDRESS"] = self._address
             work()
         while True:
             ended, status = os.waitpid(-1, 0)

@@ -31,7 +31,7 @@ DRIVER_PARTS = (
 REMOTE_PARTS = (
     *(f"journal/{name}.py" for name in ("digest", "logfile", "record", "metriclines", "results")),
     *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
-    *("processes.py", "task/serving.py"),
+    *("processes.py", "task/serving.py", "nodes/ray.py"),
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
     *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
     *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),

@@ -14,6 +14,7 @@ from typing import Any, Generic, Optional, Protocol, TypeVar
 
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.guest.nodes.outcome import state_of, whole_end
+from fleetctl.guest.nodes.ray import own_variables
 from fleetctl.guest.nodes.variables import variables
 
 READY_S = 600.0  # for all nodes to be made, copies of the source included
@@ -45,10 +46,10 @@ class Gang(Generic[M]):
         self.result = ""  # of node 0, as a line of the journal
         self.begun = False
         self._ready: set[int] = set()
-        self._token = os.urandom(32).hex()
         self.addresses = _addresses(self.count)
         self._held = [_free_port()]
         self._ray = self._ray_of() if order.get("ray") else None
+        self._told_of_ray = own_variables(self._ray) if self._ray is not None else {}
 
     def order_of(self, rank: int) -> dict[str, Any]:
         """What one node is ordered. Raises OSError."""
@@ -65,7 +66,7 @@ class Gang(Generic[M]):
         }
         if self._ray is not None:
             made["ray"] = {**self._ray, "rank": rank, "gpus": each}
-            made["variables"] = {**made["variables"], **self._ray_variables()}
+            made["variables"] = {**made["variables"], **self._told_of_ray}
         if rank:
             # Node 0 speaks for all: its time, its metrics.
             made.update(timeout_s=None, wandb=None, metrics=None)
@@ -87,17 +88,6 @@ class Gang(Generic[M]):
             "cpus": asked["cpus"],
             "memory": asked["memory"],
             "temp": f"/tmp/ray-{head}",  # noqa: S108 - Ray wants at most 45 bytes
-        }
-
-    def _ray_variables(self) -> dict[str, str]:
-        """Without a token anyone on the network could run code. It is kept nowhere."""
-        assert self._ray is not None
-        shown = self._ray["dashboard_port"]
-        return {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": self._token,
-            "RAY_ADDRESS": f"{self.addresses[0]}:{self._ray['port']}",
-            **({"FLEETCTL_RAY_DASHBOARD": str(shown)} if shown else {}),
         }
 
     @property
