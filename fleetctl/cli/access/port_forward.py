@@ -49,11 +49,11 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 class Ports(NamedTuple):
     ours: int  # 0 = any that is free
-    theirs: int
+    theirs: int  # 0 = of the dashboard of its Ray cluster
 
 
 PAGE = """\
-KIND/NAME PORT[:REMOTE] [--index N | --stage NAME] [--node N]
+KIND/NAME PORT[:REMOTE]|ray [--index N | --stage NAME] [--node N]
 
 Let a port of this machine lead to a port in the sandbox of a task that runs, until
 Ctrl-C. On this machine a task's ports are open anyway; at Modal each connection is
@@ -64,6 +64,7 @@ examples:
   fleetctl port-forward tr/pretrain 6006
   fleetctl port-forward job/serve 8080:80 --index 3
   fleetctl port-forward job/serve 0:80
+  fleetctl port-forward tr/pretrain ray       the dashboard of its Ray cluster
 
 exit codes:
   0 there is nothing to carry, 2 wrong usage, 3 refused, or the task has ended,
@@ -82,6 +83,8 @@ def parser(verb: str) -> Parser:
 
 
 def _ports(text: str) -> Ports:
+    if text == "ray":
+        return Ports(0, 0)
     ours, colon, theirs = text.partition(":")
     numbers = [ours, theirs if colon else ours]
     if not all(it.isascii() and it.isdigit() for it in numbers):
@@ -101,6 +104,9 @@ async def _run(args: Namespace, screen: Screen) -> int:
     wanted, ports = target(args.object, args.namespace), args.ports
     found = beside(wanted, which_of(args), home())
     try:
+        if not ports.theirs:
+            number = await _ray_dashboard(found)
+            ports = Ports(number, number)
         link = await found.entering.link(found.place, ports.theirs)
         if "://" in link or link == f"{HOST}:{ports.ours}":
             screen.talk(f"port {ports.theirs} of {found.name} is open there already")
@@ -109,6 +115,21 @@ async def _run(args: Namespace, screen: Screen) -> int:
         return await _forward(found, ports, link, screen)
     finally:
         await found.entering.close()
+
+
+async def _ray_dashboard(found: Beside) -> int:
+    """The port that it listens on, there. Raises Refused."""
+    from fleetctl.providers.exec import Streams
+
+    said: list[bytes] = []
+    asked = ("sh", "-c", 'echo "$FLEETCTL_RAY_DASHBOARD"')
+    await found.entering.execute(found.place, asked, Streams(None, said.append, _nobody))
+    text = b"".join(said).decode("ascii", "replace").strip()
+    if not text.isdigit():
+        raise Refused(
+            f"{found.name} has no Ray dashboard", hint="`ray: {dashboard: true}` starts one"
+        )
+    return int(text)
 
 
 async def _forward(found: Beside, ports: Ports, link: str, screen: Screen) -> int:
