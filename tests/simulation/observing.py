@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from zlib import crc32
 
-from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Observation
+from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Node, Observation
 from fleetctl.providers.base import RunRef
 from fleetctl.specs.values.hashing import canonical_json
-from tests.simulation import gpus
+from tests.simulation import gpus, nodes
 from tests.simulation.models import Model
 from tests.simulation.world import Work, World
 
@@ -99,12 +99,18 @@ def _alive(world: World, work: Work, ref: RunRef) -> Alive:
         max(length, ref.journal_offset),
         _news(work, ref, at_s=at_s),
         gpus=_gpus(work, ref),
+        nodes=_nodes(work, ref),
     )
 
 
 def _gpus(work: Work, ref: RunRef) -> tuple[str, ...]:
     """They are in the first line of the journal."""
     return gpus.told(work.order) if ref.journal_offset == 0 else ()
+
+
+def _nodes(work: Work, ref: RunRef) -> tuple[Node, ...]:
+    """So are they."""
+    return nodes.told(work.order) if ref.journal_offset == 0 else ()
 
 
 def _ended(work: Work, ref: RunRef) -> Ended:
@@ -125,4 +131,5 @@ def _ended(work: Work, ref: RunRef) -> Ended:
         result=result_of(work) if work.end.ok else None,
         sandbox_open=work.box.alive,
         gpus=_gpus(work, ref),
+        nodes=_nodes(work, ref),
     )
