@@ -97,7 +97,7 @@ def _without_titles(schema: Any) -> Any:
 def _with_short_forms(name: str, definition: dict[str, Any]) -> dict[str, Any]:
     if name == "Nodes":
         number = {"type": "integer", "minimum": 1, "maximum": NODES_MAX}
-        return {"anyOf": [number, {**definition, "required": ["min", "max"]}]}
+        return {"anyOf": [number, definition]}
     if name == "Ray":
         return {"anyOf": [{"type": "boolean"}, definition]}
     if name in _SHORT_FORMS:

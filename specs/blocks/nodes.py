@@ -21,13 +21,15 @@ class Nodes(Spec):
     gets as many as can be had when it starts.
     """
 
-    min: NodeCount = Field(default=1, description="The fewest that will do.")
-    max: NodeCount = Field(default=1, description="The most that are of use.")
+    min: NodeCount = Field(description="The fewest that will do.")
+    max: NodeCount = Field(description="The most that are of use.")
 
     @model_validator(mode="before")
     @classmethod
     def _from_number(cls, value: Any) -> Any:
         if isinstance(value, int) and not isinstance(value, bool):
+            if not 1 <= value <= NODES_MAX:
+                raise ValueError(f"it must be at {'least 1' if value < 1 else f'most {NODES_MAX}'}")
             return {"min": value, "max": value}
         if isinstance(value, cls):
             return value
@@ -89,9 +91,11 @@ ONE, NO_RAY = Nodes(min=1, max=1), Ray(enabled=False)
 class GangTemplate(Template):
     """What several nodes run. Made of a template and of what its run and stage say beside it."""
 
-    nodes: Nodes = ONE
-    proc_per_node: PositiveCount | None = None
-    ray: Ray = NO_RAY
+    nodes: Nodes = Field(default=ONE, description="Machines of an attempt; default 1.")
+    proc_per_node: PositiveCount | None = Field(
+        default=None, description="Of a launcher; default: one for each GPU, else one."
+    )
+    ray: Ray = Field(default=NO_RAY, description="Its Ray cluster; default none.")
 
     @property
     def needs_python(self) -> bool:

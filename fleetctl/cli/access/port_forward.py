@@ -56,15 +56,16 @@ PAGE = """\
 KIND/NAME PORT[:REMOTE]|ray [--index N | --stage NAME] [--node N]
 
 Let a port of this machine lead to a port in the sandbox of a task that runs, until
-Ctrl-C. On this machine a task's ports are open anyway; at Modal each connection is
-carried by a command in the sandbox, which needs python3 or nc there; at Daytona the
-answer is a link that works for an hour. stdout is the address.
+Ctrl-C; `ray` is the dashboard of its Ray cluster. On this machine a task's ports are
+open anyway; at Modal each connection is carried by a command in the sandbox, which
+needs python3 or nc there; at Daytona the answer is a link that works for an hour.
+stdout is the address.
 
 examples:
   fleetctl port-forward tr/pretrain 6006
   fleetctl port-forward job/serve 8080:80 --index 3
   fleetctl port-forward job/serve 0:80
-  fleetctl port-forward tr/pretrain ray       the dashboard of its Ray cluster
+  fleetctl port-forward tr/pretrain ray
 
 exit codes:
   0 there is nothing to carry, 2 wrong usage, 3 refused, or the task has ended,
