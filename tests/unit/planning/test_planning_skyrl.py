@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.apply.overrides import with_fields
+from fleetctl.cli.apply.run import with_command
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest import load
 from fleetctl.manifest.files.documents import Document
@@ -64,3 +65,26 @@ def test_set_needs_an_object_that_does_work() -> None:
     text = "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: v}\n"
     with pytest.raises(UsageError, match="there is none in these files"):
         with_fields([Document("v.yaml", text, "/")], ["maxRestarts=1"])
+
+
+def test_a_run_has_the_environment_of_a_stage_and_another_command(document: Document) -> None:
+    made, key = with_command([document], ["nvidia-smi", "-L"], "train")
+    secret, run = load(made)
+    assert (secret.kind, run.key) == ("Secret", key)
+    assert key.startswith("trainingrun/gsm8k-run-") and isinstance(run.spec, TrainingRunSpec)
+    template = run.spec.template_of(0)
+    assert (template.command, template.script) == (("nvidia-smi", "-L"), None)
+    assert (str(template.resources.gpu), template.secrets) == ("L4:1", ("wandb",))
+    assert ray_of(template).enabled and run.spec.providers() == ("modal",)
+    assert (run.spec.stages, run.spec.checkpoint, run.spec.max_restarts) == ((), None, 0)
+    [_, data] = load(with_command([document], ["ls"], "data")[0])
+    assert isinstance(data.spec, TrainingRunSpec)
+    of_data = data.spec.template_of(0)
+    assert (of_data.resources.gpu, of_data.secrets) == (None, ())
+
+
+def test_a_run_needs_one_object_and_a_stage_that_is_there(document: Document) -> None:
+    with pytest.raises(UsageError, match="there is no stage `tarin` in this file"):
+        with_command([document], ["ls"], "tarin")
+    with pytest.raises(UsageError, match="one object that does work; here are 2"):
+        with_command([document, document], ["ls"], None)
