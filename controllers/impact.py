@@ -33,11 +33,12 @@ NOT_AGAIN = Again()
 class Impact:
     """Units of one object under its new spec. None: nobody can know yet.
 
-    kept: finished ones that still count. cached: those that take the result of equal work over.
-    failed: given up, and not tried again. going_on: live runs that the new spec wants. replaced and
-    cancelled: live runs that it stops, with or without another attempt after them. to_run: units
-    that will start, also those replaced. outdated: finished ones of another content; they run again
-    or are cached, or they are kept because a person said so.
+    kept: finished ones that still count, also where a search stopped them early. cached: those that
+    take the result of equal work over. failed: given up, and not tried again. going_on: live runs
+    that the new spec wants. replaced and cancelled: live runs that it stops, with or without
+    another attempt after them. to_run: units that will start, also those replaced. outdated:
+    finished ones of another content; they run again or are cached, or they are kept because a
+    person said so.
     """
 
     total: int | None
@@ -79,7 +80,7 @@ def impact(
     stopped = [history.live[name] for name in reasons]
     replaced = [run for run in stopped if reasons[run.name] != "NoLongerWanted"]
     going_on = [run for run in history.live.values() if run.name not in reasons]
-    done, failed = len(history.succeeded), len(history.failed)
+    done, failed = history.done, len(history.failed)
     over = controller.verdict(history) is not None
     known = 0 if over else len(cached)
     to_run = None

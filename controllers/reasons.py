@@ -82,7 +82,7 @@ OF_ATTEMPTS = {
     "BegunAsAnother": "Other work has begun under its name; the unit gets another attempt.",
     "Cached": "No attempt was made: an equal unit had succeeded before.",
     "DiskRefuses": "The disk could not store its record.",
-    "EarlyTerminated": "`early_terminate` ended the trial: it did worse than others at its band.",
+    "EarlyTerminated": "`early_terminate` stopped the trial: it did worse than others had by then.",
     "Error": "The Python program raised an exception.",
     "ExitCode": "The command ended with this exit code.",
     "Idle": "The sandbox had no work for so long that it was ended.",

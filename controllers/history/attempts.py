@@ -9,24 +9,29 @@ from __future__ import annotations
 
 from fleetctl.controllers.history.facts import Facts, Outdated, Score, Unfinished
 from fleetctl.controllers.history.retry import (
+    ROLL_OVERS_IDLE_MAX,
     FailureAction,
     due_at_s,
     failure_action,
     hardly_began,
+    progressed,
     rolls_over,
     spent,
 )
 from fleetctl.controllers.model import CACHED, Run, RunState
 
 
-def take(history: Facts, unit: Unfinished, run: Run, score: Score | None) -> bool:
-    """One more ended attempt of a unit. False when it succeeded, and nothing is left to settle."""
+def take(history: Facts, unit: Unfinished, run: Run, score: Score | None, step: int | None) -> bool:
+    """One more ended attempt of a unit. False when it succeeded, and nothing is left to settle.
+
+    step: the greatest that it reported, where it rolls over.
+    """
     unit.last = run
     if run.state is RunState.SUCCEEDED:
         succeed(history, run, score)
         return False
     if run.state in (RunState.FAILED, RunState.LOST):
-        _count_failure(history, unit, run)
+        _count_failure(history, unit, run, step)
     if is_final(history, run) and score is not None:
         _scored(history, run.index, score)
     return True
@@ -75,8 +80,13 @@ def settle(history: Facts, unit: Unfinished, run: Run) -> None:
         history.outdated.pop(run.index, None)
         del history.unfinished[run.index]
         return
-    failures = unit.short_lives if rolls_over(run) else unit.app_failures
+    failures = brakes(unit) if rolls_over(run) else unit.app_failures
     requeue(history, run.index, unit, due_at_s(history.limits, run, failures=failures))
+
+
+def brakes(unit: Unfinished) -> int:
+    """For how many roll-overs in a row its next attempt waits."""
+    return max(unit.short_lives, unit.idle_lives - ROLL_OVERS_IDLE_MAX + 1, 0)
 
 
 def requeue(history: Facts, index: int, unit: Unfinished, at_s: float) -> None:
@@ -121,11 +131,14 @@ def _scored(history: Facts, index: int, score: Score) -> None:
     history.highest = min(history.highest or (-score, index), (-score, index))
 
 
-def _count_failure(history: Facts, unit: Unfinished, run: Run) -> None:
+def _count_failure(history: Facts, unit: Unfinished, run: Run, step: int | None) -> None:
     if rolls_over(run):
         unit.short_lives = unit.short_lives + 1 if hardly_began(run) else 0
+        further = progressed(unit.reached, step)
+        unit.idle_lives = 0 if further else unit.idle_lives + 1
+        unit.reached = step if further else unit.reached
         return
-    unit.short_lives = 0
+    unit.short_lives = unit.idle_lives = 0
     history.last_failure = _later(history.last_failure, run)
     ignored = failure_action(history.limits, run) is FailureAction.IGNORE
     if run.state is RunState.LOST or ignored:

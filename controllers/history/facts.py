@@ -36,6 +36,8 @@ class Unfinished:
     app_failures: int = 0
     infra_failures: int = 0
     short_lives: int = 0  # attempts in a row that hardly began when their sandbox was too old
+    idle_lives: int = 0  # attempts in a row that came no further until their sandbox was too old
+    reached: int | None = None  # the greatest step of those that ended so
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
     forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome

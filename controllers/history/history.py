@@ -61,14 +61,15 @@ class History(Facts):
         run: Run,
         *,
         score: Score | None = None,
+        step: int | None = None,
         superseded: bool = False,
         outdated: bool = False,
         wanted: bool = True,
     ) -> None:
         """A live run reached its end: the unit is finished, given up, or due again.
 
-        superseded, outdated and wanted as in replaying.Replayed: what is left is what reading all
-        rows back would give.
+        step, superseded, outdated and wanted as in replaying.Replayed: what is left is what reading
+        all rows back would give.
         """
         before = self.live.pop(run.name)
         del self.live_by_index[run.index]
@@ -81,11 +82,12 @@ class History(Facts):
             return
         if superseded:
             unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
+            unit.short_lives, unit.idle_lives, unit.reached = 0, 0, None
             if outdated:
                 attempts.outdate(self, run)
             attempts.requeue(self, run.index, unit, 0.0)
             return
-        if attempts.take(self, unit, run, score):
+        if attempts.take(self, unit, run, score, step):
             attempts.settle(self, unit, run)
         elif outdated:
             self.kept_outdated.add(run.index)
@@ -100,6 +102,14 @@ class History(Facts):
     def retries(self) -> int:
         """Failures that another attempt follows. What we stopped ourselves is not one."""
         return self.failures + self.infra_failures - len(self.failed)
+
+    @property
+    def done(self) -> int:
+        """Units of which nothing more is wished: they succeeded, or their kind ended them."""
+        return len(self.succeeded) + len(self.pruned)
+
+    def is_done(self, index: int) -> bool:
+        return index in self.succeeded or index in self.pruned
 
     def fresh(self, start: int, end: int) -> Iterator[int]:
         """Indexes in [start, end) that never had an attempt, ascending, lazily."""

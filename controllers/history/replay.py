@@ -24,6 +24,7 @@ class Replayed:
     superseded: its params or template are no longer the wish, so its outcome says nothing.
     outdated: it succeeded with another content than the wished one.
     wanted: the present spec has its unit; else the row tells of a machine that may live, no more.
+    step: the greatest that it reported, where it rolls over; None where it reported none.
     """
 
     run: Run
@@ -31,6 +32,7 @@ class Replayed:
     superseded: bool = False
     outdated: bool = False
     wanted: bool = True
+    step: int | None = None
 
 
 def replay(history: History, rows: Iterable[Replayed]) -> None:
@@ -75,7 +77,7 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
     if cut >= 0 and (old := _outdated(rows[: cut + 1])) is not None:
         attempts.outdate(history, old)
     for row in rows[cut + 1 : len(rows) - live]:
-        if not attempts.take(history, unit, row.run, row.score):
+        if not attempts.take(history, unit, row.run, row.score, row.step):
             if row.outdated:
                 history.kept_outdated.add(index)
             return

@@ -12,6 +12,7 @@ from fleetctl.controllers.model import Run, RunState
 # allows.
 MAX_LIFETIME = "MaxLifetime"
 ROLL_OVER_MIN_S = 5.0  # below, an attempt has started and saved nothing
+ROLL_OVERS_IDLE_MAX = 3  # in a row without progress; from then on the next one waits
 
 
 class FailureAction(StrEnum):
@@ -79,6 +80,13 @@ def rolls_over(run: Run) -> bool:
     return run.state is RunState.LOST and run.reason == MAX_LIFETIME
 
 
+def progressed(reached: int | None, step: int | None) -> bool:
+    """Whether an attempt came further than those before it. Both are the greatest steps that were
+    reported, None where there was no report: of what tells nothing, nothing is known.
+    """
+    return step is not None and (reached is None or step > reached)
+
+
 def hardly_began(run: Run) -> bool:
     """The sandbox's greatest age leaves too little for any work: another one ends as soon."""
     if run.started_at_s is None or run.ended_at_s is None:
@@ -102,7 +110,7 @@ def due_at_s(limits: Limits, run: Run, *, failures: int) -> float:
     return
     together. A lost run does not back off: the provider's fault must not cost the user time. One
     that hardly began before its sandbox was too old does: without a brake, such attempts follow one
-    another for ever.
+    another for ever. So does the one after ROLL_OVERS_IDLE_MAX in a row that came no further.
 
     failures: of the application's in all; of such attempts, in a row.
     """

@@ -38,6 +38,7 @@ def taking(
         (controller.policy.suspend, "the object is suspended, which would stop it at once"),
         (index in history.live_by_index, f"{what} {index} runs already, and never runs twice"),
         (index in history.succeeded, f"{what} {index} has succeeded already"),
+        (index in history.pruned, f"{what} {index} was stopped early, and never begins again"),
     )
     why = next((why for holds, why in rules if holds), "")
     return NotTaken(why) if why else Taking(unit, history.next_attempt(index))

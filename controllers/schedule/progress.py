@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.retry import ROLL_OVERS_IDLE_MAX, rolls_over
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.plan import Action, Phase, Plan, Start
 from fleetctl.controllers.schedule.capacity import spills_at_s
@@ -24,7 +25,7 @@ def under_way(
     stuck = wish.waits.keys() | wish.held.keys()
     moving = any(name not in stuck for name in history.live)
     moving = moving or any(isinstance(action, Start) for action in actions)
-    begun = len(history.succeeded) + len(history.failed) > 0
+    begun = history.done + len(history.failed) > 0
     first = next(iter(wish.waits.values()), None)
     trouble = next(iter(wish.troubles.values()), None)
     if first is not None and not moving:
@@ -67,6 +68,8 @@ def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
     for due_s, index in history.waiting.backing_off(now_s):
         unit = history.unfinished.get(index)
         why = unit.last.reason if unit and unit.last else "a failure"
+        if unit and unit.last and rolls_over(unit.last) and unit.idle_lives >= ROLL_OVERS_IDLE_MAX:
+            why = f"{unit.idle_lives} sandboxes in a row that grew too old without a new step"
         called = wish.controller.called(index)
         yield f"{called}: backing off for {due_s - now_s:.0f} s after {why}"
     if wish.controller.policy.parallelism == 0:

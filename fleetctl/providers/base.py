@@ -118,7 +118,6 @@ class RunOrder:
         default_factory=dict, repr=False
     )  # env name -> value; never stored
     secret_refs: tuple[str, ...] = ()  # names of secrets that the provider itself keeps
-    stop_grace_s: float = 10.0
     # What the store knows of the order's sandbox; "" before an answer of the provider was durable.
     handle: str = ""
     # Whose containers run it; None: a sandbox does.

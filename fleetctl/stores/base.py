@@ -174,6 +174,10 @@ class RunStore(Protocol):
         """What the run reported, by seq."""
         ...
 
+    def last_step(self, run: str) -> int | None:
+        """The greatest step that the run reported; None when it reported none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

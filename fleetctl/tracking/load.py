@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
+from fleetctl.controllers.history.retry import rolls_over
 from fleetctl.controllers.kind import KindController, outdated, superseded
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.kinds.unreadable import Leaving
@@ -69,8 +71,10 @@ def work_of(resource: Resource, runs: RunStore, *, rerun: bool = False) -> Work:
 
 
 def last_values(metrics: Sequence[Metric]) -> dict[str, float]:
-    """The last value of each metric, as W&B's summary has it."""
-    return {metric.name: metric.value for metric in metrics}
+    """The last number of each metric, by which units are compared: one that diverged counts by what
+    it came to before.
+    """
+    return {metric.name: metric.value for metric in metrics if isfinite(metric.value)}
 
 
 def score_of(
@@ -99,7 +103,9 @@ def _replayed(
         if wanted:
             score = score_of(controller, run, result, partial(_stored_values, runs, run.name))
         old = outdated(controller, run)
-        yield Replayed(run, score, superseded(controller, run), old, wanted)
+        # Only what was rolled over is asked how far it came: to look takes reading its reports.
+        step = runs.last_step(run.name) if rolls_over(run) else None
+        yield Replayed(run, score, superseded(controller, run), old, wanted, step)
 
 
 def _told(rows: Iterable[Replayed], curves: Curves, runs: RunStore) -> Iterator[Replayed]:

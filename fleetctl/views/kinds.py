@@ -13,6 +13,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, spli
 TASKS = ("tasks", "task", "t")
 NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
+METRICS = ("metrics", "metric")
 # What people who come from Kubernetes and its like call things, as `get` lists them here.
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
@@ -27,7 +28,7 @@ _SAID_ELSEWHERE = {
     **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
     **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
 }
-_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *NAMESPACES)
+_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *NAMESPACES)
 
 
 class Target(NamedTuple):
@@ -48,8 +49,8 @@ def kind_of(word: str) -> Kind:
     if kind is not None:
         return kind
     lower = word.lower()
-    if lower in (*TASKS, *ATTEMPTS):
-        listed = TASKS[0] if lower in TASKS else ATTEMPTS[0]
+    if lower in (*TASKS, *ATTEMPTS, *METRICS):
+        listed = next(words[0] for words in (TASKS, ATTEMPTS, METRICS) if lower in words)
         raise UsageError(
             f"`{word}` is not a kind: {listed} belong to an object that runs work",
             hint=f"`fleetctl get {listed} job/NAME`; `fleetctl explain job.spec.tasks`",

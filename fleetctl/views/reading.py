@@ -16,6 +16,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.read.reader import (
     EventLine,
     LivePrices,
+    MetricEnd,
     MetricRow,
     Reader,
     ResourceRow,
@@ -114,6 +115,21 @@ class Reading:
         """The newest value that a run reported under `name`."""
         values = [row.value for row in self._reader.metrics(run) if row.name == name]
         return values[-1] if values else None
+
+    def has_reported(self, run: str) -> bool:
+        return next(self._reader.metrics(run), None) is not None
+
+    def metric_ends(self, run: str) -> list[MetricEnd]:
+        """How each metric of a run stands, by name."""
+        return self._reader.metric_ends(run)
+
+    def metric_names(self, run: str) -> list[str]:
+        """What a run reported, in alphabetical order."""
+        return self._reader.metric_names(run)
+
+    def points(self, run: str, name: str) -> Iterator[tuple[int, float | None, float]]:
+        """(step, value, seconds since the epoch) of what a run reported as `name`; streams."""
+        return self._reader.points(run, name)
 
     def metrics(self, run: str) -> Iterator[MetricRow]:
         """What a run reported, in its order; streams."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.controllers.status_keys import EARLY_TERMINATED
@@ -157,3 +158,12 @@ def _ranges(text: str) -> tuple[tuple[int, int], ...]:
         if low.isdigit() and (high.isdigit() or not dash):
             ranges.append((int(low), int(high if dash else low)))
     return tuple(ranges)
+
+
+def of_one_content(attempts: Iterable[Task]) -> Iterator[Task]:
+    """Of each task the attempts that ran what its newest one ran: a curve is of one program.
+    attempts: in their order, those of a task together.
+    """
+    for _, group in groupby(attempts, key=lambda one: one.run.index):
+        tried = list(group)
+        yield from (one for one in tried if one.run.content == tried[-1].run.content)

@@ -271,8 +271,8 @@ class Template(Spec):
     )
     metrics: Metrics | None = Field(
         default=None,
-        description="Metrics that the program prints, or writes to files; default: those alone that"
-        " it reports.",
+        description="Metrics that it prints or writes; over 1,000 of a name are sampled. Default:"
+        " what it reports.",
     )
 
     @property

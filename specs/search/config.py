@@ -206,7 +206,7 @@ class Search(WandbSpec):
     """A W&B sweep configuration, verbatim."""
 
     method: Literal["grid", "random", "bayes", "custom"] = Field(
-        description="`grid` tries all points, `random` draws them."
+        description="`grid` tries all points, `random` draws them, `bayes` learns from trials."
     )
     parameters: Parameters | None = Field(
         default=None, description="Name to values, bounds, distribution or nested parameters."

@@ -19,26 +19,30 @@ class EarlyTerminate(WandbSpec):
 
     type: Literal["hyperband"] = Field(description="`hyperband`, the only one there is.")
     min_iter: PositiveCount | None = Field(
-        default=None, description="Reports before the first look."
+        default=None, description="Values of the metric before a trial is first compared."
     )
-    max_iter: PositiveCount | None = Field(default=None, description="Reports of a whole trial.")
-    s: PositiveCount | None = Field(default=None, description="Number of looks, with `max_iter`.")
+    max_iter: PositiveCount | None = Field(
+        default=None, description="Values of the metric that a whole trial reports."
+    )
+    s: PositiveCount | None = Field(
+        default=None, description="How many times it is compared, with `max_iter`."
+    )
     eta: Float = Field(default=3.0, gt=1, description="One in `eta` trials goes on; default 3.")
     strict: Bool = Field(
         default=True,
-        description="Compare the value at a look; false: the best so far. Default true.",
+        description="Compare the value of that moment; false: the best so far. Default true.",
     )
 
     @model_validator(mode="after")
     def _knows_its_bands(self) -> EarlyTerminate:
         if self.max_iter is not None and self.s is None:
-            raise ValueError("`max_iter` needs `s`, the number of looks")
+            raise ValueError("`max_iter` needs `s`, how many times a trial is compared")
         if self.min_iter is None and self.max_iter is None:
             raise ValueError("it needs `min_iter`, or `max_iter` and `s`")
         if not self.bands:
             raise ValueError(
-                f"no look is left: `max_iter` {self.max_iter} divided by `eta` {self.eta:g} is "
-                "less than one report"
+                f"no trial would be compared: `max_iter` {self.max_iter} divided by `eta` "
+                f"{self.eta:g} is less than one value"
             )
         return self
 

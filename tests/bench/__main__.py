@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tests.bench import (
     bayes,
     changes,
+    curves,
     daytona,
     finished,
     modal,
@@ -38,6 +39,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "reports": sweeps.reports,
     "bayes": bayes.figures,
     "wandb": wandbfiles.reading,
+    "curves": curves.figures,
     "modal": modal.figures,
     "daytona": daytona.figures,
 }

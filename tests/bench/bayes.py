@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -25,6 +25,7 @@ from tests.bench.harness import Figure
 SEEDS, TRIALS = 20, 30
 ROUNDS = 5
 Point = Mapping[str, Any]
+Suggest = Callable[[dict[str, Any], int, int, Sequence[Trial]], Point | None]
 
 _SCALES = [
     [10, 3, 17, 3.5, 1.7, 8],
@@ -139,7 +140,7 @@ def _regrets() -> list[Figure]:
     as_library, as_tpe = 0, 0
     for name, case in FUNCTIONS.items():
         for at, running in enumerate((1, 8)):
-            found = [_searched(case, seed, running) for seed in range(SEEDS)]
+            found = [searched(case, seed, running, suggest) for seed in range(SEEDS)]
             regret = statistics.median(it for it, _ in found)
             cost_ms = 1000 * statistics.median(cost for _, cost in found)
             as_library += regret <= case.library[at]
@@ -152,8 +153,10 @@ def _regrets() -> list[Figure]:
     return made
 
 
-def _searched(case: Case, seed: int, running: int) -> tuple[float, float]:
-    """(the true value of the point that looked best, CPU seconds a suggestion)."""
+def searched(case: Case, seed: int, running: int, ask: Suggest) -> tuple[float, float]:
+    """(the true value of the point that looked best, CPU seconds a suggestion). Where `ask` has no
+    suggestion yet, the point is drawn.
+    """
     parameters = case.parameters
     drawn = max(4, min(8, 2 * len(parameters)))
     search = Search(method="random", parameters=parameters)
@@ -163,15 +166,15 @@ def _searched(case: Case, seed: int, running: int) -> tuple[float, float]:
     for index in range(TRIALS):
         if len(live) == running:
             over.append(live.pop(0))
-        if index < drawn:
-            point: Point | None = random_point(search, seed, index)
-        else:
+        point: Point | None = None
+        if index >= drawn:
             trials = [Trial(it, value) for it, value in over]
             trials += [Trial(it, None) for it, _ in live]
             begin_s = time.process_time()
-            point = suggest(parameters, seed, index, trials)
+            point = ask(parameters, seed, index, trials)
             spent_s += time.process_time() - begin_s
-        assert point is not None
+        if point is None:
+            point = random_point(search, seed, index)
         noise = Random(f"{seed} {index}").gauss(0.0, case.noise)
         live.append((point, case.value(point) + noise))
     best, _ = min([*over, *live], key=lambda it: it[1])

@@ -21,6 +21,10 @@ from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_wandb import ProviderWandb
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
+DEAF = """import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("begun", flush=True)
+time.sleep(600)"""
 WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
@@ -162,8 +166,9 @@ class ProviderSuite(ProviderOutputs, ProviderMetrics, ProviderWandb):
 
     @story
     async def test_a_stop_is_confirmed_by_observation(self, world: World) -> None:
-        ref = await world.start(python(WAITS))
-        await world.alive(ref)
+        """Also of a program that hears no signal."""
+        ref = await world.start(python(DEAF))
+        await world.log_holds(ref, b"begun")
         await world.provider.stop(ref, grace_s=0.1)
         seen = await world.until(ref, lambda seen: not isinstance(seen, Alive), "stopped")
         assert isinstance(seen, Gone) or not seen.ok

@@ -335,6 +335,8 @@ def test_metrics_that_arrive_twice_are_kept_once(store: SqliteStore) -> None:
     with store.transaction():
         store.runs.advance(run(0), metrics=[replace(first, value=99.0), second])
     assert list(store.runs.metrics_of(run(0).name)) == [first, second]
+    assert store.runs.last_step(run(0).name) == max(first.step, second.step)
+    assert store.runs.last_step("nobody") is None
 
 
 def test_a_metric_that_is_not_a_number_stays_one(store: SqliteStore) -> None:

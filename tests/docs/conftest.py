@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docs.fleet import Fleet
+from tests.docs.fleet import Fleet, of_all_workers
 from tests.emulators.modal.running import ModalEmulator
 
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path_factory.mktemp("examples") / "home")
+    home = tmp_path_factory.mktemp("examples") / "home"
+    fleet = Fleet(home, environments=of_all_workers(tmp_path_factory) / "environments")
     yield fleet
     fleet.close()
 

@@ -13,7 +13,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "specs" / "examples"
@@ -21,6 +24,12 @@ BIN = Path(sys.executable).parent
 # Against a hang alone: nothing here is meant to take a tenth of it.
 HANG_S = 900
 GONE_WAIT_S = 60.0
+
+
+def of_all_workers(factory: pytest.TempPathFactory) -> Path:
+    """A directory of this run of the tests, the same in each process of pytest-xdist."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +42,18 @@ class Answer:
 class Fleet:
     """Commands on one home, run from the repository's root as the README shows them."""
 
-    def __init__(self, home: Path, more: Mapping[str, str] | None = None) -> None:
-        """more: variables of the environment, such as where a provider is."""
+    def __init__(
+        self, home: Path, more: Mapping[str, str] | None = None, *, environments: Path | None = None
+    ) -> None:
+        """more: variables of the environment, such as where a provider is. environments: a
+        directory that homes share, in which provider `local` finds or builds those of images; what
+        an environment holds is in its name, and a lock keeps builders apart.
+        """
         self.home = home
+        if environments is not None:
+            environments.mkdir(mode=0o700, exist_ok=True)
+            (home / "local").mkdir(mode=0o700, parents=True)
+            (home / "local" / "envs").symlink_to(environments)
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCTL_")}
         path = f"{BIN}{os.pathsep}{kept.get('PATH', os.defpath)}"
         self.env = {**kept, "PATH": path, "FLEETCTL_HOME": str(home), "NO_COLOR": "1"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -24,6 +25,7 @@ RUN_BY_A_TEST = {
     "sweep-grid.yaml",
     "sweep-winner.yaml",
     "sweep-local-and-cloud.yaml",
+    "sweep-wandb.yaml",
     "sweep.yaml",
     "cartpole.yaml",
     "training.yaml",
@@ -38,7 +40,7 @@ def test_every_example_has_a_test_that_runs_it() -> None:
 
 def test_all_examples_are_valid_together(fleet: Fleet) -> None:
     documents = sum(path.read_text("utf-8").count("\nkind:") for path in EXAMPLES.glob("*.yaml"))
-    said = fleet.run("validate", "-f", str(EXAMPLES))
+    said = fleet.shell(f"WANDB_API_KEY=local-key fleetctl validate -f '{EXAMPLES}'")
     assert said.code == 0, said
     assert said.out.count(" valid\n") == documents
 
@@ -133,6 +135,11 @@ def test_a_search_ends_the_trials_that_do_badly_and_keeps_its_best(fleet: Fleet)
     assert states.count("Succeeded") == 12 - status["stopped"] > 0
     best = max(rows, key=lambda row: row["params"]["lr"])
     assert (best["state"], status["best"]["index"]) == ("Succeeded", best["index"])
+    described = fleet.ok("describe", "sweep/early")
+    stopped = next(row["index"] for row in rows if row["state"] == "Stopped")
+    assert f"Stopped:     trial {stopped}: value " in described
+    assert "Importance:  lr " in described
+    assert fleet.ok("get", "sweep/early").split()[6] == "STOPPED"
     drawn = " ".join(fleet.ok("plot", "sweep/early", "--kind", "rungs").split())
     assert "came so far: 12 trials at 3" in drawn and "stopped: trial " in drawn
 
@@ -214,6 +221,33 @@ def test_the_wandb_sweep_file_runs_as_it_is(fleet: Fleet) -> None:
     best = fleet.status("sweep/cartpole")["best"]
     assert best["metric"]["value"] > 400
     assert best["metric"]["value"] > 2 * rows[best["index"]]["result"]["first"]
+
+
+PROGRAM = """import json, os
+told = json.load(open(os.environ["FLEETCTL_PARAMS"]))
+with open(os.environ["FLEETCTL_METRICS"], "a") as file:
+    for _ in range(12):
+        reward = told["n_steps"] * told["policy_lr"]
+        file.write(json.dumps({"train/roll/ep_rew/mean": reward}) + chr(10))
+"""
+
+
+def test_the_wandb_sweep_of_a_repository_runs_in_workers_that_stay(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """Here, with a directory for the repository and a program that needs no packages."""
+    (tmp_path / "train.py").write_text(PROGRAM, "utf-8")
+    # Not through PyYAML, which takes `3e-5` for a text.
+    _, _, sweep = (EXAMPLES / "sweep-wandb.yaml").read_text("utf-8").partition("\n---\n")
+    for part in (r"    image:\n(      .*\n)+", r"    secrets: .*\n", r"    resources: .*\n"):
+        sweep = re.sub(part, "", sweep)
+    sweep = re.sub(r"git: \{.*\}", f"path: {tmp_path}", sweep)
+    fleet.ok("apply", "-f", "-", "--wait", stdin=sweep)
+    status = fleet.status("sweep/solver")
+    assert status["succeeded"] + status["stopped"] == 50
+    assert status["succeeded"] and status["stopped"]
+    tasks = fleet.json("get", "tasks", "sweep/solver")["items"]
+    assert len({it["status"]["sandbox"] for it in tasks}) < 50
 
 
 def test_a_killed_training_goes_on_from_its_checkpoint(fleet: Fleet) -> None:

@@ -73,7 +73,7 @@ def test_any_reports_are_drawn_or_say_why_not(
     curves = {f"task {n}": Curve() for n in range(len(attempts))}
     for n, runs in enumerate(attempts):
         for run in runs:
-            curves[f"task {n}"].add(run)
+            curves[f"task {n}"].add((step, value, 0.0) for step, value in run)
         steps_of = [x for x, _ in curves[f"task {n}"].points]
         assert steps_of == sorted(set(steps_of))
     shown([metric_chart("loss", curves, "")], 80)

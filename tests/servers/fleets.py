@@ -181,6 +181,18 @@ class Fleet:
             raise AssertionError(f"{error}; its status: {self.status(name)}") from None
         return self.status(name)
 
+    async def over(self, kind: str, name: str) -> dict[str, Any]:
+        """The status of an object at its end."""
+        status: dict[str, Any] = {}
+
+        async def is_over() -> bool:
+            row = self.store.resources.get(kind, name)
+            status.update(json.loads(row.status) if row is not None and row.status else {})
+            return status.get("phase") in ("Succeeded", "Failed")
+
+        await eventually(is_over, f"{name} was over")
+        return status
+
     async def waits(self, reason: str, name: str = "job") -> dict[str, Any]:
         """The status once it says that reason."""
 

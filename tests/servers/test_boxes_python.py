@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.emulators.boxes import Box, Nursery
+from tests.emulators.boxes import Box, Library, Nursery
 from tests.emulators.modal import basis
 
 Body = Callable[[Box], Awaitable[Any]]
@@ -172,6 +172,32 @@ def test_a_program_holds_no_descriptor_of_its_box(tmp_path: Path) -> None:
         assert await second.wait() == -signal.SIGKILL
 
     in_box(tmp_path, tale, warm=True)
+
+
+def test_a_library_is_imported_before_the_fork_and_found_where_boxes_have_it(
+    tmp_path: Path,
+) -> None:
+    source, place = tmp_path / "library", "/srv/library"
+    (source / "ours").mkdir(parents=True)
+    (source / "ours/__init__.py").write_text("import os\nmade_by = os.environ['WORD'], os.getpid()")
+    (source / "ours/part.py").write_text("word = 'a part'")
+    show = f"import os, sys; sys.path.append({place!r}); import ours; from ours import part\n"
+    show += "print(ours.made_by[0], ours.made_by[1] == os.getpid(), part.word, part.__file__)"
+
+    async def tale() -> tuple[int, str]:
+        library = Library("ours", source, place, (("WORD", "early"),))
+        nursery = await Nursery.started(library=library)
+        try:
+            base = basis.lay_out(tmp_path / "base")
+            env = {"PATH": basis.SYSTEM_PATH, "WORD": "late"}
+            files = {place: source}
+            box = Box(tmp_path / "box", base=[base], env=env, files=files, nursery=nursery)
+            await box.start()
+            return await said(box, ["python3", "-c", show])
+        finally:
+            nursery.stop()
+
+    assert asyncio.run(tale()) == (0, f"early False a part {place}/ours/part.py\n")
 
 
 def test_what_the_host_has_its_python_do_at_its_start_is_not_done_in_a_box(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.servers.modal_calling import Truth, called, dropped, until
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins, played
 
 WAITS = "\nimport time\ntime.sleep(600)\n"
+TASKS = 300
 PLACED = {"placement": {"provider": "modal"}}
 
 
@@ -25,23 +26,23 @@ def calling(code: str, name: str = "embedder", **fields: Any) -> dict[str, Any]:
 # -- containers ------------------------------------------------------------------------------------
 
 
-def test_a_thousand_tasks_run_in_a_few_warm_containers(
+def test_hundreds_of_tasks_run_in_a_few_warm_containers(
     tmp_path: Path, modal_emulator: ModalEmulator
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 4})
         code = "import os; SUBMIT(square=int(os.environ['JOB_COMPLETION_INDEX']) ** 2)"
         # So many that none waits for its turn as long as a question takes, on a busy machine too.
-        fleet.apply(calling(code), tasks={"completions": 1000}, parallelism=40)
+        fleet.apply(calling(code), tasks={"completions": TASKS}, parallelism=40)
         await fleet.phase("Succeeded")
-        assert fleet.results() == {n: {"square": n * n} for n in range(1000)}
+        assert fleet.results() == {n: {"square": n * n} for n in range(TASKS)}
         truth = Truth(fleet)
         assert 1 <= len(truth.containers()) <= 4
-        assert [len(one["began"]) for one in truth.inputs()] == [1] * 1000
+        assert [len(one["began"]) for one in truth.inputs()] == [1] * TASKS
         rpcs = fleet.emulator.rpcs()
         # A call, its latch and its answer, and few questions in between.
         asked = ("FunctionMap", "DictUpdate", "DictGet", "FunctionGetOutputs")
-        assert sum(rpcs.get(name, 0) - before.get(name, 0) for name in asked) <= 3.2 * 1000
+        assert sum(rpcs.get(name, 0) - before.get(name, 0) for name in asked) <= 3.2 * TASKS
 
     before = modal_emulator.rpcs()
     with played(tmp_path / "home", modal_emulator) as play:  # at its own pace

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from fleetctl.controllers.model import Alive, WandbTrial
 from fleetctl.providers.base import Backend
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.remote.runs.follower import Pace
+from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.local_worlds import LocalWorld, stop_keepers
-from tests.contracts.provider_worlds import World, command, eventually, story
-from tests.servers import fleets
+from tests.contracts.provider_worlds import World, command, story
+from tests.servers import daytona_fleet, fleets, modal_fleet
 
 ALONE = WandbTrial("lr", "digits", "", only=True)
 PARAMS = {"lr": 3e-05, "momentum": 1.0, "tag": "on", "optimizer": {"eps": 1e-8, "name": "1e5"}}
@@ -78,7 +81,7 @@ class TestLocal:
         assert result["config"] == "[3e-05, 1.0, 'on']"
         assert result["optimizer"] == "{'eps': 1e-08, 'name': '1e5'}"
         assert (result["val/loss"], result["second"]) == (6e-05, 3e-05)
-        assert seen.message == "`bad` at step 0 is not a finite number and is not recorded"
+        assert seen.message == "`bad` at step 0 is not a finite number"
 
     @story
     async def test_values_come_while_it_runs_and_stay_when_it_is_killed(self, world: World) -> None:
@@ -106,18 +109,6 @@ class LocalFleet(fleets.Fleet):
 
     def build(self, home: Path, pace: Pace) -> Backend:
         return LocalProvider(home, store_id=self.store.store_id, notify=self.told)
-
-    async def over(self, kind: str, name: str) -> dict[str, Any]:
-        """The status of an object at its end."""
-        status: dict[str, Any] = {}
-
-        async def is_over() -> bool:
-            row = self.store.resources.get(kind, name)
-            status.update(json.loads(row.status) if row is not None and row.status else {})
-            return status.get("phase") in ("Succeeded", "Failed")
-
-        await eventually(is_over, f"{name} was over")
-        return status
 
     async def search(self, text: str) -> dict[str, Any]:
         """The status of a grid over three points at its end. Its command hands nothing over."""
@@ -196,3 +187,52 @@ def test_the_winner_of_a_sweep_trains_with_the_parameters_that_wandb_tells(tmp_p
     stop_keepers(tmp_path / "home")
     assert found["phase"] == "Succeeded", found
     assert json.loads(found["results"][0])["told"] == "[0.5, 'on', 7]"
+
+
+@pytest.fixture(scope="module", params=["modal", "daytona"])
+def cloud(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], fleets.Fleet]]:
+    with ExitStack() as stack:
+        if request.param == "modal":
+            modal = stack.enter_context(modal_worlds.emulated())
+            yield lambda home: modal_fleet.Fleet(home, modal)
+        else:
+            daytona = stack.enter_context(daytona_worlds.emulated())
+            yield lambda home: daytona_fleet.Fleet(home, daytona)
+
+
+def test_the_real_package_runs_in_sandboxes_of_a_cloud(
+    cloud: Callable[[Path], fleets.Fleet], tmp_path: Path
+) -> None:
+    """Two trials in one sandbox, whose image installs it; who wants parameters asks wandb."""
+    text = (
+        "import wandb; run = wandb.init(config={'lr': 99.0}, project='other')\n"
+        "for epoch in range(3): run.log({'val/loss': run.config.lr + epoch})\n"
+        "run.summary['tag'] = run.config.tag\n"
+    )
+    search = {
+        "method": "grid",
+        "program": text,
+        "command": ["${interpreter}", "-c", "${program}"],
+        "metric": {"name": "val/loss"},
+        "parameters": {"lr": {"values": [0.5, 3e-05]}, "tag": {"value": "on"}},
+    }
+    template = {"image": {"pip": [f"wandb=={version('wandb')}"]}}
+    spec = {"search": search, "template": template, "trialsPerWorker": 2, "parallelism": 1}
+
+    async def tale(fleet: fleets.Fleet) -> None:
+        fleet.apply_kind("Sweep", "lr", {**spec, "placement": {"provider": fleet.name}})
+        status = await fleet.over("Sweep", "lr")
+        assert (status["phase"], status["succeeded"]) == ("Succeeded", 2), status
+        best = {"name": "val/loss", "value": 2 + 3e-05}
+        assert (status["best"]["metric"], "warning" in status) == (best, False)
+        row = fleet.store.resources.get("Sweep", "lr")
+        assert row is not None
+        runs = list(fleet.store.runs.of(row.uid))
+        told = [[it.value for it in fleet.store.runs.metrics_of(run.name)] for run, _ in runs]
+        assert told == [[0.5, 1.5, 2.5], [3e-05, 1 + 3e-05, 2 + 3e-05]]
+        assert [json.loads(result or "")["tag"] for _, result in runs] == ["on", "on"]
+        assert len({run.sandbox for run, _ in runs}) == 1
+        fleet.delete_kind("Sweep", "lr")
+        await fleet.gone("lr")
+
+    fleets.telling(lambda: cloud(tmp_path / "home"))(tale)

@@ -87,7 +87,7 @@ def _groups(found: Impact, kind: str) -> Iterator[_Group]:
     running = {run.index for run in found.going_on}
     for index in controller.indexes():
         unit = controller.unit(index)
-        if unit is not None and index not in found.history.succeeded and index not in running:
+        if unit is not None and not found.history.is_done(index) and index not in running:
             name = str(unit.params.get(kind, ""))
             yield _Group(unit.template_hash, controller.template(index), 1, name)
 

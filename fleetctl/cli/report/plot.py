@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 KINDS = ("best", "parallel", "importance", "front", "rungs")
 ALL = "all"
+AXES = ("step", "time")
 FILES = (".png", ".svg", ".html")
 PIPE_COLUMNS = 80
 # A title, an axis of two lines, a legend and a note or two about each drawing.
@@ -32,12 +33,13 @@ REDRAW_S = 0.5  # reading 10,000 trials at every change would be all that this c
 
 
 PAGE = """\
-KIND/NAME [--kind best|parallel|importance|front|rungs|all] [--metric NAME]
-    [-o FILE] [-w]
+KIND/NAME ... [--kind best|parallel|importance|front|rungs|all] [--metric NAME]
+    [-x step|time] [-o FILE] [-w]
 
 Draw a sweep: the best score so far, parallel coordinates, parameter importance,
 the front of several metrics, what `early_terminate` looked at and whom it stopped;
-or what the tasks of any object report(), over its steps.
+or what the tasks of any object report(), over its steps or the time since its
+first attempt began. A restarted task is one curve. Several objects are drawn in one.
 In a pipe, without colour and with LANG=C the drawing is plain ASCII.
 
 examples:
@@ -45,6 +47,7 @@ examples:
   fleetctl plot sweep/lr -w --kind best
   fleetctl plot sweep/lr -o lr.html
   fleetctl plot trainingrun/sft --metric loss -o loss.png
+  fleetctl plot tr/a tr/b --metric loss -x time
 
 exit codes:
   0 ok, 2 wrong usage, 3 refused (png without matplotlib), 4 no such object or metric
@@ -53,7 +56,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("object", metavar="KIND/NAME", help="what to draw")
+    made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to draw")
     made.add_argument(
         "--kind",
         type=one_of(*KINDS, ALL),
@@ -66,7 +69,15 @@ def parser(verb: str) -> Parser:
         action="append",
         default=[],
         metavar="NAME",
-        help="over step; may be given more than once (default: the first few that were reported)",
+        help="of reports; may be given more than once (default: the first few that were reported)",
+    )
+    made.add_argument(
+        "-x",
+        dest="over",
+        type=one_of(*AXES),
+        default=AXES[0],
+        metavar="|".join(AXES),
+        help="what metrics are drawn over (default %(default)s)",
     )
     made.add_argument(
         "--index", type=indexes, default=None, metavar="LIST", help="of these tasks alone: 3,7-9"
@@ -84,30 +95,36 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    wanted = target(args.object, args.namespace)
+    wanted = [target(it, args.namespace) for it in dict.fromkeys(args.objects)]
+    if len(wanted) > 1 and args.kind != ALL:
+        raise UsageError(
+            f"`--kind {args.kind}` draws one sweep", hint="leave out `--kind` to compare metrics"
+        )
     if args.watch and (args.output or not screen.out_is_terminal):
         raise UsageError(
             "`-w` redraws on a terminal", hint="leave out `-w`, or `-o` and what reads stdout"
         )
     with open_reading(home()) as reading:
-        seen = must_find(wanted, reading)
-        if not seen.kind.runs:
-            raise UsageError(f"a {seen.kind.name} runs nothing, so there is nothing to plot")
-        if args.kind != ALL and not seen.kind.searches:
-            raise UsageError(
-                f"`--kind {args.kind}` is about the trials of a sweep, not a {seen.kind.name}",
-                hint=f"fleetctl plot {args.object} --metric NAME",
-            )
+        views = [must_find(it, reading) for it in wanted]
+        for seen in views:
+            if not seen.kind.runs:
+                raise UsageError(f"a {seen.kind.name} runs nothing, so there is nothing to plot")
+            if args.kind != ALL and not seen.kind.searches:
+                raise UsageError(
+                    f"`--kind {args.kind}` is about the trials of a sweep, not a {seen.kind.name}",
+                    hint=f"fleetctl plot {args.objects[0]} --metric NAME",
+                )
         if args.output:
-            _write(args, seen, reading, screen)
+            _write(args, views, reading, screen)
         elif args.watch:
-            _redraw(args, seen, reading, screen)
+            _redraw(args, views, reading, screen)
         else:
-            for line in _lines(args, seen, reading, screen):
+            for line in _lines(args, views, reading, screen):
                 screen.data(line)
-        if (old := seen.count("outdated")) and not seen.over:
-            left = plural(old, f"outdated {seen.kind.unit}")
-            screen.talk(f"{left} left out: of another program, image or source; to run again")
+        for seen in views:
+            if (old := seen.count("outdated")) and not seen.over:
+                left = plural(old, f"outdated {seen.kind.unit}")
+                screen.talk(f"{left} left out: of another program, image or source; to run again")
     return 0
 
 
@@ -127,10 +144,10 @@ def plain(environ: Mapping[str, str], encoding: str, *, colour: bool) -> bool:
     return not (colour and utf8)
 
 
-def _lines(args: Namespace, seen: View, reading: Reading, screen: Screen) -> list[str]:
+def _lines(args: Namespace, views: list[View], reading: Reading, screen: Screen) -> list[str]:
     from fleetctl.cli.report.plotting.terminal import ROWS, ROWS_MIN, draw, look
 
-    charts = _charts(args, seen, reading)
+    charts = _charts(args, views, reading)
     columns, rows = PIPE_COLUMNS, ROWS
     if screen.out_is_terminal or os.environ.get("COLUMNS", "").isdigit():
         size = shutil.get_terminal_size((PIPE_COLUMNS, 0))
@@ -142,35 +159,35 @@ def _lines(args: Namespace, seen: View, reading: Reading, screen: Screen) -> lis
     return draw(charts, look(columns, rows, fine=not ascii_only, colour=screen.out_colour))
 
 
-def _charts(args: Namespace, seen: View, reading: Reading) -> list[Chart]:
+def _charts(args: Namespace, views: list[View], reading: Reading) -> list[Chart]:
     from fleetctl.cli.report.plotting.gather import Asked, gather
 
     kinds = () if args.kind == ALL else (args.kind,)
-    return gather(seen, Asked(kinds, tuple(args.metric), args.index), reading)
+    return gather(views, Asked(kinds, tuple(args.metric), args.index, args.over), reading)
 
 
-def _redraw(args: Namespace, seen: View, reading: Reading, screen: Screen) -> None:
-    """Until the object is gone or at its end; its last picture stays."""
+def _redraw(args: Namespace, views: list[View], reading: Reading, screen: Screen) -> None:
+    """Until all objects are gone or at their end; its last picture stays."""
     from fleetctl.cli.output.redraw import Redrawn
     from fleetctl.common.deadline import Deadline
 
     with Redrawn(screen) as shown:
         while True:
-            shown.show(_lines(args, seen, reading, screen))
-            if seen.over:
+            shown.show(_lines(args, views, reading, screen))
+            if all(seen.over for seen in views):
                 return
             Deadline(None).sleep(REDRAW_S)
             reading.wait_for_change()
-            now = reading.by_uid(seen.resource.uid)
-            if now is None:
+            now = [reading.by_uid(seen.resource.uid) for seen in views]
+            views = [seen for seen in now if seen is not None]
+            if not views:
                 return
-            seen = now
 
 
-def _write(args: Namespace, seen: View, reading: Reading, screen: Screen) -> None:
+def _write(args: Namespace, views: list[View], reading: Reading, screen: Screen) -> None:
     """The whole file or, when something goes wrong, the old one."""
     path: Path = args.output
-    data = _drawn(path.suffix.lower(), _charts(args, seen, reading), seen)
+    data = _drawn(path.suffix.lower(), _charts(args, views, reading), views)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(data)
@@ -182,8 +199,10 @@ def _write(args: Namespace, seen: View, reading: Reading, screen: Screen) -> Non
     screen.talk(f"wrote {path}")
 
 
-def _drawn(suffix: str, charts: list[Chart], seen: View) -> bytes:
-    heading, summary = safe(seen.key), f"{safe(seen.phase)}, {seen.done} {seen.kind.unit}s done"
+def _drawn(suffix: str, charts: list[Chart], views: list[View]) -> bytes:
+    heading = ", ".join(safe(seen.key) for seen in views)
+    told = [f"{safe(seen.phase)}, {seen.done} {seen.kind.unit}s done" for seen in views]
+    summary = "; ".join(dict.fromkeys(told))
     if suffix == ".png":
         from fleetctl.cli.report.plotting.png import png
 

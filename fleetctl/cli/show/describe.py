@@ -9,7 +9,8 @@ from itertools import islice
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.show.figures import attempts_line, cost_line, timing_line, where_line
-from fleetctl.cli.show.summary import best_line, failed_line, front_lines, rung_lines, took
+from fleetctl.cli.show.search_lines import search_lines
+from fleetctl.cli.show.summary import best_line, failed_line, front_lines, took
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
 from fleetctl.common.text import age, assignments, plural, safe, safe_lines, timestamp
@@ -141,8 +142,9 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     for number, line in enumerate(front_lines(seen)):
         told = line.removeprefix("front: ").lstrip()
         yield " " * LABEL_CELLS + told if number else _label("Front", told)
-    for number, line in enumerate(rung_lines(seen)):
-        yield " " * LABEL_CELLS + line if number else _label("Rungs", line)
+    for label, found in search_lines(seen, reading):
+        for number, line in enumerate(found):
+            yield " " * LABEL_CELLS + line if number else _label(label, line)
     if taken := seen.map("paramsFrom"):
         yield _label("Params", _taken(taken))
     if prior := seen.map("priorTrials"):

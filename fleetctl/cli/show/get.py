@@ -21,7 +21,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe, shorten
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.views.kinds import ATTEMPTS, NAMESPACES, TASKS
+from fleetctl.views.kinds import ATTEMPTS, METRICS, NAMESPACES, TASKS
 from fleetctl.views.objects import (
     DELETING,
     PARTS,
@@ -40,9 +40,10 @@ FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-
 
 PAGE = """\
 KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces
-    | tasks|attempts KIND/NAME [--queued]
+    | tasks|attempts KIND/NAME [--queued] | metrics KIND/NAME
 
-List objects, newest last; or the tasks and attempts of one object.
+List objects, newest last; or the tasks and attempts of one object, or how the
+metrics stand that it reported.
 
 examples:
   fleetctl get jobs
@@ -50,6 +51,7 @@ examples:
   fleetctl get sweep/lr -o json
   fleetctl get tasks job/chunks -o wide
   fleetctl get tasks job/chunks --queued --no-headers
+  fleetctl get metrics tr/sft
   fleetctl get all -l team=rlm -w
   fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual
   fleetctl get all -A
@@ -97,6 +99,10 @@ def run(args: Namespace, screen: Screen) -> int:
             from fleetctl.cli.show.get_tasks import get_tasks
 
             return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
+        if first in METRICS:
+            from fleetctl.cli.show.get_metrics import get_metrics
+
+            return get_metrics(args, reading, screen)
         if args.queued:
             raise UsageError("`--queued` lists tasks", hint="fleetctl get tasks job/NAME --queued")
         if first in NAMESPACES:

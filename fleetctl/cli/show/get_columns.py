@@ -221,6 +221,7 @@ AGE = Column("AGE", _age)
 # Of what runs something: how long, and since when.
 TIMES = (Column("DURATION", _worked, sparse=True), AGE, Column("STARTED", _started, wide=True))
 ASKED_GPU = Column("GPU", lambda seen, _: safe(seen.text("gpu")) or NONE, sparse=True)
+STOPPED = Column("STOPPED", lambda seen, _: str(seen.count("stopped") or NONE), sparse=True)
 OUTDATED = Column("OUTDATED", lambda seen, _: str(seen.count("outdated") or NONE), sparse=True)
 MONEY = (Column("COST", _cost, sparse=True), Column("EST", _estimate, sparse=True))
 WIDE = (
@@ -249,6 +250,7 @@ def _own(title: str, key: str) -> Column:
 def _running(kind: Kind) -> tuple[Column, ...]:
     """Of a kind that runs: a search tells what it found, others how their units fared."""
     method = (Column("METHOD", _method),) if kind.searches else ()
+    stopped = (STOPPED,) if kind.searches else ()
     done = _done(kind.counted or f"{kind.unit}s".upper())
     own = [_own(*shown) for shown in kind.shows]
     fared = (
@@ -257,7 +259,7 @@ def _running(kind: Kind) -> tuple[Column, ...]:
         else (RETRIES, WHERE)
     )
     return (
-        NAME, STATUS, *method, done, *own, ACTIVE, FAILED, OUTDATED,
+        NAME, STATUS, *method, done, *own, ACTIVE, FAILED, *stopped, OUTDATED,
         *fared, ASKED_GPU, *MONEY, *TIMES, *WIDE,
     )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 
 from fleetctl.cli.show.get_columns import last_line
@@ -74,29 +73,6 @@ def front_lines(seen: View) -> list[str]:
     whose = "that no other one beats" if size > 1 else "that beats all others"
     some = f", {len(most)} of them" if len(most) < size else ""
     return [f"front: {plural(size, 'trial')} {whose}{some}", *(f"  {safe(it)}" for it in lines)]
-
-
-def rung_lines(seen: View) -> list[str]:
-    """`iteration 9: 12 trials, loss up to 2.4 goes on`, a line for each look of the search."""
-    metric = seen.map("metric")
-    side = "from" if metric.get("goal") == "maximize" else "up to"
-    rungs = seen.status.get("rungs")
-    return [
-        safe(
-            f"iteration {scalar(rung.get('iteration'))}: {_trials(rung)}, "
-            f"{metric.get('name')} {side} {_short(rung.get('threshold'))} goes on"
-        )
-        for rung in map(mapping, rungs if isinstance(rungs, list) else [])
-    ]
-
-
-def _trials(rung: Mapping[str, object]) -> str:
-    trials = rung.get("trials")
-    return plural(trials if isinstance(trials, int) else 0, "trial")
-
-
-def _short(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, (int, float)) else scalar(value)
 
 
 def failed_line(task: Task, seen: View) -> str:

@@ -114,9 +114,9 @@ class Recovery:
         same = unit is not None and stray.work != SHARED
         if unit is not None and same:
             same = mark_of(unit) == stray.work
-        # Of a unit that has succeeded nothing more is wished for, and a newer attempt in the
-        # records would say that it is.
-        wanted = same and index not in work.history.succeeded
+        # Of a unit that has succeeded, or was stopped early, nothing more is wished for, and a
+        # newer attempt in the records would say that it is.
+        wanted = same and not work.history.is_done(index)
         if wanted and index in work.history.live_by_index:
             # Its predecessor's end is not known here yet; its own start will find it.
             self._spare(stray)
@@ -128,7 +128,7 @@ class Recovery:
             await strays.remove(stray)
             # While an older attempt has no end here there can be no newer record beside it: that
             # may have succeeded with what is wished for now.
-            if index not in work.history.succeeded and index not in work.history.live_by_index:
+            if not work.history.is_done(index) and index not in work.history.live_by_index:
                 enrol_ended(state, resource, index, attempt, stray)
 
     def _spare(self, stray: Stray) -> None:

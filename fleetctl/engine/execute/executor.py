@@ -284,7 +284,6 @@ class Effects:
             reusable=policy.reuse is None or used < policy.reuse,
             secrets=found.values,
             secret_refs=found.refs,
-            stop_grace_s=policy.grace_s,
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,
             wandb=wandb,

@@ -169,4 +169,4 @@ def _left(work: Work) -> int:
     total, history = work.controller.total, work.history
     if total is None:
         return 1
-    return max(1, total - len(history.succeeded) - len(history.failed) - len(history.live))
+    return max(1, total - history.done - len(history.failed) - len(history.live))

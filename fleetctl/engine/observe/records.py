@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.history.retry import rolls_over
 from fleetctl.controllers.kind import outdated, superseded
 from fleetctl.controllers.model import Metric, Run, RunState
 from fleetctl.engine.hurry import freed
@@ -80,6 +81,7 @@ class Records:
         work.history.ended(
             run,
             score=score,
+            step=self._last_step(run) if rolls_over(run) else None,
             superseded=superseded(work.controller, run),
             outdated=outdated(work.controller, run),
             wanted=work.controller.unit(run.index) is not None,
@@ -102,6 +104,12 @@ class Records:
         elif run.state is RunState.SUCCEEDED and run.message and len(work.history.succeeded) == 1:
             what = f"{called}: {run.message}"  # once: the others will say the same
             self._state.say(track.resource.uid, "Remark", what, kind="Warning")
+
+    def _last_step(self, run: Run) -> int | None:
+        """The greatest step that it reported, with what this turn has yet to write."""
+        stored = self._state.store.runs.last_step(run.name)
+        steps = [it.step for it in self._metrics.get(run.name, ())]
+        return max(steps if stored is None else [*steps, stored], default=None)
 
     def entered(self, work: Work, run: Run) -> None:
         """The run has begun: from now on it speaks for its sandbox, and the one before no more."""

@@ -9,12 +9,18 @@ import base64
 import os
 from typing import Any
 
+from fleetctl.guest.task.volumes import write_whole
+
+COPY_BYTES = 1 << 20
+
 
 class Uploads:
     """root: where the volume is; "" when the session has none."""
 
     def __init__(self, root: str) -> None:
         self._root = root
+        # Beside the volume: not every volume can go on with a file that was closed.
+        self._spool: Any = None
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._place(path))
@@ -24,15 +30,19 @@ class Uploads:
         that readers see a whole file or none. Raises OSError or ValueError.
         """
         real = self._place(message["path"])
-        partial = f"{real}.uploading-{os.getpid()}"
-        os.makedirs(os.path.dirname(real), exist_ok=True)
-        with open(partial, "wb" if message["first"] else "ab") as file:
-            file.write(base64.b64decode(message["data"]))
-            if message["last"]:
-                file.flush()
-                os.fsync(file.fileno())
+        if message["first"]:
+            import tempfile  # a session without uploads starts sooner without it
+
+            self._spool = tempfile.TemporaryFile()
+        self._spool.write(base64.b64decode(message["data"]))
         if message["last"]:
-            os.replace(partial, real)
+            write_whole(real, self._copy)
+            self._spool = None
+
+    def _copy(self, file: Any) -> None:
+        self._spool.seek(0)
+        while data := self._spool.read(COPY_BYTES):
+            file.write(data)
 
     def _place(self, path: str) -> str:
         top = os.path.realpath(self._root)

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 LINE_BYTES_MAX = 64 * 1024
-SAID_MAX = 3  # lines of one run that are told of, each once
+SAID_MAX = 3  # lines of one run that are told of, each once; of those that keep numbers one
 SHOWN_CHARACTERS_MAX = 60
+STEP_CHARACTERS_MAX = 20
 EXAMPLE = '{"step": 3, "loss": 0.5}'
 
 
@@ -24,32 +25,40 @@ class MetricLines:
     def __init__(self) -> None:
         self.offset = 0
         self.lines = 0
-        self.wrong = 0
+        self.wrong = self.mixed = 0
         self.first_problem = ""
+        self._step = -1
 
-    def take(self, data: bytes) -> tuple[list[tuple[int, dict[str, float]]], list[str]]:
-        """(step and values of each whole line in `data`, what to say of others)."""
-        whole = data.rfind(b"\n") + 1
+    def take(
+        self, data: bytes, *, last: bool = False
+    ) -> tuple[list[tuple[int, dict[str, float]]], list[str]]:
+        """(step and values of each whole line in `data`, what to say of others). last: what has no
+        end is a line, too.
+        """
+        whole = len(data) if last else data.rfind(b"\n") + 1
         if not whole and len(data) > LINE_BYTES_MAX:
             whole = len(data)  # no line at all: skipped, so that it is not read again
         self.offset += whole
         found, said = [], []
         for line in data[:whole].removesuffix(b"\n").split(b"\n") if whole else ():
-            step, values, problem = read_line(line, self.lines)
+            after = max(self.lines, self._step + 1)
+            step, values, problem = read_line(line, self.lines, after)
             self.lines += 1
             if values:
+                self._step = step
                 found.append((step, values))
             if problem:
-                self.wrong += 1
                 self.first_problem = self.first_problem or problem
-                if self.wrong <= SAID_MAX:
+                self.mixed += bool(values)
+                self.wrong += not values
+                if (self.mixed == 1) if values else (self.wrong <= SAID_MAX):
                     said.append(problem)
         return found, said
 
     @property
     def remark(self) -> str:
         """What was wrong with the file, in one sentence; "" when all was well."""
-        return remark(self.wrong, self.first_problem)
+        return remark(self.wrong + self.mixed, self.first_problem)
 
 
 def remark(wrong: int, first_problem: str) -> str:
@@ -57,31 +66,30 @@ def remark(wrong: int, first_problem: str) -> str:
     return first_problem + more
 
 
-def read_line(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
-    """(step, values, what is wrong or ""). number: how many lines came before.
-
-    A line without a step is one step further than the line above it: its number is its step.
+def read_line(line: bytes, number: int, after: int) -> tuple[int, dict[str, float], str]:
+    """(step, values, what is wrong or ""). number: how many lines came before; after: the step of a
+    line that names none, which is its place in the file, and at least one further than the last.
     """
     where = f"line {number + 1} of $FLEETCTL_METRICS"
     if not line.strip():
-        return number, {}, ""
+        return after, {}, ""
     if len(line) > LINE_BYTES_MAX:
-        return number, {}, f"{where} is not recorded: it has {len(line)} bytes of {LINE_BYTES_MAX}"
+        return after, {}, f"{where} is not recorded: it has {len(line)} bytes of {LINE_BYTES_MAX}"
     try:
         values = parse_as_python(line.decode())
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        return number, {}, f"{where} is not recorded: it is `{shown(line)}`, and not {EXAMPLE}"
-    step = _step(values.pop("step", number))
+        return after, {}, f"{where} is not recorded: it is `{shown(line)}`, and not {EXAMPLE}"
+    step = whole_step(values.pop("step", after))
     if step is None:
-        return number, {}, f"{where} is not recorded: its step must be a whole number ({EXAMPLE})"
-    kept = {name: float(it) for name, it in values.items() if _is_finite(it)}
+        return after, {}, f"{where} is not recorded: its step must be a whole number ({EXAMPLE})"
+    kept = {name: float(it) for name, it in values.items() if _is_number(it)}
     left_out = [name for name in values if name not in kept]
     if left_out:
         value = shown(str(values[left_out[0]]).encode())
         what = f"`{left_out[0]}` at step {step} is `{value}` and is not recorded"
-        return step, kept, f"{where}: {what}; a metric is a finite number"
+        return step, kept, f"{where}: {what}; a metric is a number"
     return step, kept, "" if kept else f"{where} is not recorded: it names no metric ({EXAMPLE})"
 
 
@@ -92,16 +100,26 @@ def shown(data: bytes) -> str:
     return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
 
 
-def _step(value: Any) -> Optional[int]:
+def whole_step(value: Any) -> Optional[int]:
+    """`4`, `4.0` and `"4"` are steps, as far as a store holds whole numbers."""
+    if isinstance(value, str) and len(value) <= STEP_CHARACTERS_MAX:
+        try:
+            value = int(value) if value.strip("+-").isdigit() else float(value)
+        except ValueError:
+            return None
     if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+        return None
+    return value
 
 
-def _is_finite(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
+    """NaN and infinities too: that a loss has left the numbers is what its user has to see."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
-        return float(value) - float(value) == 0
+        float(value)
     except OverflowError:
         return False
+    return True

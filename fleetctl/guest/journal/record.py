@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 
+from fleetctl.guest.task.finite import NAMES, named
 from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False
@@ -47,7 +48,11 @@ class Journal:
         at_s = at_s if isinstance(at_s, float) else time.time()
         event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": told}
         try:
-            self._write(compact(event) + "\n")
+            text = compact(event)
+        except ValueError:
+            text = compact({**event, "values": {name: named(it) for name, it in told.items()}})
+        try:
+            self._write(text + "\n")
         except OSError:
             return False
         self._metrics += len(told)
@@ -122,12 +127,14 @@ def append(directory: int, run: str, event: dict[str, Any]) -> None:
 
 
 def numbers(values: Any) -> dict[str, float]:
-    """The values of a report when all of them are finite numbers, else nothing."""
+    """The values of a report when all of them are numbers, or names of what is none (`NaN`), else
+    nothing.
+    """
     if not isinstance(values, dict):
         return {}
     found = {}
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+        if isinstance(value, bool) or not (isinstance(value, (int, float)) or value in NAMES):
             return {}
         try:
             found[name] = float(value)

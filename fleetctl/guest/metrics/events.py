@@ -123,29 +123,24 @@ def _judged(
 ) -> Iterator[Row]:
     """Only where it holds scalars is its sum asked: pictures are large, and crc32c is slow here."""
     try:
-        row, odd = scalars(record, prefix)
+        row = scalars(record, prefix)
     except (IndexError, ValueError, error):
         problems.add(name, f"{where} is damaged and is not recorded")
         return
-    if not (row[2] or odd):
+    if not row[2]:
         return
     if masked(record) != FOOTER.unpack(footer)[0]:
         problems.add(name, f"{where} has a wrong sum and is not recorded")
         return
-    if odd:
-        problems.add(
-            name, f"`{odd}` at step {row[0]} of `{name}` is not finite and is not recorded"
-        )
-    if row[2]:
-        yield row
+    yield row
 
 
-def scalars(record: bytes, prefix: str) -> tuple[Row, str]:
-    """(step, seconds since the epoch, finite scalars by tag) of one event, and the first tag whose
-    value is not finite. Raises IndexError, ValueError or struct.error.
+def scalars(record: bytes, prefix: str) -> Row:
+    """(step, seconds since the epoch, scalars by tag) of one event. Raises IndexError, ValueError
+    or struct.error.
     """
     values: dict[str, float] = {}
-    step, at_s, odd = 0, None, ""
+    step, at_s = 0, None
     for field, start, stop in fields(record, 0, len(record)):
         if field == WALL_TIME:
             (at_s,) = unpack_from("<d", record, start)
@@ -154,13 +149,9 @@ def scalars(record: bytes, prefix: str) -> tuple[Row, str]:
         elif field == SUMMARY:
             for one, begin, end in fields(record, start, stop):
                 tag, value = _value(record, begin, end) if one == VALUE else ("", None)
-                if value is None:
-                    continue
-                if value - value == 0:
+                if value is not None:
                     values[prefix + tag] = value
-                else:
-                    odd = odd or prefix + tag
-    return (step, at_s, values), odd
+    return step, at_s, values
 
 
 def _value(data: bytes, at: int, end: int) -> tuple[str, Optional[float]]:

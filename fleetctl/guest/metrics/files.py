@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 
-from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown
+from fleetctl.guest.journal.metriclines import LINE_BYTES_MAX, shown, whole_step
 from fleetctl.guest.journal.results import read_file
-from fleetctl.guest.metrics.numbers import flatten
+from fleetctl.guest.metrics.numbers import flatten, numbers
 from fleetctl.guest.task.text import parse_as_python
 
 TYPE_CHECKING = False
@@ -168,18 +168,15 @@ def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
     except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
-        return number, {}, f"is not recorded: it is `{shown(line)}`, and no object as {EXAMPLE}"
-    step = row.pop("step", number)
-    if isinstance(step, float) and step.is_integer():
-        step = int(step)
-    if not isinstance(step, int) or isinstance(step, bool):
-        return number, {}, f"is not recorded: its step is `{shown(str(step).encode())}`, no number"
+        return number, {}, f"is not recorded: `{shown(line)}` is not an object such as {EXAMPLE}"
+    told = row.pop("step", number)
+    step = whole_step(told)
+    if step is None:
+        return number, {}, f"is not recorded: its step `{shown(str(told).encode())}` is not whole"
     found: dict[str, Any] = {}
     for name, value in row.items():
         flatten(name, value, found, [])
-    values = {name: float(it) for name, it in found.items() if not isinstance(it, (bool, str))}
-    odd = [name for name, it in row.items() if isinstance(it, float) and name not in values]
-    return step, values, f"has `{odd[0]}`, which is not finite and is not recorded" if odd else ""
+    return step, numbers(found, []), ""
 
 
 def matches(path: str) -> list[str]:

@@ -44,11 +44,10 @@ def flatten(name: str, value: Any, found: dict[str, Any], typed: list[str], leve
         found[name] = value
     elif isinstance(value, (int, float)):
         try:
-            number = float(value)
+            float(value)
         except OverflowError:
             return
-        if number - number == 0:
-            found[name] = value
+        found[name] = value
 
 
 def numbers(found: dict[str, Any], typed: list[str]) -> dict[str, float]:

@@ -69,7 +69,7 @@ class Printed:
             if value is None:
                 self._wrong.append(
                     f"line {self._lines} of {PRINTED}, `{shown(line)}`: `{name}` is"
-                    f" `{shown(found.encode())}`, which is no finite number, and is not recorded"
+                    f" `{shown(found.encode())}`, which is not a number, and is not recorded"
                 )
             else:
                 values[name] = value
@@ -100,7 +100,6 @@ def pairs(match: Match[str]) -> Iterator[tuple[str, str]]:
 
 def _number(text: str) -> Optional[float]:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
         return None
-    return value if value - value == 0 else None

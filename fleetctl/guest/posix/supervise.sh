@@ -162,15 +162,16 @@ stop_ticking() {
     exit 0
 }
 
-# Hand on the whole lines that were added to $FLEETCTL_METRICS; the host reads what is in them.
+# Hand on the whole lines that were added to $FLEETCTL_METRICS, or the first of them; the host reads
+# what is in them. With `all`, also a last one that has no end. Fails when there are none.
 tell_metrics() {
-    [ -f files/metrics.jsonl ] && [ ! -L files/metrics.jsonl ] || return 0
+    [ -f files/metrics.jsonl ] && [ ! -L files/metrics.jsonl ] || return 1
     seen=0 number=0
     content_of "runs/$run.metrics" && seen=${content% *} number=${content#* }
     lines=$(tail -c +$((seen + 1)) files/metrics.jsonl | head -c 262144 && echo .)
     lines=${lines%.}
-    lines=${lines%"${lines##*"$newline"}"}
-    [ -n "$lines" ] || return 0
+    [ "$1" = all ] || lines=${lines%"${lines##*"$newline"}"}
+    [ -n "$lines" ] || return 1
     encode printf '%s' "$lines"
     tell_time
     printf '{"e":"metrics","at":%s,"offset":%s,"line":%s,%s}\n' "$now" "$seen" "$number" "$encoded" >>"$journal"
@@ -203,7 +204,11 @@ sync_one() {
 }
 
 conclude() {
-    [ "$code" = null ] || { tell_metrics && sync_all; }
+    if [ "$code" != null ]; then
+        while tell_metrics; do :; done
+        tell_metrics all
+        sync_all
+    fi
     reason=Completed ok=false open=false
     name_ending
     if [ $reason = Completed ] && [ -n "$unsynced" ]; then

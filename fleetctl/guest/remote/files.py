@@ -36,17 +36,17 @@ def read_metrics(
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.results import METRICS_READ_BYTES_MAX
 
-    lines = known or MetricLines()
-    news = 0
+    lines, news, last = known or MetricLines(), 0, False
     while True:
         before = lines.offset
         data = _read("metrics.jsonl", lines.offset, METRICS_READ_BYTES_MAX)
-        found, wrong = lines.take(data or b"")
+        found, wrong = lines.take(data or b"", last=last)
         for problem in wrong:
             say(problem)
         news += sum(journal.metric(step, values, None) for step, values in found)
-        if not whole or lines.offset == before:
+        if last or not whole:
             return lines, news > 0
+        last = lines.offset == before
 
 
 def trial_of(order: dict[str, Any], variables: dict[str, str], directory: str) -> Trial:

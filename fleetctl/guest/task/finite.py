@@ -1,5 +1,6 @@
 """What JSON cannot hold and programs write all the same: NaN and infinities, the loss of a training
-that diverged. They become null, and whoever hands them in is told which.
+that diverged. In a result they become null, and whoever hands them in is told which; a metric has
+their names in journals, which `float` reads.
 
 Called when writing a value failed: what is well never comes here.
 """
@@ -8,10 +9,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
+    from typing import Any, Callable, Optional, Union
 
 NODES_MAX = 256 * 1024  # a result with more cannot be kept anyway
 NAMED_MAX = 3
+
+
+NAMES = ("NaN", "Infinity", "-Infinity")
 
 
 class TooMuch(Exception):
@@ -46,6 +50,13 @@ def without_nan(value: Any, plain: Optional[Callable[[Any], Any]] = None) -> tup
         return copied(value, "", ()), _sentence(found)
     except (TooMuch, RecursionError, TypeError):
         return value, ""  # it fails again where it is written, and says why
+
+
+def named(value: float) -> Union[float, str]:
+    """A metric's value as it stands in a journal."""
+    if value - value == 0:
+        return value
+    return NAMES[0] if value != value else NAMES[1] if value > 0 else NAMES[2]
 
 
 def _sentence(found: list[str]) -> str:

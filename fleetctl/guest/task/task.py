@@ -19,7 +19,7 @@ from fleetctl.guest.task.chunking import (
     grep,
     peek,
 )
-from fleetctl.guest.task.finite import without_nan
+from fleetctl.guest.task.finite import named, without_nan
 from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
 from fleetctl.guest.task.text import encoder_with, parse
 from fleetctl.guest.task.volumes import Buffers, Storage
@@ -67,7 +67,7 @@ class Sandbox:
 
     def __init__(self, volumes: list[dict[str, str]]) -> None:
         first = volumes[0] if volumes else {}
-        storage = Storage(first.get("mount", ""), first.get("root", ""))
+        storage = Storage(first.get("mount", ""), first.get("root", ""), self._remark)
         buffers = Buffers()
         self._emit: Emit = _nothing
         self._submitted = self._refused = False
@@ -131,16 +131,7 @@ class Sandbox:
     def _report(self, *, step: Optional[int] = None, **metrics: Any) -> None:
         """Record numbers of this moment; without a step, each call is one step further."""
         self._step = self._step + 1 if step is None else _number("step", step, int)
-        values = {}
-        for name, value in metrics.items():
-            number = _number(name, value, float)
-            if number - number == 0:  # neither infinite nor NaN
-                values[name] = number
-            else:
-                print(
-                    f"report: {name} is {number} at step {self._step}; not recorded",
-                    file=sys.stderr,
-                )
+        values = {name: named(_number(name, value, float)) for name, value in metrics.items()}
         if values:
             self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
 

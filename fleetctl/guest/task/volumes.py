@@ -2,10 +2,12 @@
 
 Part of the guest. The first volume of the task is the helpers' root; nothing outside of it is read
 or written. Mistakes come back as text in brackets, as the programs that use these helpers expect.
+What the volume itself refuses to keep is an OSError: a task must not succeed with nothing stored.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -14,35 +16,48 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
 
+# What a volume answers that can neither rename nor append, as object stores that are mounted: there
+# a file is seen when it is closed, and all of it.
+_OBJECTS_ALONE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL)
+
+
 class Outside(Exception):
     """A path that leaves the volume; the text says so in brackets."""
 
 
 class Storage:
     """One task's view of its first volume. mount: the path that the manifest names; root: where it
-    is.
+    is; remark: hears of a text that is not saved though nothing is raised.
     """
 
-    def __init__(self, mount: str = "", root: str = "") -> None:
+    def __init__(
+        self, mount: str = "", root: str = "", remark: Optional[Callable[[str], None]] = None
+    ) -> None:
         self.mount = mount
         self.root = root
+        self._remark = remark
 
     def save_to_volume(self, path: str, content: Any) -> str:
-        """Write a text (or bytes) so that readers see the old or the new file; the full path."""
-        return self._guarded(path, "", lambda real: _write(real, content))
+        """Write a text (or bytes) so that readers see the old or the new file; the full path.
+        Raises OSError where the volume does not keep it.
+        """
+        return self._kept(path, "", lambda real: _write(real, content))
 
     def load_from_volume(self, path: str) -> str:
         """The text of a file, or `[file not found: ...]`."""
         return self._guarded(path, "", _read)
 
     def workspace_write(self, path: str, content: Any) -> str:
-        return self._guarded(path, "workspace", lambda real: _write(real, content))
+        return self._kept(path, "workspace", lambda real: _write(real, content))
 
     def workspace_read(self, path: str) -> str:
         return self._guarded(path, "workspace", _read)
 
     def workspace_append(self, path: str, content: Any) -> str:
-        return self._guarded(path, "workspace", lambda real: _append(real, content))
+        """Where a volume cannot append, the file is written anew with the text at its end; then one
+        of two writers at once loses. Raises OSError.
+        """
+        return self._kept(path, "workspace", lambda real: _append(real, content))
 
     def workspace_list(self, pattern: str = "*") -> Any:
         """Paths of files below the workspace that match, relative to it, sorted."""
@@ -55,6 +70,24 @@ class Storage:
         for directory, _, names in os.walk(top):
             found += [os.path.relpath(os.path.join(directory, name), top) for name in names]
         return sorted(name for name in found if fnmatch.fnmatch(name, pattern))
+
+    def _kept(self, path: str, below: str, write: Callable[[str], None]) -> str:
+        """The path that was written; or what is wrong with it, in brackets. Raises OSError."""
+        failed: list[OSError] = []
+
+        def act(real: str) -> None:
+            try:
+                write(real)
+            except OSError as error:
+                failed.append(error)
+
+        shown = self._guarded(path, below, act)
+        if failed:
+            text = f"{shown} is not saved: {failed[0].strerror}"
+            raise OSError(failed[0].errno, text) from failed[0]
+        if shown.startswith("[") and self._remark is not None:
+            self._remark(f"`{path}` is not saved: {shown}")
+        return shown
 
     def _guarded(self, path: str, below: str, act: Callable[[str], Optional[str]]) -> str:
         """What `act(real path)` says, else the path itself; or what is wrong, in brackets."""
@@ -115,8 +148,14 @@ def _read(real: str) -> str:
 
 
 def _write(real: str, content: Any) -> None:
+    data = _bytes(content)
+    write_whole(real, lambda file: file.write(data))
+
+
+def write_whole(real: str, fill: Callable[[Any], object]) -> None:
     """Temporary file, fsync, rename: concurrent writers leave one of their texts, never a
-    mixture.
+    mixture. Where nothing can be renamed, a file is whole when it is closed. fill: writes to the
+    binary file that it is handed, from its first byte on; may be called twice. Raises OSError.
     """
     directory = os.path.dirname(real)
     os.makedirs(directory, exist_ok=True)
@@ -124,19 +163,40 @@ def _write(real: str, content: Any) -> None:
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(_bytes(content))
+            fill(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, real)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno in _OBJECTS_ALONE and not os.path.isdir(real):
+            return _write_object(real, fill)
         raise
+
+
+def _write_object(real: str, fill: Callable[[Any], object]) -> None:
+    """The only way that an object store knows: all of it, from the first byte on. A directory of
+    which the last file was removed is not there any more.
+    """
+    os.makedirs(os.path.dirname(real), exist_ok=True)
+    with open(real, "wb") as file:
+        fill(file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _append(real: str, content: Any) -> None:
     os.makedirs(os.path.dirname(real), exist_ok=True)
-    with open(real, "ab") as file:
-        file.write(_bytes(content))
+    data = _bytes(content)
+    try:
+        with open(real, "ab") as file:
+            file.write(data)
+    except OSError as error:
+        if error.errno not in _OBJECTS_ALONE or not os.path.isfile(real):
+            raise
+        with open(real, "rb") as old:
+            whole = old.read() + data
+        _write_object(real, lambda file: file.write(whole))
 
 
 def _bytes(content: Any) -> bytes:

@@ -46,7 +46,7 @@ class WandbFile:
         self._names: dict[bytes, str] = {}
 
     def take(self, data: bytes) -> list[Row]:
-        """(step, seconds since the epoch, finite numbers by name) of each row of history in `data`,
+        """(step, seconds since the epoch, numbers by name) of each row of history in `data`,
         which begins at `offset`. What is not whole yet is left for the next time.
         """
         found: list[Row] = []
@@ -65,7 +65,8 @@ class WandbFile:
         typed: list[str] = []
         for name, value in self._summary.values():
             flatten(name, parsed(value), found, typed)
-        return without_media(found, typed)
+        kept = without_media(found, typed)
+        return {name: it for name, it in kept.items() if not isinstance(it, float) or it - it == 0}
 
     # -- blocks ------------------------------------------------------------------------------------
 
@@ -163,9 +164,8 @@ class WandbFile:
             first = value[:1]
             if first in b"-0123456789NI" and first:
                 read = number(value)
-                if read - read == 0:
-                    values[name] = read
-                elif not (odd or self.not_finite):
+                values[name] = read
+                if read - read != 0 and not (odd or self.not_finite):
                     odd = name
             elif first == b"{" or name.endswith("._type"):
                 flatten(name, parsed(value), values, typed)

@@ -134,7 +134,7 @@ class Trial:
         """What its user should know of it; "" when there is nothing."""
         files = self._found.values()
         odd = next((it.not_finite for it in files if it.not_finite), "")
-        lines = [f"{odd} is not a finite number and is not recorded" if odd else ""]
+        lines = [f"{odd} is not a finite number" if odd else ""]
         late = [it for it in files if it.rows and not _is_live(it.version)]
         if late:
             version = f"wandb {late[0].version or 'before 0.22'}"

@@ -62,11 +62,14 @@ ORIGINS: dict[str, tuple[Origin, ...]] = {
     "volumes": (Origin(_JOB, "volumeMounts"), Origin(_SKYPILOT, "file_mounts")),
 }  # fmt: skip
 
+# In a search, where all else is W&B's.
+_OURS = frozenset({"priorTrials", "sampler"})
+
 
 def origins(path: tuple[str, ...]) -> tuple[str, ...]:
     """`parallelTrialCount (Katib)` and the like, for the field at this path; most have none."""
     *above, name = path
-    if above[-1:] == ["search"]:
+    if above[-1:] == ["search"] and name not in _OURS:
         return (str(Origin(_WANDB, name)),)
     if above and above[-1] == "metadata":
         return ()

@@ -43,6 +43,7 @@ from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.provider import RemoteProvider
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
@@ -56,7 +57,6 @@ BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again
 # Before Daytona ends a sandbox at its age, so that the task can save what it has; of a short life a
 # part of it.
 LEAVE_S, LEAVE_PART = 300.0, 0.2
-TASK_S_MIN = 1.0
 UPLOAD_S = 60.0  # of the guest
 REACH_S = 4.0
 
@@ -240,12 +240,13 @@ class DaytonaProvider(RemoteProvider):
         if source is not None:
             directory = sources.directory(source, await self._sandboxes.work_dir(order.handle))
         left_s = await self._sandboxes.left_s(order.handle)
-        left_s -= min(LEAVE_S, LEAVE_PART * left_s)
+        leave_s = min(LEAVE_S, LEAVE_PART * left_s)
+        grace_s = order.template.termination_grace_period_seconds
         place = Place(
             handle=order.handle,
             setup=() if source is None or directory is None else sources.setup(source, directory),
             source=directory,
-            left_s=max(TASK_S_MIN, left_s),
+            left_s=work_s(left_s, leave_s=leave_s, grace_s=grace_s),
             note=machines.machine(order.template.resources).note,
         )
         async with asyncio.timeout(BEGIN_S):

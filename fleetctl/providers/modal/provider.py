@@ -51,6 +51,7 @@ from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.provider import RemoteProvider
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
@@ -59,7 +60,6 @@ from fleetctl.specs.blocks.template import Template
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.
 LEAVE_S = 300.0
-TASK_S_MIN = 1.0
 REACH_S = 4.0
 
 CONTRACT = Contract(
@@ -298,12 +298,13 @@ class ModalProvider(RemoteProvider):
         commit = await pinned(order.template, self._job(order.uid))
         setup, directory = sources.setup(order.template, commit)
         age_s = await self._sandboxes.age_s(order.handle)
+        grace_s = order.template.termination_grace_period_seconds
         place = Place(
             handle=order.handle,
             setup=setup,
             source=directory,
             syncs=True,
-            left_s=max(TASK_S_MIN, self._settings.lifetime_s - age_s - LEAVE_S),
+            left_s=work_s(self._settings.lifetime_s - age_s, leave_s=LEAVE_S, grace_s=grace_s),
             note=note,
         )
         async with asyncio.timeout(BEGIN_S):

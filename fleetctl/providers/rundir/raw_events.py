@@ -22,11 +22,13 @@ def raw_metrics(event: Mapping[str, Any]) -> tuple[list[Metric], list[str]]:
     offset, at_s = int(event["offset"]), float(event["at"])
     number = int(event.get("line", 0))
     found, wrong = [], []
+    step = number - 1
     for line in _bytes(event).removesuffix(b"\n").split(b"\n"):
-        step, values, problem = read_line(line, number)
+        told, values, problem = read_line(line, number, max(number, step + 1))
+        step = told if values else step
         wrong += [problem] if problem else []
         found += [
-            Metric(seq=offset + place, step=step, name=name, value=value, at_s=at_s)
+            Metric(seq=offset + place, step=told, name=name, value=value, at_s=at_s)
             for place, (name, value) in enumerate(values.items())
         ]
         offset, number = offset + len(line) + 1, number + 1

@@ -82,6 +82,16 @@ class MetricRow(NamedTuple):
     at_s: float
 
 
+class MetricEnd(NamedTuple):
+    """A metric of one run: its last report, and how many there were."""
+
+    name: str
+    reports: int
+    step: int
+    value: float | None  # None = not a number
+    at_s: float
+
+
 class LivePrices(NamedTuple):
     """Of the runs of one object that have begun and hold a sandbox."""
 
@@ -212,6 +222,22 @@ class Reader:
     def metrics(self, run: str) -> Iterator[MetricRow]:
         """What a run reported, in its order; streams."""
         return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
+
+    def metric_ends(self, run: str) -> list[MetricEnd]:
+        """By name."""
+        return [
+            MetricEnd._make(row[:5]) for row in self._rows(places.STATE_DB, "metric_ends", (run,))
+        ]
+
+    def metric_names(self, run: str) -> list[str]:
+        """What it reported, in alphabetical order."""
+        return [str(name) for (name,) in self._rows(places.STATE_DB, "metric_names", (run,))]
+
+    def points(self, run: str, name: str) -> Iterator[tuple[int, float | None, float]]:
+        """(step, value or None for what is not a number, seconds since the epoch) of each report of
+        a metric, in its order; streams.
+        """
+        return iter(self._rows(places.STATE_DB, "points", (run, name)))
 
     def live_runs(self) -> dict[str, int]:
         """How many runs hold a sandbox now, by resource uid; uids without one are absent."""

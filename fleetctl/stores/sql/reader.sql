@@ -100,6 +100,18 @@ SELECT store_id FROM store;
 SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
 WHERE runs.name = ? ORDER BY seq;
 
+-- name: metric_ends
+-- With max() alone, SQLite takes the other columns from the row that has it.
+SELECT metrics.name, count(*), step, value, at_s, max(seq) FROM metrics JOIN runs USING (run_id)
+WHERE runs.name = ? GROUP BY 1 ORDER BY 1;
+
+-- name: metric_names
+SELECT DISTINCT metrics.name FROM metrics JOIN runs USING (run_id) WHERE runs.name = ? ORDER BY 1;
+
+-- name: points
+SELECT step, value, at_s FROM metrics
+WHERE run_id = (SELECT run_id FROM runs WHERE name = ?) AND name = ? ORDER BY seq;
+
 -- name: live_runs
 SELECT uid, count(*) FROM runs JOIN resources USING (rid) WHERE state <= 2 GROUP BY rid;
 

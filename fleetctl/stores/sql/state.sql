@@ -211,6 +211,10 @@ SELECT seq, step, metrics.name, value, at_s
 FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
 WHERE runs.name = ? ORDER BY seq;
 
+-- name: last_step
+SELECT max(step) FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
+WHERE runs.name = ?;
+
 -- name: add_to_ledger
 INSERT INTO ledger (day, namespace, labels, usd, unpriced_s) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (day, namespace, labels) DO UPDATE SET usd = usd + excluded.usd,

@@ -80,6 +80,10 @@ class SqliteRuns:
     def metrics_of(self, run: str) -> Sequence[Metric]:
         return [_metric(row) for row in self._session.read("metrics_of", (run,))]
 
+    def last_step(self, run: str) -> int | None:
+        ((step,),) = self._session.read("last_step", (run,))
+        return None if step is None else int(step)
+
     def _columns(self, run: Run) -> tuple[object, ...]:
         """What may change from write to write; in the order that insert and update share."""
         name = run.name

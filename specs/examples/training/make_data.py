@@ -1,5 +1,6 @@
 """Stage 1: write two interleaved spirals, labelled 0 and 1, to the file that is named."""
 
+import io
 import json
 import os
 import sys
@@ -21,7 +22,10 @@ def spirals() -> tuple[np.ndarray, np.ndarray]:
 def main() -> int:
     path = sys.argv[1]
     points, labels = spirals()
-    np.savez(path, points=points, labels=labels)
+    packed = io.BytesIO()  # savez goes back in what it writes, which not every volume lets it
+    np.savez(packed, points=points, labels=labels)
+    with open(path, "wb") as file:
+        file.write(packed.getvalue())
     print(f"wrote {len(points)} points to {path}")
     with open(os.environ["FLEETCTL_RESULT"], "w", encoding="utf-8") as file:
         json.dump({"path": path, "points": len(points)}, file)

@@ -5,10 +5,12 @@ generator seeded by the step's number. So an interrupted training ends with the 
 that was left alone.
 """
 
+import io
 import json
 import os
 import signal
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -69,19 +71,29 @@ def measures(state: State, points: np.ndarray, labels: np.ndarray) -> dict[str, 
 
 
 def save(state: State, directory: Path) -> None:
-    """A temporary file, then a rename: a kill in between leaves the checkpoint before this one."""
+    """A file of its own for each step, from its first byte to its last: not every volume can rename
+    or go back in a file. A kill in between leaves the checkpoint before this one.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    unfinished = directory / "unfinished.npz"
-    np.savez(unfinished, **state)
-    unfinished.replace(directory / "latest.npz")
+    before = sorted(directory.glob("step-*.npz"))
+    packed = io.BytesIO()
+    np.savez(packed, **state)
+    (directory / f"step-{int(state['step']):08d}.npz").write_bytes(packed.getvalue())
+    for path in before[:-1]:
+        path.unlink()
 
 
 def load(directory: Path) -> State:
-    latest = directory / "latest.npz"
-    if os.environ.get("FLEETCTL_RESUME") == "None" or not latest.exists():
+    """The newest that can be read: what was being written when a kill came has no end."""
+    if os.environ.get("FLEETCTL_RESUME") == "None":
         return fresh()
-    with np.load(latest) as kept:
-        return dict(kept)
+    for path in sorted(directory.glob("step-*.npz"), reverse=True):
+        try:
+            with np.load(path) as kept:
+                return dict(kept)
+        except (ValueError, EOFError, zipfile.BadZipFile):
+            print(f"{path.name} is incomplete", flush=True)
+    return fresh()
 
 
 def crash_when_asked(step: int) -> None:

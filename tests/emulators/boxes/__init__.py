@@ -10,7 +10,7 @@ One nursery per event loop forks them (see nursery.py); all boxes end with the p
 """
 
 from tests.emulators.boxes.box import Box, BoxError, base_path
-from tests.emulators.boxes.nursery import Nursery, nursery_here
+from tests.emulators.boxes.nursery import Library, Nursery, nursery_here
 from tests.emulators.boxes.process import BoxProcess
 
-__all__ = ["Box", "BoxError", "BoxProcess", "Nursery", "base_path", "nursery_here"]
+__all__ = ["Box", "BoxError", "BoxProcess", "Library", "Nursery", "base_path", "nursery_here"]

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulators.boxes.channel import Channel, Received, close_all, pid_of
-from tests.emulators.boxes.nursery import Nursery, nursery_here
+from tests.emulators.boxes.nursery import Library, Nursery, nursery_here
+from tests.emulators.boxes.objects import ObjectMount
 from tests.emulators.boxes.process import BoxProcess
 
+OBJECTS_MAX = 8  # as many descriptors go with a message
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -41,17 +43,21 @@ class Box:
         directory: Path,
         *,
         mounts: Mapping[str, Path] | None = None,
+        objects: Mapping[str, Path] | None = None,
         files: Mapping[str, Path] | None = None,
         layers: Mapping[str, Path] | None = None,
         base: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         hostname: str = "box",
         nursery: Nursery | None = None,
+        library: Library | None = None,
     ) -> None:
         """`directory` becomes the box's own. `mounts` are shared and writable, `files` (also
         directories) read-only, `layers` are directories that the box may change in a copy of its
         own; `base` are such directories for the whole tree, topmost first, for example another
-        box's `root`.
+        box's `root`. `objects` are mounts that behave as a bucket does (objects.py), at most
+        OBJECTS_MAX; one with another mount below it is a plain directory. A Python
+        that is forked in it has imported `library`.
         """
         self.directory = directory
         self.root = directory / "root"  # the box's files, from outside; `host_path` knows mounts
@@ -60,13 +66,15 @@ class Box:
         self.processes: dict[int, BoxProcess] = {}  # the live ones, by the box's own numbers
         self.spawned_count = 0
         self.pid = 0  # pid 1 of the box, as the host numbers it
-        self._places = {"mounts": dict(mounts or {}), "files": dict(files or {})}
+        plain, whole = _apart(mounts or {}, objects or {}, files or {})
+        self._places = {"mounts": plain, "files": dict(files or {}), "objects": whole}
+        self.objects: tuple[str, ...] = ()  # paths of those that the kernel let us make
         self._mounted = [  # inner ones first
             (place.rstrip("/"), str(source))
-            for place, source in sorted(self._places["mounts"].items(), reverse=True)
+            for place, source in sorted({**plain, **whole}.items(), reverse=True)
         ]
         self._layers, self._base = dict(layers or {}), list(base)
-        self._hostname, self._nursery = hostname, nursery
+        self._hostname, self._nursery, self._library = hostname, nursery, library
         self._channel: Channel | None = None
         self._handle = -1
         self._gone = asyncio.Event()
@@ -80,7 +88,7 @@ class Box:
 
     async def start(self) -> None:
         """Raises BoxError with the kernel's reason."""
-        nursery = self._nursery or await nursery_here()
+        nursery = self._nursery or await nursery_here(self._library)
         self.isolated = nursery.isolated
         for name in ("root", "work"):
             os.makedirs(f"{self.directory}/{name}", exist_ok=True)
@@ -97,6 +105,9 @@ class Box:
             await self.kill()
             problem = first[0]["problem"] if first else "its first process died"
             raise BoxError(0, f"the box at `{self.directory}` did not start: {problem}")
+        self.objects = tuple(first[0]["objects"])
+        for path, device in zip(self.objects, first[1], strict=True):
+            ObjectMount(device, self._places["objects"][path]).start()
         self._channel.follow(self._on_message)
 
     async def spawn(
@@ -168,6 +179,10 @@ class Box:
                 return source + path[len(place) :].rstrip("/")
         return f"{self.root}/{path.strip('/')}" if path.strip("/") else str(self.root)
 
+    def is_object(self, path: str) -> bool:
+        """Whether what is at an absolute path is in one of the object mounts."""
+        return any(path.startswith(place.rstrip("/") + "/") for place in self.objects)
+
     def remove(self) -> None:
         """Delete the box's directory; only after its end."""
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -185,6 +200,7 @@ class Box:
             "warm": nursery.warm,
             "layers": [(path, str(lower)) for path, lower in self._layers.items()],
             "binds": own + sorted(binds),
+            "objects": [(place, str(one)) for place, one in self._places["objects"].items()],
             "hostname": self._hostname[:63],
         }
 
@@ -251,3 +267,16 @@ class Box:
         for process in self.processes.values():
             process.settle(-signal.SIGKILL)
         self.processes.clear()
+
+
+def _apart(
+    mounts: Mapping[str, Path], objects: Mapping[str, Path], files: Mapping[str, Path]
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """(plain mounts, object mounts): nothing can be mounted into one before it is answered for."""
+    places = [*mounts, *objects, *files]
+    whole = {
+        place: source
+        for place, source in [*objects.items()][:OBJECTS_MAX]
+        if not any(one.startswith(place.rstrip("/") + "/") for one in places)
+    }
+    return {**mounts, **{one: objects[one] for one in objects if one not in whole}}, whole

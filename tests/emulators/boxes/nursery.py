@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,21 @@ PLAIN_VARIABLE = "EMULATED_BOXES_PLAIN"
 # Set to 1, each Python in a box is an interpreter that was started for it. Else a box that is asked
 # to run the interpreter which the emulator has forks its own; see inner/program.py for when.
 COLD_VARIABLE = "EMULATED_BOXES_COLD"
-_nurseries: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Nursery]] = (
-    weakref.WeakKeyDictionary()
-)
+_nurseries: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, dict[Library | None, asyncio.Future[Nursery]]
+] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A module to import before boxes are forked; source: the directory that has it here, place:
+    where boxes see that directory, variables: what it reads while it is imported.
+    """
+
+    module: str
+    source: Path
+    place: str
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 class Nursery:
@@ -48,18 +61,21 @@ class Nursery:
         self._listener: asyncio.Task[None] | None = None
 
     @classmethod
-    async def started(cls, *, plain: bool = False, warm: bool = True) -> Nursery:
+    async def started(
+        cls, *, plain: bool = False, warm: bool = True, library: Library | None = None
+    ) -> Nursery:
         """`plain` refuses namespaces even where they work, for tests of the fallback; without
-        `warm` no Python is forked.
+        `warm` no Python is forked; a Python that is forked has imported `library`.
         """
         ours, theirs = socket.socketpair()
         scratch = tempfile.mkdtemp(prefix="boxes-", dir=_roomy_memory())
         mode = "plain" if plain else "try"
+        imported = [library.module, str(library.source), library.place] if library else []
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", INNER, str(theirs.fileno()), mode, scratch],
+            [sys.executable, "-I", "-S", INNER, str(theirs.fileno()), mode, scratch, *imported],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env=_environment(),
+            env={**_environment(), **dict(library.variables if library else ())},
         )
         theirs.close()
         nursery = cls(process, Channel(ours), warm=warm)
@@ -116,10 +132,13 @@ def _roomy_memory() -> str | None:
     return place if free.f_bavail * free.f_frsize >= MEMORY_BYTES_MIN else None
 
 
-async def nursery_here() -> Nursery:
-    """The running loop's nursery, started at first use."""
-    loop = asyncio.get_running_loop()
-    if loop not in _nurseries:
-        plain, cold = (os.environ.get(name) == "1" for name in (PLAIN_VARIABLE, COLD_VARIABLE))
-        _nurseries[loop] = asyncio.ensure_future(Nursery.started(plain=plain, warm=not cold))
-    return await asyncio.shield(_nurseries[loop])
+async def nursery_here(library: Library | None = None) -> Nursery:
+    """The running loop's nursery, one for each library, started at first use."""
+    here = _nurseries.setdefault(asyncio.get_running_loop(), {})
+    plain, cold = (os.environ.get(name) == "1" for name in (PLAIN_VARIABLE, COLD_VARIABLE))
+    if plain or cold:
+        library = None
+    if library not in here:
+        begun = Nursery.started(plain=plain, warm=not cold, library=library)
+        here[library] = asyncio.ensure_future(begun)
+    return await asyncio.shield(here[library])

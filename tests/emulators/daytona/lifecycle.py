@@ -226,7 +226,7 @@ async def _open_box(world: World, sandbox: Sandbox) -> None:
     path += [image.env["PATH"]] if "PATH" in image.env else [base_path()]
     box = Box(
         sandbox.directory,
-        mounts=_mounts(world, sandbox),
+        **_mounts(world, sandbox),
         layers={str(image.venv): image.venv} if image.venv else {},
         env=environment(world, sandbox) | {"PATH": ":".join(path)},
         hostname=sandbox.id,
@@ -260,7 +260,7 @@ def environment(world: World, sandbox: Sandbox) -> dict[str, str]:
     return {**own, **sandbox.image.env, **placeholders, **sandbox.env}
 
 
-def _mounts(world: World, sandbox: Sandbox) -> dict[str, Path]:
+def _mounts(world: World, sandbox: Sandbox) -> dict[str, dict[str, Path]]:
     """Volumes at their paths: one directory of the host each, shared by all who mount it."""
     mounts = {}
     for mount in sandbox.mounts:
@@ -269,7 +269,7 @@ def _mounts(world: World, sandbox: Sandbox) -> dict[str, Path]:
             source = source / mount.subpath
         source.mkdir(parents=True, exist_ok=True)
         mounts[mount.path] = source
-    return mounts
+    return {"mounts" if world.settings.volumes_are_directories else "objects": mounts}
 
 
 async def _close_box(world: World, sandbox: Sandbox, *, gently: bool = True) -> None:

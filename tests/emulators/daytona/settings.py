@@ -76,6 +76,7 @@ class Settings:
     )
     lifespan_s: float = float(GIGANTIC) * 100  # no sandbox lives longer, whatever it asks for
     events: bool = True  # False: the socket accepts no one, and the SDK falls back to polling
+    volumes_are_directories: bool = False  # True: with rename and append, which Daytona has not
     restricted_egress: bool = False  # True: as the lower tiers, network settings are refused
     gone_images: tuple[str, ...] = ("*gone*", "*does-not-exist*")  # names that no registry has
     keys: dict[str, bool] = field(

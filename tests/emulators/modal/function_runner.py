@@ -196,6 +196,9 @@ class Codec:
 
     def __init__(self, packages: str) -> None:
         sys.path.append(packages)
+        if _CLOUDPICKLE in sys.modules:  # this Python was forked from one that has the SDK
+            self.cloudpickle = sys.modules[_CLOUDPICKLE]
+            return
         path = os.path.join(packages, *_CLOUDPICKLE.split(".")) + ".py"
         spec = importlib.util.spec_from_file_location(_CLOUDPICKLE, path)
         assert spec is not None and spec.loader is not None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from modal_proto import api_pb2
 
+from tests.emulators.boxes import Library
+
 from .driver import driver
 from .function_container import PACKAGES_IN_BOX, RUNNER, RUNNER_IN_BOX, Container
 from .function_packages import client_packages
@@ -40,7 +42,7 @@ class Surroundings:
         self.world.gpus.release(gpu)
 
     async def launch(self, container: Container, function: Function, rank: int) -> None:
-        definition = function.ranked[rank]
+        definition, packages = function.ranked[rank], client_packages(self.world.directory)
         wanted = Wanted(
             owner=container.task_id,
             directory=self.world.box_directory / container.task_id,
@@ -50,16 +52,17 @@ class Surroundings:
             env=self._env(container, definition),
             files={
                 RUNNER_IN_BOX: RUNNER,
-                PACKAGES_IN_BOX: client_packages(self.world.directory),
+                PACKAGES_IN_BOX: packages,
                 **driver(self.world.directory, container.gpu),
             },
+            library=Library("modal", packages, PACKAGES_IN_BOX, (("MODAL_IS_REMOTE", "1"),)),
         )
         box, _image = make_box(self.world, wanted)
         await container.start(
             box,
             definition=_definition(definition),
             body=definition.function_serialized,
-            packages=client_packages(self.world.directory),
+            packages=packages,
         )
 
     def after_container(self, container: Container, *, commits: bool) -> None:

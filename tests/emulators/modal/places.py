@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from modal_proto import api_pb2
 
-from tests.emulators.boxes import Box
+from tests.emulators.boxes import Box, Library
 
 from .dockerfile import ImageConfig
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`env` adds to the image's; `files` are read-only and also take directories."""
+    """`env` adds to the image's; `files` are read-only and also take directories; `library` is what
+    its Pythons have imported.
+    """
 
     owner: str
     directory: Path
@@ -32,6 +34,7 @@ class Wanted:
     volume_mounts: Sequence[api_pb2.VolumeMount] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    library: Library | None = None
 
 
 def make_box(world: World, wanted: Wanted) -> tuple[Box, ImageConfig]:
@@ -49,6 +52,7 @@ def make_box(world: World, wanted: Wanted) -> tuple[Box, ImageConfig]:
         files={**wanted.files, **files},
         env={**config.env, **wanted.env},
         hostname="modal",
+        library=wanted.library,
     )
     world.volumes.mounts.inhabit(wanted.owner, box)
     return box, config

@@ -36,5 +36,7 @@ def curves(names: tuple[str, ...]) -> dict[str, Curve]:
     made = {}
     for at, name in enumerate(names):
         made[name] = Curve()
-        made[name].add((s, (2 + at) * math.exp(-s / (10 + 5 * at)) + 0.2) for s in range(60))
+        made[name].add(
+            (s, (2 + at) * math.exp(-s / (10 + 5 * at)) + 0.2, float(s)) for s in range(60)
+        )
     return made

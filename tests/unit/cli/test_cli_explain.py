@@ -35,6 +35,10 @@ def test_a_field_has_type_default_bounds_meaning_and_its_names_elsewhere() -> No
     assert "maxFailedTrialCount (Katib)" in page
     _, page, _ = fleetctl("explain", "job.spec.rollout")
     assert 'default:   "Replace"' in page and "one of Replace, FinishRunning" in page
+    _, page, _ = fleetctl("explain", "sweep.spec.search.run_cap")
+    assert "run_cap (W&B)" in page
+    _, page, _ = fleetctl("explain", "sweep.spec.search.priorTrials")
+    assert "W&B" not in page
 
 
 @pytest.mark.parametrize("word", ["NoCapacity", "ExitCode:3"])
@@ -112,7 +116,7 @@ def test_api_resources_lists_every_kind_with_verbs_that_exist() -> None:
 
     _, text, _ = fleetctl("api-resources", "-o", "json")
     rows = json.loads(text)
-    assert {row["kind"] for row in rows} == {*KINDS, "Task", "Attempt"}
+    assert {row["kind"] for row in rows} == {*KINDS, "Task", "Attempt", "Metric"}
     assert {verb for row in rows for verb in row["verbs"]} <= set(VERBS)
     _, names, _ = fleetctl("api-resources", "-o", "name")
     assert names.split() == [row["name"] for row in rows]

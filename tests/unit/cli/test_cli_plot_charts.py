@@ -144,12 +144,23 @@ def test_where_nothing_can_be_drawn_it_says_why(found: Study, why: str) -> None:
 
 def test_an_attempt_takes_over_from_the_step_at_which_it_goes_on() -> None:
     curve = Curve()
-    curve.add([(0, 9.0), (10, 8.0), (20, 7.0)])
-    curve.add([(10, 5.0), (15, None), (20, 4.0)])
+    curve.add([(0, 9.0, 1.0), (10, 8.0, 2.0), (20, 7.0, 3.0)])
+    curve.add([(10, 5.0, 62.0), (15, None, 62.5), (20, 4.0, 63.0)])
     assert curve.points == [(0, 9.0), (10, 5.0), (20, 4.0)]
     assert metric_chart("loss", {"train": curve}, "").note == (
-        "last loss 4 at step 20; 1 report without a finite number"
+        "last loss 4 at step 20; 1 report without a finite number, from step 15"
     )
+
+
+def test_a_curve_over_time_goes_on_after_a_restart() -> None:
+    curve = Curve("time", 1.0)
+    curve.add([(0, 9.0, 1.0), (10, 8.0, 2.0), (20, 7.0, 3.0)])
+    curve.add([(10, 5.0, 62.0), (20, 4.0, 63.0)])
+    assert curve.points == [(0, 9.0), (61, 5.0), (62, 4.0)]
+    chart = metric_chart("loss", {"train": curve}, "", over="time")
+    assert isinstance(chart, Plane)
+    assert (chart.title, chart.x.name) == ("loss over time", "seconds")
+    assert chart.note == "last loss 4 after 1m02s"
 
 
 def test_a_long_curve_keeps_its_spikes_and_its_ends() -> None:

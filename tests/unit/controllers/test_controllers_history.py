@@ -47,15 +47,31 @@ def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_n
     found = history()
     aged = replace(ended(0, RunState.LOST), reason=MAX_LIFETIME, started_at_s=10.0)
     old = [replace(aged, attempt=attempt, name=f"r{attempt}") for attempt in range(1, 40)]
-    replay(found, [Replayed(run) for run in old])
-    assert (list(found.waiting.due(100.0)), found.infra_failures, found.next_attempt(0)) == (
+    replay(found, [Replayed(run, step=run.attempt) for run in old])
+    assert (list(found.waiting.due(20.0)), found.infra_failures, found.next_attempt(0)) == (
         [0],
         0,
         40,
     )
     found.began(run(0, 40))
-    found.ended(replace(ended(0, RunState.LOST, 40), reason=MAX_LIFETIME, started_at_s=10.0))
-    assert (list(found.waiting.due(100.0)), found.infra_failures) == ([0], 0)
+    last = replace(ended(0, RunState.LOST, 40), reason=MAX_LIFETIME, started_at_s=10.0)
+    found.ended(last, step=40)
+    assert (list(found.waiting.due(20.0)), found.infra_failures) == ([0], 0)
+
+
+def test_three_sandboxes_in_a_row_that_grow_too_old_without_a_new_step_make_the_next_wait() -> None:
+    """Golden case 10."""
+    found, waits = history(), []
+    for attempt, step in enumerate([10, 20, 20, 15, None, 20, 20, 30, 30], start=1):
+        found.began(run(0, attempt))
+        aged = ended(0, RunState.LOST, attempt, at_s=400.0 * attempt)
+        aged = replace(aged, reason=MAX_LIFETIME, started_at_s=400.0 * attempt - 310)
+        found.ended(aged, step=step)
+        waits.append(found.unfinished[0].due_at_s - 400.0 * attempt)
+    assert waits[:4] == [0.0] * 4
+    assert 0.5 <= waits[4] <= 1.0 <= waits[5] <= 2.0 <= waits[6] <= 4.0
+    assert waits[7:] == [0.0] * 2
+    assert (found.infra_failures, found.failures) == (0, 0)
 
 
 def test_attempts_that_hardly_begin_before_their_sandbox_is_too_old_wait_ever_longer() -> None:
@@ -72,7 +88,7 @@ def test_attempts_that_hardly_begin_before_their_sandbox_is_too_old_wait_ever_lo
     assert 0.5 <= waits[0] < waits[2] < waits[5] < waits[8] <= 300.0
     assert found.infra_failures == 0
     found.began(run(0, 10))
-    found.ended(rolled(10, 1000.0, 10.0))
+    found.ended(rolled(10, 1000.0, 10.0), step=1)
     assert found.unfinished[0].due_at_s == 1000.0
 
 

@@ -72,7 +72,7 @@ def test_what_the_library_breaks_on_is_refused(number: int) -> None:
         ({}, "needs `min_iter`, or `max_iter` and `s`"),
         ({"max_iter": 9}, "`max_iter` needs `s`"),
         ({"max_iter": 9, "min_iter": 3}, "`max_iter` needs `s`"),
-        ({"max_iter": 2, "s": 1, "eta": 3}, "no look is left"),
+        ({"max_iter": 2, "s": 1, "eta": 3}, "no trial would be compared"),
         ({"min_iter": 1, "eta": 1}, "greater than 1"),
     ],
 )
@@ -119,6 +119,53 @@ def test_another_attempt_begins_anew_and_what_is_told_again_counts_once() -> Non
     curve = curves.of("second")
     assert curve is not None
     assert (curve.run, curve.count, curves.passed(0)) == ("second", 1, [7.0])
+
+
+def stepped(steps: Sequence[int], values: Sequence[float]) -> list[Metric]:
+    told = enumerate(zip(steps, values, strict=True))
+    return [Metric(seq, step, "loss", value, 0.0) for seq, (step, value) in told]
+
+
+def test_an_attempt_that_resumes_goes_on_with_the_history_before_its_first_step() -> None:
+    curves = Curves("loss", maximize=False, bands=(1, 3, 5))
+    curves.take(0, "first", stepped([10, 20, 30, 40, 50], [9.0, 8.0, 7.0, 1.0, 5.0]))
+    # From the checkpoint of step 30: steps 40 and 50 are reported once more.
+    assert curves.take(0, "second", stepped([40], [6.0]))
+    curves.take(0, "second", stepped([40, 50], [6.0, 4.0]))
+    curve = curves.of("second")
+    assert curve is not None and curves.of("first") is None
+    assert (curve.count, curve.at, curve.last, curve.best) == (5, [9.0, 7.0, 4.0], 4.0, 1.0)
+    assert [list(curves.passed(band)) for band in range(3)] == [[9.0], [7.0], [4.0]]
+    # A third one resumes where the second one had resumed; a fourth begins from nothing.
+    curves.take(0, "third", stepped([50], [3.0]))
+    assert [list(curves.passed(band)) for band in range(3)] == [[9.0], [7.0], [3.0]]
+    curves.take(0, "fourth", stepped([10], [2.0]))
+    assert [list(curves.passed(band)) for band in range(3)] == [[2.0], [], []]
+
+
+@pytest.mark.parametrize("steps", [[0, 1, 2, 0, 1, 2], [it * it for it in range(200)]])
+def test_steps_that_go_back_or_follow_no_rule_say_nothing_of_a_checkpoint(steps: list[int]) -> None:
+    curves = Curves("loss", maximize=False, bands=(1,))
+    curves.take(0, "first", stepped(steps, [1.0] * len(steps)))
+    curves.take(0, "second", stepped([max(steps) + 1], [2.0]))
+    assert curves.passed(0) == [2.0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_steps_below_a_checkpoint_are_counted(seed: int) -> None:
+    rng = random.Random(seed)
+    steps, at = [], 0
+    for _ in range(rng.randint(1, 8)):
+        by = rng.randint(1, 9)
+        for _ in range(rng.randint(1, 6)):
+            steps.append(at)
+            at += by
+    resumed = rng.randint(0, at)
+    curves = Curves("loss", maximize=False, bands=())
+    curves.take(0, "first", stepped(steps, [1.0] * len(steps)))
+    curves.take(0, "second", stepped([resumed], [1.0]))
+    curve = curves.of("second")
+    assert curve is not None and curve.count == sum(it < resumed for it in steps) + 1
 
 
 def test_a_target_is_reached_by_any_report_and_no_other_is_a_reason_to_look() -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.impact import impact
 from fleetctl.controllers.kind import Keep, StopNow, Verdict
 from fleetctl.controllers.kinds.batchjob import BatchJob
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run
+from fleetctl.controllers.schedule.adoption import NotTaken, taking
 from tests.unit.controllers.play import Play, job
 
 PRUNED = "Pruned"
@@ -57,6 +59,15 @@ def test_a_run_that_its_kind_ended_is_final(play: Play, restarts: bool) -> None:
     play.succeed(2)
     play.settle()
     assert (play.status["phase"], play.status["stopped"]) == ("Succeeded", 1)
+
+
+def test_what_its_kind_ended_is_kept_and_not_to_run(play: Play) -> None:
+    play.settle()
+    play.change(completions=5)
+    told = impact(play.controller, play.history)
+    assert (told.kept, told.to_run) == (2, 2)  # beside the one that runs
+    found = taking(play.controller, play.history, 1, what="task")
+    assert isinstance(found, NotTaken) and "was stopped early" in found.why
 
 
 def test_another_program_starts_it_again(play: Play) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fleetctl.controllers.history.retry import MAX_LIFETIME
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
 from fleetctl.controllers.schedule.starts import STARTS_PER_PASS_MAX
@@ -129,6 +130,23 @@ def test_a_failed_task_waits_for_its_backoff_and_says_how_long() -> None:
     assert plan.message.endswith(" s after ExitCode:1")
     play.now_s = plan.wake_at_s
     assert [a.attempt for a in play.turn().actions if isinstance(a, Start)] == [2]
+
+
+def test_sandboxes_that_grow_too_old_without_progress_are_said_to_be_waited_after() -> None:
+    """Golden case 10."""
+    play = Play(job(completions=1))
+    for _ in range(3):
+        assert any(isinstance(one, Start) for one in play.turn().actions)
+        play.confirm_starts()
+        play.now_s += 310
+        play.end(0, RunState.LOST, MAX_LIFETIME)
+    plan = play.turn()
+    assert (plan.actions, plan.reason) == ((), "Waiting")
+    assert plan.message.endswith(
+        " s after 3 sandboxes in a row that grew too old without a new step"
+    )
+    play.now_s += 1
+    assert [one.attempt for one in play.turn().actions if isinstance(one, Start)] == [4]
 
 
 def test_a_due_attempt_comes_before_a_fresh_task() -> None:

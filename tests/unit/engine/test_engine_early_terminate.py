@@ -24,10 +24,10 @@ def sweep(trials: int = 3, /, *, goal: str = "minimize", **search: Any) -> dict[
     return {"template": {"python": "pass"}, "search": found | search, "parallelism": trials}
 
 
-async def report(fleet: Fleet, index: int, *values: float) -> None:
+async def report(fleet: Fleet, index: int, *values: float, step: int = 0) -> None:
     name = fleet.local.run(index)
     told = fleet.local.metrics[name]
-    told += [Metric(len(told) + at, 0, "loss", value, 1.0) for at, value in enumerate(values)]
+    told += [Metric(len(told) + at, step, "loss", value, 1.0) for at, value in enumerate(values)]
     fleet.engine.notify(name)
     await fleet.settle()
 
@@ -120,6 +120,22 @@ async def test_another_attempt_begins_anew_and_is_not_judged_by_the_one_before()
         await report(fleet, 1, 9.0)
         assert fleet.local.working() == [0, 1]
         await report(fleet, 1, 9.0)
+        assert fleet.local.working() == [0]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_an_attempt_that_resumes_is_judged_by_all_that_was_reported(crashes: bool) -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Sweep", "sw", {**sweep(2, early_terminate=HARSH), "maxInfraRetries": 3})
+        await report(fleet, 0, 1.0, 1.0)
+        await report(fleet, 1, 0.5, step=7)
+        fleet.local.finish(1, ok=False, infrastructure=True, reason="Preempted")
+        await fleet.later(60.0)
+        if crashes:
+            await fleet.crash()
+            await fleet.settle()
+        assert fleet.local.working() == [0, 1]
+        await report(fleet, 1, 9.0, step=8)  # its second value, from a checkpoint of the first
         assert fleet.local.working() == [0]
 
 

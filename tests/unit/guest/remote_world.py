@@ -31,17 +31,21 @@ class Story:
 
     code: int = 0
     frames: list[dict[str, Any]] = field(default_factory=list)
-    journal: bytes = b""
+    lines: list[bytes] = field(default_factory=list)  # of the journal
     log: bytes = b""
 
     def take(self, line: bytes) -> None:
         frame = json.loads(line)
         self.frames.append(frame)
         if frame["e"] in JOURNAL:
-            self.journal += line
+            self.lines.append(line)
         elif frame["e"] == "log":
             data = bytes_of(frame)
             self.log = self.log.ljust(frame["at"], b"\0") + data
+
+    @property
+    def journal(self) -> bytes:
+        return b"".join(self.lines)
 
     @property
     def kinds(self) -> list[str]:

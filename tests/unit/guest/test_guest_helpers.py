@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -136,3 +138,35 @@ def test_buffers_are_lists_and_given_out_as_copies() -> None:
     buffers.add_buffer("b", 1)
     buffers.clear_buffer()
     assert buffers.get_buffer("b") == []
+
+
+def test_a_volume_that_cannot_rename_or_append_keeps_whole_files(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Daytona's; tests/servers/test_daytona_objects.py has it from the kernel."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    assert storage.save_to_volume("a/b.txt", "one") == "/data/a/b.txt"
+    assert storage.save_to_volume("a/b.txt", "two") == "/data/a/b.txt"
+    assert [one.name for one in (tmp_path / "volume" / "a").iterdir()] == ["b.txt"]
+    assert storage.load_from_volume("a/b.txt") == "two"
+
+
+def test_what_a_volume_does_not_keep_is_raised(storage: Storage, tmp_path: Path) -> None:
+    (tmp_path / "volume" / "taken").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"/data/taken is not saved: Is a directory"):
+        storage.save_to_volume("taken", "x")
+    assert [one.name for one in (tmp_path / "volume").iterdir()] == ["taken"]
+
+
+def test_a_text_that_is_not_saved_is_told_of(tmp_path: Path) -> None:
+    told: list[str] = []
+    Storage("/data", str(tmp_path), told.append).save_to_volume("../x", "y")
+    Storage(remark=told.append).save_to_volume("x", "y")
+    assert told == [
+        "`../x` is not saved: [error: ../x is outside of /data]",
+        "`x` is not saved: [no volume mounted at /data]",
+    ]

@@ -234,12 +234,11 @@ def test_reports_carry_their_step_and_count_it_when_none_is_given(task: Teller) 
     ]
 
 
-def test_a_metric_that_is_no_finite_number_is_left_out_and_said(
-    task: Teller, capsys: pytest.CaptureFixture[str]
-) -> None:
-    task.run("report(step=4, loss=value, acc=1)", value=math.nan)
-    assert task.events[0]["values"] == {"acc": 1.0}
-    assert "loss is nan at step 4" in capsys.readouterr().err
+def test_a_metric_that_left_the_numbers_is_reported_by_its_name(task: Teller) -> None:
+    task.run("report(step=4, loss=value - value, high=value, low=-value, acc=1)", value=math.inf)
+    assert [event["values"] for event in task.events] == [
+        {"loss": "NaN", "high": "Infinity", "low": "-Infinity", "acc": 1.0}
+    ]
 
 
 def test_parameters_are_variables_and_json_is_at_hand(task: Teller) -> None:

@@ -6,8 +6,10 @@ import json
 import os
 import socket
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -181,14 +183,26 @@ def test_lines_of_metrics_count_steps_and_what_is_none_is_said(box: Box) -> None
     story = box.script(text)
     seen = story.parsed
     assert [(one.step, one.name, one.value) for one in seen.metrics] == [
-        *((0, "loss", 4.0), (2, "loss", 2.0), (9, "acc", 1.0)),
+        *((0, "loss", 4.0), (2, "loss", 2.0), (9, "loss", ANY), (9, "acc", 1.0)),
     ]
+    assert isnan(seen.metrics[2].value)
     assert seen.ending is not None
     assert seen.ending.ok
     assert "line 2 of $FLEETCTL_METRICS is not recorded: it is `loss=3`" in seen.ending.message
-    assert seen.ending.message.endswith("(4 lines in all)")
+    assert seen.ending.message.endswith("(3 lines in all)")
     if not box.posix:  # else the host reads the lines, and the log is the sandbox's
-        assert b"fleetctl: line 4 of $FLEETCTL_METRICS: `loss` at step 9 is `nan`" in story.log
+        assert b"fleetctl: line 5 of $FLEETCTL_METRICS is not recorded: its step" in story.log
+
+
+def test_what_is_written_at_the_very_end_is_all_there(box: Box) -> None:
+    """Golden case 15: more than a look reads."""
+    text = (
+        """seq 50000 | sed 's/.*/{"step": &, "loss": 0.5}/' > $FLEETCTL_METRICS; """
+        """printf '{"step": 50001, "loss": 1}' >> $FLEETCTL_METRICS"""
+    )
+    seen = box.script(text).parsed
+    assert [one.step for one in seen.metrics] == list(range(1, 50_002))
+    assert len({one.seq for one in seen.metrics}) == 50_001
 
 
 def test_a_result_that_is_a_link_is_not_followed(box: Box, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_nested_names_are_joined_by_points_in_either_form() -> None:
         assert rows(blocks([record]))[0] == [{"a.b.c": 1.5, "val/loss": 2.0}]
 
 
-def test_what_is_no_finite_number_is_left_out_and_the_first_is_named() -> None:
+def test_what_is_no_number_is_left_out_and_the_first_that_is_not_finite_is_named() -> None:
     record = history(
         {
             "loss": float("nan"),
@@ -72,7 +72,13 @@ def test_what_is_no_finite_number_is_left_out_and_the_first_is_named() -> None:
         step=4,
     )
     found, file = rows(blocks([record]))
-    assert found == [{"good": -1e-320}]
+    assert {name: str(it) for name, it in found[0].items()} == {
+        "loss": "nan",
+        "up": "inf",
+        "down": "-inf",
+        "huge": "inf",
+        "good": "-1e-320",
+    }
     assert file.not_finite == "`loss` at step 4"
 
 

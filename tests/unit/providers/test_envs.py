@@ -187,10 +187,12 @@ class TestPlainEnvironments:
     async def test_a_command_finds_that_python_and_the_programs_of_the_system(
         self, world: World
     ) -> None:
-        script = 'python3 -c "import sys; print(sys.prefix)"; echo "$PATH"; echo "$LANG"'
+        asks = '-c "import sys; print(sys.prefix)"'  # `${interpreter}` of a search is `python`
+        script = f'python3 {asks}; python {asks}; echo "$PATH"; echo "$LANG"'
         ref = await world.start(command("sh", "-c", script))
         assert (await world.ended(ref)).ok
-        prefix, path, lang = (await world.log(ref)).decode().splitlines()
+        prefix, of_python, path, lang = (await world.log(ref)).decode().splitlines()
+        assert of_python == prefix
         assert f"/local/envs/plain-{VERSION}-" in prefix
         assert path == f"{prefix}/bin:{envs.PROGRAMS}"
         assert lang == "C.UTF-8"

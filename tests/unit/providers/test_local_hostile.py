@@ -147,7 +147,7 @@ time.sleep(600)
 
     @story
     async def test_output_without_end_and_without_lines_is_capped(self, world: LocalWorld) -> None:
-        size = 1 << 30
+        size = 1 << 28
         text = f"printf first; head -c {size} /dev/zero | tr '\\0' x; printf last"
         ref = await world.start(script(text))
         assert (await world.ended(ref)).ok

@@ -166,14 +166,14 @@ def test_twenty_pollers_never_lock_out_the_writer_nor_each_other(
     threads = [threading.Thread(target=poll) for _ in range(POLLERS)]
     for thread in threads:
         thread.start()
-    for index in range(1, 60):
+    for index in range(1, 30):
         stores_writer.record(store, index)
     over.set()
     for thread in threads:
         thread.join()
     assert failures == []
     assert len(polls) >= POLLERS
-    assert [r.index for r, _ in store.runs.of("u1")] == list(range(60))
+    assert [r.index for r, _ in store.runs.of("u1")] == list(range(30))
 
 
 def test_one_file_descriptor_alone_can_write_the_state(home: Path, store: SqliteStore) -> None:

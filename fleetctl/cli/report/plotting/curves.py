@@ -2,65 +2,86 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from fleetctl.cli.report.plotting.charts import Chart, Dot, Line, Nothing, Plane
 from fleetctl.cli.report.plotting.scales import looks_skewed, number, of_numbers, roomy
-from fleetctl.common.text import and_more, plural
+from fleetctl.common.text import and_more, duration, plural
 
 # No screen has more columns, and a page stays small.
 POINTS_MAX = 1000
 STOPS_MAX = 8  # that a line under a drawing names
 LINES_MAX = 8  # that colours and characters tell apart
 
+STEP, TIME = "step", "time"
+
 Points = list[tuple[float, float]]
+# Step, value (None: not a number), seconds since the epoch.
+Report = tuple[int, float | None, float]
 
 
 class Curve:
     """One metric of one task, attempt after attempt: a later one takes over where it begins.
 
     A run that restarts from a checkpoint reports some steps again; those are what counts.
+    over: `time` draws it over the seconds since its first attempt began.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, over: str = STEP, begun_at_s: float = 0.0) -> None:
         self.points: Points = []
         self.not_numbers = 0
+        self.first_odd: int | None = None  # the first step without a number
+        self._over, self._begun_at_s = over, begun_at_s
+        self._steps: list[int] = []  # of the points
 
-    def add(self, reports: Iterable[tuple[int, float | None]]) -> None:
-        """Of one attempt, in its order: step and value, None for what is not a number."""
-        fresh = dict[int, float]()
-        for step, value in reports:
-            if value is None or not math.isfinite(value):
+    def add(self, reports: Iterable[Report]) -> None:
+        """Of one attempt, in its order."""
+        fresh = dict[int, Report]()
+        for report in reports:
+            step, value, _ = report
+            if value is None or value - value != 0:
                 self.not_numbers += 1
+                self.first_odd = step if self.first_odd is None else self.first_odd
             else:
-                fresh[step] = value
-        if fresh:
-            first = min(fresh)
-            kept = [point for point in self.points if point[0] < first]
-            self.points = kept + sorted((float(step), v) for step, v in fresh.items())
+                fresh[step] = report
+        if not fresh:
+            return
+        steps = sorted(fresh)
+        kept = bisect_left(self._steps, steps[0])
+        self._steps[kept:] = steps
+        if self._over == TIME:
+            since_s = self._begun_at_s
+            self.points[kept:] = [(fresh[it][2] - since_s, fresh[it][1] or 0.0) for it in steps]
+        else:
+            self.points[kept:] = [(float(it), fresh[it][1] or 0.0) for it in steps]
 
 
-def metric_chart(metric: str, curves: Mapping[str, Curve], note: str) -> Chart:
+def metric_chart(metric: str, curves: Mapping[str, Curve], note: str, *, over: str = STEP) -> Chart:
     """A line for each task, by its name."""
     drawn = {name: curve for name, curve in curves.items() if curve.points}
     broken = sum(curve.not_numbers for curve in curves.values())
-    gaps = f"{plural(broken, 'report')} without a finite number" if broken else ""
+    first = min((it.first_odd for it in curves.values() if it.first_odd is not None), default=0)
+    gaps = (
+        f"{plural(broken, 'report')} without a finite number, from step {first}" if broken else ""
+    )
     if not drawn:
         return Nothing(metric, gaps or f"nothing has been reported as `{metric}` yet")
     shown = list(drawn)[:LINES_MAX]
-    values = [y for name in shown for _, y in drawn[name].points]
-    steps = [x for name in shown for x, _ in drawn[name].points]
     lines = tuple(Line(name, tuple(thinned(drawn[name].points))) for name in shown)
+    values = [y for line in lines for _, y in line.points]
+    places = [x for line in lines for x, _ in line.points]
     hidden = len(drawn) - len(shown)
     more = f"the first {LINES_MAX} of {len(drawn)}; `--index` picks others" if hidden else ""
     y = roomy(of_numbers(metric, values, log=looks_skewed(values)))
-    x = of_numbers("step", steps, log=False)._replace(whole=True)
+    x = of_numbers("step" if over == STEP else "seconds", places, log=False)
+    x = x._replace(whole=over == STEP)
     if x.low == x.high:
         x = roomy(x)
-    notes = "; ".join(part for part in (note, _last(metric, lines), gaps, more) if part)
-    return Plane(f"{metric} over step", notes, x, y, lines)
+    notes = "; ".join(part for part in (note, _last(metric, lines, over), gaps, more) if part)
+    return Plane(f"{metric} over {over}", notes, x, y, lines)
 
 
 class Stop(NamedTuple):
@@ -105,16 +126,17 @@ def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, floa
     if len(points) <= POINTS_MAX:
         return points
     stretch = -(-len(points) * 2 // (POINTS_MAX - 2))
-    kept = {points[0], points[-1]}
+    kept, value = {points[0], points[-1]}, itemgetter(1)
     for start in range(0, len(points), stretch):
         part = points[start : start + stretch]
-        kept |= {min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])}
+        kept |= {min(part, key=value), max(part, key=value)}
     return sorted(kept)
 
 
-def _last(metric: str, lines: Sequence[Line]) -> str:
+def _last(metric: str, lines: Sequence[Line], over: str) -> str:
     """`loss 1.602 at step 2`, of a single line."""
     if len(lines) != 1:
         return ""
-    step, value = lines[0].points[-1]
-    return f"last {metric} {number(value)} at step {number(step)}"
+    place, value = lines[0].points[-1]
+    where = f"at step {number(place)}" if over == STEP else f"after {duration(place)}"
+    return f"last {metric} {number(value)} {where}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.cli.report.plotting.charts import (
@@ -16,7 +15,7 @@ from fleetctl.cli.report.plotting.charts import (
     charts_of,
     front,
 )
-from fleetctl.cli.report.plotting.curves import Curve, Rung, Stop, metric_chart, rungs_chart
+from fleetctl.cli.report.plotting.curves import STEP, Curve, Rung, Stop, metric_chart, rungs_chart
 from fleetctl.cli.report.plotting.trials import Study, Trial, trial
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import and_more, did_you_mean, safe
@@ -26,7 +25,7 @@ from fleetctl.stores.read.reader import RunRow
 from fleetctl.views.objects import SUCCEEDED, View, mapping
 from fleetctl.views.reading import Reading
 from fleetctl.views.results import metric_goals, metric_values, result_rows
-from fleetctl.views.tasks import CACHED, Task
+from fleetctl.views.tasks import CACHED, Task, of_one_content
 
 # Without `--metric`, so many charts; a run that logs hundreds of names is asked for by name.
 METRICS_MAX = 4
@@ -38,18 +37,21 @@ ROWS_MAX = 1_000_000  # reports in memory at once, some 100 MB
 
 class Asked(NamedTuple):
     """kinds: of a sweep's charts; none for those that tell something of it. metrics: names, of
-    curves over step. indexes: None = any task.
+    curves; over: what they are drawn over, one of AXES. indexes: None = any task.
     """
 
     kinds: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     indexes: Container[int] | None = None
+    over: str = STEP
 
 
-def gather(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
-    if seen.kind.searches and not asked.metrics and asked.indexes is None:
-        return _of_search(seen, asked.kinds, reading)
-    return _curves(seen, asked, reading)
+def gather(views: Sequence[View], asked: Asked, reading: Reading) -> list[Chart]:
+    """Of one object, or the curves of several in one picture."""
+    alone = len(views) == 1 and not asked.metrics and asked.indexes is None and asked.over == STEP
+    if alone and views[0].kind.searches:
+        return _of_search(views[0], asked.kinds, reading)
+    return _curves(views, asked, reading)
 
 
 def _of_search(seen: View, kinds: Sequence[str], reading: Reading) -> list[Chart]:
@@ -156,61 +158,90 @@ def _distributions(parameters: object, above: str = "") -> tuple[set[str], set[s
     return logs, evens
 
 
-def _curves(seen: View, asked: Asked, reading: Reading) -> list[Chart]:
+def _curves(views: Sequence[View], asked: Asked, reading: Reading) -> list[Chart]:
     """A chart a metric; of every metric the tasks that reported it."""
-    found: dict[str, dict[str, Curve]] = {}
-    rows, note, named = 0, "", dict[int, str]()
-    for one in _of_one_content(reading.attempts(seen)):
-        index = one.run.index
-        if asked.indexes is not None and index not in asked.indexes:
-            continue
-        if (index not in named and len(named) >= TASKS_MAX) or rows > ROWS_MAX:
-            note = f"only tasks up to {max(named)} are looked at; `--index` picks others"
+    picked, notes = _picked(views, asked, reading)
+    known = asked.metrics
+    if not known:
+        known = _known(picked, reading)
+    names, rows = known[: None if asked.metrics else METRICS_MAX], 0
+    found: dict[str, dict[str, Curve]] = {name: {} for name in names}
+    begun_at_s: dict[str, float] = {}
+    for one, title in picked:
+        since_s = begun_at_s.setdefault(title, one.run.started_at_s or one.run.created_at_s)
+        if rows > ROWS_MAX:
+            notes.append(f"what {title} and later ones reported is left out; `--index` picks them")
             break
-        reports: dict[str, list[tuple[int, float | None]]] = {}
-        for row in reading.metrics(one.run.name):
-            reports.setdefault(row.name, []).append((row.step, row.value))
-            rows += 1
-        if reports:
-            named[index] = _name(seen, index, one.run.params)
-        for metric, values in reports.items():
-            curves = found.setdefault(metric, {})
-            curves.setdefault(named[index], Curve()).add(values)
-    return _charts(seen, asked, found, note)
-
-
-def _of_one_content(attempts: Iterable[Task]) -> Iterator[Task]:
-    """Of each task the attempts that ran what its newest one ran: a curve is of one program."""
-    for _, group in groupby(attempts, key=lambda one: one.run.index):
-        tried = list(group)
-        yield from (one for one in tried if one.run.content == tried[-1].run.content)
-
-
-def _charts(seen: View, asked: Asked, found: dict[str, dict[str, Curve]], note: str) -> list[Chart]:
-    names = asked.metrics or tuple(sorted(found)[:METRICS_MAX])
-    for name in asked.metrics:
-        if name not in found and found:
-            raise _unknown(seen, name, sorted(found))
-    if not names or not found:
-        which = "" if asked.indexes is None else f"these {seen.kind.unit}s of "
-        verb = "has" if asked.indexes is None else "have"
-        return [Nothing("metrics", f"{which}{safe(seen.key)} {verb} reported no metrics yet")]
-    if not asked.metrics and len(found) > len(names):
-        known = and_more([safe(name) for name in sorted(found)], most=NAMES_MAX)
-        note = "; ".join(part for part in (note, f"`--metric` picks of {known}") if part)
-    last = len(names) - 1
+        for name in names:
+            reports = list(reading.points(one.run.name, name))
+            rows += len(reports)
+            if reports:
+                found[name].setdefault(title, Curve(asked.over, since_s)).add(reports)
+    for name in names:
+        if not found[name]:
+            _refuse_unknown(views, name, picked, reading)
+    if not any(found.values()):
+        return [_nothing(views, asked)]
+    if len(known) > len(names):
+        told = and_more([safe(name) for name in known], most=NAMES_MAX)
+        notes.append(f"`--metric` picks of {told}")
+    last, note = names[-1], "; ".join(notes)
     return [
-        metric_chart(safe(name), found[name], note if at == last else "")
-        for at, name in enumerate(names)
+        metric_chart(safe(it), found[it], note if it == last else "", over=asked.over)
+        for it in names
     ]
 
 
-def _unknown(seen: View, name: str, known: Sequence[str]) -> NotFound:
+def _picked(
+    views: Sequence[View], asked: Asked, reading: Reading
+) -> tuple[list[tuple[Task, str]], list[str]]:
+    """(attempts with the name of their curve, what is left out)."""
+    picked: list[tuple[Task, str]] = []
+    notes: list[str] = []
+    for seen in views:
+        named: set[int] = set()
+        owner = "" if len(views) == 1 else f"{safe(seen.key)} "
+        for one in of_one_content(reading.attempts(seen)):
+            index = one.run.index
+            if asked.indexes is not None and index not in asked.indexes:
+                continue
+            if not reading.has_reported(one.run.name):
+                continue
+            if index not in named and len(named) >= TASKS_MAX:
+                until = f"only tasks {owner and 'of ' + owner}up to {max(named)} are looked at"
+                notes.append(f"{until}; `--index` picks others")
+                break
+            named.add(index)
+            picked.append((one, owner + _name(seen, index, one.run.params)))
+    return picked, notes
+
+
+def _known(picked: Sequence[tuple[Task, str]], reading: Reading) -> tuple[str, ...]:
+    """Names of all metrics that these attempts reported."""
+    return tuple(sorted({it for one, _ in picked for it in reading.metric_names(one.run.name)}))
+
+
+def _nothing(views: Sequence[View], asked: Asked) -> Nothing:
+    which = "" if asked.indexes is None else f"these {views[0].kind.unit}s of "
+    verb = "has" if asked.indexes is None and len(views) == 1 else "have"
+    keys = and_more([safe(seen.key) for seen in views], most=NAMES_MAX)
+    return Nothing("metrics", f"{which}{keys} {verb} reported no metrics yet")
+
+
+def _refuse_unknown(
+    views: Sequence[View], name: str, picked: Sequence[tuple[Task, str]], reading: Reading
+) -> None:
+    """Raises NotFound where others were reported, and this one was not."""
+    known = _known(picked, reading)
+    if not known:
+        return
+    keys = and_more([safe(seen.key) for seen in views], most=NAMES_MAX)
     listed = and_more([safe(one) for one in known], most=NAMES_MAX)
     near = did_you_mean(name, known)
-    return NotFound(
-        f"{safe(seen.key)} has reported no metric `{safe(name)}`",
-        hint=safe(near) or f"it has reported {listed}",
+    verb = "has" if len(views) == 1 else "have"
+    raise NotFound(
+        f"{keys} {verb} reported no metric `{safe(name)}`",
+        hint=safe(near) or f"{'it has' if len(views) == 1 else 'they have'} reported {listed}",
     )
 
 

@@ -36,6 +36,7 @@ from fleetctl.providers.modal.functions.line import Line
 from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.runs.runs import STOP_SLACK_S, RemoteRuns
 from fleetctl.providers.sources.pinning import pinned
@@ -243,7 +244,8 @@ class Functions:
     async def _text(self, order: RunOrder, wanted: Wanted) -> str:
         """What the body gets; see fleetctl_body.py."""
         setup, directory = sources.setup(order.template, wanted.commit)
-        left_s = float(life_s(wanted) - LIFE_SLACK_S)
+        grace_s = order.template.termination_grace_period_seconds
+        left_s = work_s(life_s(wanted), leave_s=LIFE_SLACK_S, grace_s=grace_s)
         gpu = order.template.resources.gpu
         # The body commits volumes itself; see fleetctl_volumes.py.
         place = Place(handle="", setup=setup, source=directory, syncs=False, left_s=left_s)

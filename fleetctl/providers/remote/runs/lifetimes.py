@@ -14,9 +14,18 @@ from fleetctl.controllers.history.retry import MAX_LIFETIME
 from fleetctl.controllers.model import Ended, Observation
 from fleetctl.providers.paths import journal_path
 
+TASK_S_MIN = 1.0
+END_S = 60.0  # after its grace, to commit, to tell and to be let go
 # In the identity that a run's first journal line carries.
 MARK = "ends_with_sandbox"
 _LINE_BYTES_MAX = 4096
+
+
+def work_s(left_s: float, *, leave_s: float, grace_s: float) -> float:
+    """How long a task may work in a sandbox that lives for `left_s` more: it is asked to end, has
+    its whole grace, and its story is told before that. leave_s: what is kept for the end anyway.
+    """
+    return max(TASK_S_MIN, left_s - max(leave_s, grace_s + min(END_S, leave_s)))
 
 
 def told_apart(seen: Observation, runs: Path) -> Observation:

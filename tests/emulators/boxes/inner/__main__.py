@@ -1,4 +1,5 @@
-"""The nursery: a small process that forks boxes. Arguments: descriptor, mode, scratch directory.
+"""The nursery: a small process that forks boxes. Arguments: descriptor, mode, scratch directory;
+perhaps a module, the directory that has it, and where boxes see that directory.
 
 It is pid 1 of a pid namespace, so that all boxes die with it, and it dies when the socket to the
 emulator ends. Each box is one child, pid 1 of a namespace of its own (see init.py). Run as a file:
@@ -40,6 +41,8 @@ def main() -> Program:
     naming.look()
     become.preload()
     become.hide_ourselves()
+    if sys.argv[4:] and not problem:
+        become.import_library(*sys.argv[4:])
     gc.freeze()
     wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     _signal.set_wakeup_fd(woken)

@@ -66,6 +66,22 @@ def hide_ourselves() -> None:
     sys.modules["__main__"] = main
 
 
+def import_library(name: str, source: str, place: str) -> None:
+    """Have a module, and all that it imports, in every fork, which finds the rest of it at `place`.
+    After hide_ourselves: so what it brings along is made anew, as a program's imports are.
+    """
+    sys.path.append(source)
+    __import__(name)
+    sys.path.remove(source)
+    sys.path_importer_cache.clear()
+    for module in sys.modules.values():
+        file = getattr(module, "__file__", None) or ""
+        if file.startswith(source):
+            module.__file__ = place + file[len(source) :]
+        if file.startswith(source) and hasattr(module, "__path__"):
+            module.__path__[:] = [place + one[len(source) :] for one in module.__path__]
+
+
 def settle(program: Program, descriptors: Sequence[int]) -> None:
     """Be apart from pid 1: session, descriptors, signals, name. The working directory is set."""
     os.setsid()

@@ -33,17 +33,20 @@ def run(spec: dict[str, Any], control: socket, *, isolated: bool) -> Program:
     forked for this program, which is then to be run.
     """
     code = 1
+    devices: dict[str, int] = {}
     try:
         control.setblocking(True)
         os.setsid()
         if isolated:
             calls.unshare(calls.CLONE_NEWNS | calls.CLONE_NEWUTS)
             calls.sethostname(spec["hostname"])
-            tree.enter(spec)
+            devices = tree.enter(spec)
         else:
             calls.subreaper()
             tree.skeleton(spec["root"])
-        wire.send(control, {"ready": True})
+        wire.send(control, {"ready": True, "objects": [*devices]}, [*devices.values()])
+        for device in devices.values():
+            os.close(device)
         program = _serve(control, "" if isolated else spec["root"], warm=spec["warm"])
         if program is not None:
             return program

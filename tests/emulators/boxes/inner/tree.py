@@ -33,8 +33,12 @@ EMPTY = (
 )
 
 
-def enter(spec: dict[str, Any]) -> None:
-    """Build the tree that `spec` describes (see box.py, which writes it) and make it the root."""
+def enter(spec: dict[str, Any]) -> dict[str, int]:
+    """Build the tree that `spec` describes (see box.py, which writes it) and make it the root.
+
+    Returns the FUSE device of each object mount by its path. Where the kernel has no FUSE for us,
+    plain directories are mounted instead.
+    """
     root = spec["root"]
     # The directory itself, still reachable when an overlay has been mounted over its path.
     under = f"/proc/self/fd/{os.open(root, os.O_PATH | os.O_CLOEXEC)}"
@@ -56,12 +60,14 @@ def enter(spec: dict[str, Any]) -> None:
         _host_entry(root, name)
     for path, source, read_only in spec["binds"]:
         _bind(root, path, source, read_only=read_only)
+    devices = _object_mounts(root, spec["objects"])
     flags = calls.MS_NOSUID | calls.MS_NODEV
     calls.mount("proc", root + "/proc", "proc", flags)
     calls.mount("/dev", root + "/dev", "", calls.MS_BIND | calls.MS_REC)
     if os.path.isdir(root + "/dev/shm"):
         calls.mount("tmpfs", root + "/dev/shm", "tmpfs", flags, "mode=1777")
     calls.pivot_root(root)
+    return devices
 
 
 def skeleton(root: str) -> None:
@@ -135,3 +141,26 @@ def _bind(root: str, path: str, source: str, *, read_only: bool) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     calls.bind(source, target, read_only=read_only)
+
+
+def _object_mounts(root: str, objects: list[tuple[str, str]]) -> dict[str, int]:
+    """Nothing may look into one of them until somebody answers at its device."""
+    devices: dict[str, int] = {}
+    for path, source in objects:
+        os.makedirs(root + path, exist_ok=True)
+        try:
+            devices[path] = _object_mount(root + path)
+        except OSError:
+            _bind(root, path, source, read_only=False)
+    return devices
+
+
+def _object_mount(target: str) -> int:
+    device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        data = f"fd={device},rootmode=40000,user_id=0,group_id=0"
+        calls.mount("objects", target, "fuse", calls.MS_NOSUID | calls.MS_NODEV, data)
+    except OSError:
+        os.close(device)
+        raise
+    return device

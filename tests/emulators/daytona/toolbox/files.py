@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -77,6 +78,8 @@ async def move(call: Call) -> web.Response:
     if there.exists():
         raise ToolboxError(409, "destination already exists")
     try:
+        if call.sandbox.box is not None and call.sandbox.box.is_object(call.toolbox.path(source)):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         shutil.move(here, there)
     except OSError as error:
         raise bad_request(f"failed to move file: {(error.strerror or '').lower()}") from error
@@ -91,6 +94,8 @@ async def set_permissions(call: Call) -> web.Response:
     owner = _number_of(query.get("owner"), lambda name: pwd.getpwnam(name).pw_uid)
     group = _number_of(query.get("group"), lambda name: grp.getgrnam(name).gr_gid)
     try:
+        if call.sandbox.box is not None and call.sandbox.box.is_object(call.toolbox.path(path)):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         if query.get("mode"):
             host.chmod(_mode(query["mode"]))
         if owner >= 0 or group >= 0:

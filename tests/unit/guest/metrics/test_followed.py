@@ -114,11 +114,11 @@ def test_lines_may_come_in_pieces_and_are_told_as_they_come(place: Place) -> Non
 
 
 def test_what_is_no_number_is_said_once_with_its_line(place: Place) -> None:
-    text = "start\nloss=0.5\nloss=nan\nloss=n/a\n"
+    text = "start\nloss=0.5\nloss=?\nloss=n/a\n"
     assert place.printed(r"loss=(?P<loss>\S+)", text) == [(0, "loss", 0.5)]
     assert place.remarks() == [
-        "line 3 of what it printed, `loss=nan`: `loss` is `nan`, which is no finite number, and is"
-        " not recorded"
+        "line 3 of what it printed, `loss=?`: `loss` is `?`, which is not a number, and is not"
+        " recorded"
     ]
     assert place.log == [
         *place.remarks(),
@@ -171,26 +171,29 @@ def test_each_look_takes_the_lines_that_are_new(place: Place) -> None:
 
 def test_a_line_that_is_no_object_is_said_with_file_and_line(place: Place) -> None:
     followed = place.follow(**JSONL)
-    write(
-        place, '{"loss": 1}\nloss: 2\n[3]\n{"loss": NaN}\n{"step": "x", "loss": 1}\n{"loss": 5}\n'
-    )
+    write(place, '{"loss": 1}\nloss: 2\n[3]\n{"step": "x", "loss": 1}\n{"step": "7", "loss": 5}\n')
     followed.take(place.journal, whole=True)
-    assert [value for _, _, value in place.told()] == [1, 5]
+    assert [(step, value) for step, _, value in place.told()] == [(0, 1), (7, 5)]
     assert place.remarks() == [
-        "line 2 of `out/metrics.jsonl` is not recorded: it is `loss: 2`, and no object as"
+        "line 2 of `out/metrics.jsonl` is not recorded: `loss: 2` is not an object such as"
         ' {"step": 3, "loss": 0.5}'
     ]
-    assert place.log[1:] == ["4 places of out/metrics.jsonl could not be read as metrics in all"]
+    assert place.log[1:] == ["3 places of out/metrics.jsonl could not be read as metrics in all"]
 
 
-def test_a_number_that_is_not_finite_is_said(place: Place) -> None:
+def test_a_loss_that_left_the_numbers_is_recorded_from_every_form(place: Place) -> None:
     followed = place.follow(**JSONL)
-    write(place, '{"loss": NaN, "acc": 1}\n')
+    write(place, '{"loss": NaN, "acc": 1}\n{"loss": -Infinity}\n')
     followed.take(place.journal, whole=True)
-    assert place.told() == [(0, "acc", 1)]
-    assert place.remarks() == [
-        "line 1 of `out/metrics.jsonl` has `loss`, which is not finite and is not recorded"
+    board = place.follow(**BOARD)
+    write_events(place.start / "runs", event(4, simple("loss", float("inf"))))
+    board.take(place.journal, whole=True)
+    text = "loss=nan\n"
+    told = [
+        value for _, name, value in place.printed(r"loss=(?P<loss>\S+)", text) if name == "loss"
     ]
+    assert list(map(str, told)) == ["nan", "-inf", "inf", "nan"]
+    assert place.remarks() == []
 
 
 @pytest.mark.parametrize("mode", ["a", "w"])
@@ -336,14 +339,12 @@ def test_a_file_of_another_kind_is_said_and_left(place: Place) -> None:
     ]
 
 
-def test_damaged_and_infinite_values_are_said(place: Place) -> None:
+def test_damaged_values_are_said(place: Place) -> None:
     followed = place.follow(**BOARD)
     write_events(place.start / "runs", framed(b"\x2a\xff"), name="a.tfevents")
-    write_events(place.start / "runs", event(4, simple("loss", float("inf"))), name="b.tfevents")
     followed.take(place.journal, whole=True)
     assert place.remarks() == [
-        "the record at byte 31 of `runs/a.tfevents` is damaged and is not recorded",
-        "`loss` at step 4 of `runs/b.tfevents` is not finite and is not recorded",
+        "the record at byte 31 of `runs/a.tfevents` is damaged and is not recorded"
     ]
 
 

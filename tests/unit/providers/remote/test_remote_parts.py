@@ -16,7 +16,7 @@ from fleetctl.controllers.model import Ended
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.runs import scratch
-from fleetctl.providers.remote.runs.lifetimes import MARK, told_apart
+from fleetctl.providers.remote.runs.lifetimes import MARK, told_apart, work_s
 from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.specs.blocks.template import Template
@@ -153,6 +153,18 @@ def test_the_shorter_of_the_tasks_limit_and_the_sandboxs_life_counts(
     assert told["timeout_s"] == timeout_s
     assert (told["identity"]["keeper"], MARK in told["identity"]) == ("sb-1", marked)
     assert (told["mode"], told["argv"]) == ("python", [])
+
+
+@pytest.mark.parametrize(
+    ("left_s", "leave_s", "grace_s", "works_s"),
+    [(86_400, 300, 10, 86_100), (86_400, 300, 900, 85_440), (310, 300, 10, 10), (100, 20, 30, 50),
+     (20, 4, 30, 1)],
+)  # fmt: skip
+def test_a_sandbox_lives_long_enough_for_all_of_the_grace(
+    left_s: float, leave_s: float, grace_s: float, works_s: float
+) -> None:
+    """Golden case 8, by age: what ends it then is not its platform."""
+    assert work_s(left_s, leave_s=leave_s, grace_s=grace_s) == works_s
 
 
 def test_a_template_without_work_is_refused() -> None:

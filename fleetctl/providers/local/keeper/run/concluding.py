@@ -86,24 +86,25 @@ def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:
     work = _open_work(sandbox)
     if work is None:
         return False
-    news = False
+    news = last = False
     try:
         while True:
             before = run.metrics.offset
-            news = _take(work, run) or news
-            if not whole or run.metrics.offset == before:
+            news = _take(work, run, last=last) or news
+            if last or not whole:
                 break
+            last = run.metrics.offset == before
     finally:
         os.close(work)
     return news
 
 
-def _take(work: int, run: Run) -> bool:
-    """Whether there was anything to record in one piece of it."""
+def _take(work: int, run: Run, *, last: bool) -> bool:
+    """Whether there was anything to record in one piece of it, or in what has no end."""
     data = record.read_private(work, "metrics.jsonl", run.metrics.offset, METRICS_READ_BYTES_MAX)
     if not data:
         return False
-    found, wrong = run.metrics.take(data)
+    found, wrong = run.metrics.take(data, last=last)
     for problem in wrong:
         run.say(problem)
     return sum(run.journal.metric(step, values, None) for step, values in found) > 0
