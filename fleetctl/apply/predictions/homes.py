@@ -131,6 +131,9 @@ async def _refusal(
 ) -> _No | None:
     """Why this candidate can never run it, or waits for what is not there."""
     backend = world.providers[name]
+    if why := backend.contract.cannot_join(name, template):
+        said = why.removeprefix(f"provider `{name}` ")
+        return _No(name, said, "use `nodes: 1`, or place it elsewhere", Sort.NEVER)
     foreseen: _No | None = None
     if isinstance(backend, Foreseeing):
         found = await backend.foresee(template, world.account(name))
@@ -142,7 +145,7 @@ async def _refusal(
     several = len(part.placement.candidates) > 1
     volume = partial(_volume, world, manifest.namespace)
     price = charged(backend, world.said.get(name), template)
-    own = backend.contract.cannot_join(name, template) or backend.lacks(template)
+    own = backend.lacks(template)
     lacking = lacks(name, backend, template, volume) if several else own
     if foreseen is not None and lacking == own:
         lacking = ""  # it was said better
