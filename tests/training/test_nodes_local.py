@@ -50,8 +50,11 @@ def states(seen: Any) -> list[str]:
 
 
 class OnThisMachine:
-    @pytest.fixture(autouse=True)
-    def _keepers(self, tmp_path: Path) -> Any:
+    @pytest.fixture(autouse=True, params=["namespaces", "process"])
+    def _keepers(
+        self, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> Any:
+        monkeypatch.setenv("FLEETCTL_LOCAL_TIER", request.param)
         yield
         stop_keepers(tmp_path / "home")
 
