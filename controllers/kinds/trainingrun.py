@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
@@ -105,7 +106,8 @@ class TrainingRun(KindController):
         self.template_hash = ""
         self._stages = {it.index: it for it in _stages(spec, allocated, pins)}
         self._placements = {it.template_hash: it.placement for it in self._stages.values()}
-        self._made: dict[int, str] = {}  # content of the newest attempt of each wanted stage
+        self._made: dict[int, Run] = {}  # the newest attempt of each wanted stage
+        self._begun_at_s: dict[tuple[int, str], float] = {}  # of the first success of a content
         self._dropped: set[str] = set()  # contents of what stages left that are no longer wanted
         self.total = len(self._stages)
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
@@ -123,7 +125,10 @@ class TrainingRun(KindController):
         """
         stage = self._stages.get(run.index)
         if stage is not None and run.params_hash == _identity(stage.name):
-            self._made[run.index] = run.content
+            self._made[run.index] = run
+            if run.state is RunState.SUCCEEDED:
+                # By when it was wished for: that and no other time is of one clock for all runs.
+                self._begun_at_s.setdefault((run.index, run.content), run.created_at_s)
         elif run.state is RunState.SUCCEEDED and not run.put_aside:
             self._dropped.add(run.content)
         if self._dropped:
@@ -131,15 +136,19 @@ class TrainingRun(KindController):
             self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
     def _contents(self) -> tuple[str, ...]:
-        """By index; empty for one that no stage has."""
+        """By index; empty for one that no stage has. What was made on top of a stage that is gone
+        counts where all that comes before it now was there already.
+        """
         found: dict[int, str] = {}
-        before = ""
+        before, there_at_s = "", 0.0
         for stage in self._stages.values():
             before = after(before, stage.own)
             made = self._made.get(stage.index)
-            if any(made == after(it, stage.own) for it in self._dropped):
-                before = made or ""
+            if made is not None and made.created_at_s >= there_at_s:
+                on_dropped = (after(it, stage.own) for it in self._dropped)
+                before = made.content if made.content in on_dropped else before
             found[stage.index] = before
+            there_at_s = max(there_at_s, self._begun_at_s.get((stage.index, before), inf))
         return tuple(found.get(index, "") for index in range(max(found) + 1))
 
     def _unit(self, index: int) -> Unit | None:

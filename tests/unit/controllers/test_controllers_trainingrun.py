@@ -252,3 +252,22 @@ def test_a_stage_starts_where_it_may_run() -> None:
     plan = play.turn()
     assert (plan.reason, play.active) == ("NoPlace", [])
     assert plan.message == "provider `elsewhere`: there is no provider `elsewhere`"
+
+
+def test_another_stage_in_place_of_one_is_new_work_and_what_builds_on_it_is_done_again() -> None:
+    play = training("data", "train")
+    for index in range(2):
+        play.turn()
+        play.succeed(index)
+        play.now_s += 1
+    play.turn()
+    play.change(stages=[{"name": "prepare", "env": {"A": "1"}}, {"name": "train"}])
+    for index in (2, 1):
+        play.turn()
+        assert play.active == [index]
+        play.now_s += 1
+        play.restart()
+        play.succeed(index)
+    assert play.turn().phase is Phase.SUCCEEDED
+    play.change(stages=stages("train"))
+    assert play.turn().phase is Phase.SUCCEEDED  # taken out, it is there all the same
