@@ -76,6 +76,7 @@ class _Case:
     ordered: bool
     given: Mapping[str, object] | None  # as of its controller
     places: tuple[str, ...]  # where it may run
+    handed: bool  # its units are runs of W&B's
 
     @property
     def stated(self) -> bool:
@@ -90,9 +91,15 @@ def content(spec: Execution, controller: KindController, index: int, facts: Fact
     own = controller.content(index)
     unit = controller.unit(index)
     placement = controller.placement(unit.template_hash if unit is not None else "")
-    places = tuple(it.provider for it in placement.candidates)
-    whole = facts.whole or own
-    case = _Case(spec, facts, whole, controller.in_order, controller.given, places)
+    case = _Case(
+        spec,
+        facts,
+        facts.whole or own,
+        controller.in_order,
+        controller.given,
+        tuple(it.provider for it in placement.candidates),
+        controller.handed is not None,
+    )
     for rule in _RULES:
         if why := rule(case):
             return Content(why=why)
@@ -172,6 +179,11 @@ def _off(case: _Case) -> str:
     return "cache.policy is `Never`" if never else ""
 
 
+def _handed(case: _Case) -> str:
+    # The run that W&B has handed out would stay there as one that never began.
+    return "each run that W&B hands out is to be made" if case.handed else ""
+
+
 def _stages(case: _Case) -> str:
     # A stage leaves checkpoints, which no result tells of.
     if not case.ordered or case.stated:
@@ -241,6 +253,7 @@ def _unknown_tree(case: _Case) -> str:
 
 _RULES: tuple[Rule, ...] = (
     _off,  # nothing else matters then
+    _handed,
     _stages,
     _shared_state,
     _no_function,  # until then nobody knows what it runs in

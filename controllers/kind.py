@@ -21,6 +21,7 @@ from fleetctl.controllers.model import Run, RunState, WandbTrial
 from fleetctl.controllers.placement import HOUR_S, Candidate, Placement, Spill
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.wandb.handed import Handed
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class KindController(ABC):
     # Parameters that another object gives to every unit; None while they are not known.
     given: Params | None = MappingProxyType({})
     unit: Callable[[int], Unit | None]  # as it is wanted now; None: it is no longer wanted
+    # Units that W&B hands out: the engine asks it, and tells it here; None where it takes no part.
+    handed: Handed | None = None
 
     # Units build upon each other: none begins before `ready` says so.
     in_order: ClassVar[bool] = False
@@ -189,8 +192,10 @@ class KindController(ABC):
         """The name of the value that it compares units by; "" where it does not."""
         return ""
 
-    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
-        """What programs that ask `wandb.init` are told; None: nothing. name: of the object."""
+    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
+        """What the program of a unit that asks `wandb.init` is told; None: nothing. name: of the
+        object.
+        """
         return None
 
     def curves(self) -> Curves | None:

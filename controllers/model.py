@@ -95,6 +95,7 @@ class Run:
     usd: float | None = None  # None: the price is not known, or nothing limits its time
     put_aside: bool = False  # somebody asked for another attempt: what it came to counts no more
     content: str = ""  # of its unit when it began, see specs/content.py; empty: not known
+    wandb: str = ""  # the id of the run at W&B that it is an attempt of; empty: of none
 
     @property
     def cost_usd(self) -> float | None:
@@ -126,7 +127,9 @@ class WandbTrial:
     """What a trial's program that asks `wandb.init` for its parameters is told.
 
     only: nothing in the command hands over its parameters, so `wandb.init` has to; metric: that
-    the search compares, of which every value is recorded, or "".
+    the search compares, of which every value is recorded, or "". run_id: of the run that W&B has
+    handed out, which the program uploads itself; "" where W&B takes no part. base_url: of the
+    service, where it is not W&B's own.
     """
 
     sweep_id: str
@@ -134,10 +137,14 @@ class WandbTrial:
     entity: str
     only: bool
     metric: str = ""
+    run_id: str = ""
+    base_url: str = ""
 
     def order(self) -> dict[str, object]:
         """As the guest reads it; in capitals the variables that it sets, WANDB_ before them."""
+        handed = {"RUN_ID": self.run_id, "BASE_URL": self.base_url} if self.run_id else {}
         return {
+            **handed,
             "SWEEP_ID": self.sweep_id,
             "PROJECT": self.project,
             "ENTITY": self.entity,

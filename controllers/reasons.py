@@ -11,10 +11,12 @@ from __future__ import annotations
 OF_OBJECTS = {
     "AwaitsPrior": "`priorTrials` names a sweep that is not over yet, or that is not there.",
     "AwaitsBest": "`paramsFrom` names a sweep whose best trial is not known yet.",
+    "AwaitsWandb": "W&B is asked for the sweep that `backend: wandb` stands for.",
     "BackoffLimitExceeded": "Over all units, more attempts failed than `backoffLimit` allows.",
     "BudgetExceeded": "What is used or set aside has reached a budget's `maxCost`.",
     "BudgetExhausted": "A budget has too little left for one more run; more money lets it go on.",
     "BudgetTooSmall": "One unit may cost more than its whole budget; it can never start under it.",
+    "CanceledByWandb": "The sweep was cancelled at W&B; its trials were stopped.",
     "Completed": "Everything that was declared is done.",
     "Creating": "What the object stands for is being made at its provider.",
     "Crowded": "A limit leaves no room now; the end of another sandbox makes it.",
@@ -33,6 +35,7 @@ OF_OBJECTS = {
     "NoBest": "The sweep that `paramsFrom` names ended without a best trial.",
     "NoPlace": "No candidate of its placement can take the work; the message says why of each.",
     "NoTimeLimit": "Under a budget nothing starts that has no limit of time: it has no bound.",
+    "PausedByWandb": "The sweep is paused at W&B; nothing more begins until it is resumed there.",
     "PriceUnknown": "Under a budget nothing starts whose price nobody knows.",
     "NoProvider": "This version has no provider of that name or type.",
     "ParametersUnread": "A trial read its parameters nowhere, so the search says nothing.",
@@ -43,6 +46,7 @@ OF_OBJECTS = {
     "SuccessPolicy": "What `successPolicy` asks for is done.",
     "Suspended": "`suspend` is set: nothing runs and nothing starts.",
     "TargetReached": "A trial reached the metric's `target`.",
+    "WandbSweepGone": "W&B has no such sweep any more; it was asked twice.",
     "Waiting": "It waits for another object of its name, or for one that uses it, to be gone.",
 }
 
@@ -112,6 +116,7 @@ OF_ATTEMPTS = {
     "SpilledOver": "Its place had no room for too long; the unit starts at the next candidate.",
     "StartFailed": "The program could not be started.",
     "Stopped": "It was asked to stop.",
+    "StoppedByWandb": "The run was stopped at W&B; its trial is over, and not run again.",
     "SyncFailed": "What it wrote to a volume could not be committed.",
     "Terminated": "Somebody ended its sandbox at the provider.",
     "Timeout": "`timeoutSeconds` passed.",
@@ -133,6 +138,11 @@ OF_EVENTS = {
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",
+    "WandbCannotTell": "An older W&B does not say what an unheard answer of its has done.",
+    "WandbLeft": "The object is deleted, and its sweep at W&B could not be ended.",
+    "WandbRunFound": "W&B had handed out a run by an answer that was lost; it begins now.",
+    "WandbSweep": "Where the object's sweep is at W&B.",
+    "WandbWarning": "W&B's own warning about the configuration of a sweep.",
     "StopFailed": "A stop failed; it is tried again.",
 }
 

@@ -39,12 +39,12 @@ def _delete(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa:
     policy = wish.controller.policy
     actions = end_all(history, "Deleted", policy)
     if not history.live and not history.sandboxes:
-        actions = (
-            Drop(wish.uid, "deleted, and nothing of it is left")
-            if wish.swept
-            else FreeScratch(wish.uid, False, "deleted"),
-        )
-    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=stopping_because(history, wish))
+        if not wish.swept:
+            actions = (FreeScratch(wish.uid, False, "deleted"),)
+        elif not wish.leaving:
+            actions = (Drop(wish.uid, "deleted, and nothing of it is left"),)
+    waiting = (*stopping_because(history, wish), *filter(None, (wish.leaving,)))
+    return Plan(actions, Phase.DELETING, "Deleted", waiting_on=waiting)
 
 
 def _finished(wish: Wish, history: History, now_s: float) -> Plan | None:
@@ -70,12 +70,14 @@ def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa
     policy = wish.controller.policy
     if not policy.suspend:
         return None
+    # A sweep at W&B is made all the same, so that people see where it is.
+    awaited = wish.lacking if wish.controller.handed is not None else None
     return Plan(
         end_all(history, "Suspended", policy),
         Phase.SUSPENDED,
         "Suspended",
         "spec.suspend is true",
-        waiting_on=stopping(history),
+        waiting_on=(*(() if awaited is None else (awaited.message,)), *stopping(history)),
         extra=wish.controller.summary(history),
     )
 

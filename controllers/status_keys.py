@@ -88,6 +88,10 @@ class Status(TypedDict, total=False):
     priorTrials: Annotated[
         Block, "of a Sweep with `priorTrials`: fromSweep; used, ended trials once they are known"
     ]
+    wandb: Annotated[
+        Block,
+        "of a Sweep with `backend: wandb`: id, url, state, runCount, runCountExpected, bestLoss",
+    ]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
@@ -116,7 +120,7 @@ Count = Literal[
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
-    "priorTrials", "slots", "spend", "warm",
+    "priorTrials", "wandb", "slots", "spend", "warm",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

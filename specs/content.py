@@ -88,7 +88,8 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "trials": UNITS,
         "trials_per_worker": RULE,
         "metrics": RULE,
-        "backend": RULE,
+        "backend": UNITS,
+        "wandb": UNITS,  # of one that is applied it never changes
         "template": WORK,
     },
     "TrainingRun": {
@@ -151,7 +152,8 @@ class Pins:
     revision: what `source.path` held (`sha256:...`), or the commit of `source.git`; empty while
     nobody knows. function: the content of the Function that the template names. params: what
     `paramsFrom` gave, a JSON object; empty while nobody knows. prior: what `priorTrials` took, JSON
-    as of controllers/trials/prior.py; empty while nobody knows.
+    as of controllers/trials/prior.py; empty while nobody knows. wandb: the configuration that a
+    sweep has at W&B, a JSON object; empty while nobody knows, and where its own spec says it.
 
     What a person said of an apply alone: successes that had ended by kept_until_s count whatever
     content they have, and so do those of attempts that were under way at finishing_at_s; in seconds
@@ -162,6 +164,7 @@ class Pins:
     function: str = ""
     params: str = ""
     prior: str = ""
+    wandb: str = ""
     kept_until_s: float | None = None
     finishing_at_s: float | None = None
     rollout: str = ""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.search.config import Search, SearchMetric
 from fleetctl.specs.values.scalars import NonEmptyText, PositiveCount, Spec
 
-__all__ = ["Search", "SearchFile", "SweepSpec"]
+__all__ = ["AT_WANDB", "Search", "SearchFile", "SweepSpec", "Wandb"]
 
 
 METRICS_MAX = 8  # of more, nearly every trial is on the front
@@ -24,10 +26,61 @@ class SearchFile(Spec):
     file: NonEmptyText = Field(description="Path, relative to the manifest's directory.")
 
 
+# The search of a sweep that is at W&B already: it is read from there.
+AT_WANDB = Search.model_construct(method="custom")
+_ADDRESS = re.compile(r"https?://[^/\s@?#]+(/[^\s@?#]*)?")
+
+
+def _path_part(value: str) -> str:
+    if "/" in value or value.split() != [value]:
+        raise ValueError("it is one part of a sweep's address `ENTITY/PROJECT/ID`, without `/`")
+    return value
+
+
+def _address(value: str) -> str:
+    if not _ADDRESS.fullmatch(value):
+        raise ValueError("it is an address with `https://` or `http://`, and no name or key in it")
+    return value
+
+
+PathPart = Annotated[NonEmptyText, AfterValidator(_path_part)]
+Address = Annotated[NonEmptyText, AfterValidator(_address)]
+
+
+class Wandb(Spec):
+    """Which sweep at W&B a `backend: wandb` stands for, and where that is."""
+
+    sweep_id: PathPart | None = Field(
+        default=None,
+        description="One that is there already; default: one is created from `search`.",
+    )
+    entity: PathPart | None = Field(
+        default=None,
+        description="Team or user; default: `search.entity`, `WANDB_ENTITY` of `env`, the key's.",
+    )
+    project: PathPart | None = Field(
+        default=None,
+        description="Project; default: `search.project`, then `WANDB_PROJECT` of `env`.",
+    )
+    base_url: Address | None = Field(
+        default=None,
+        description="Of a server of your own; default: `WANDB_BASE_URL` of `env`, then W&B's.",
+    )
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    """It stands for what is at W&B, and is no search that people could write."""
+    schema.pop("default", None)
+
+
 class SweepSpec(Execution):
     """Trials of one program over points of a search space. A stored one never has `searchFrom`."""
 
-    search: Search = Field(description="The search space and the method.")
+    search: Search = Field(
+        default=AT_WANDB,
+        json_schema_extra=_without_default,
+        description="The space and the method; default, of `wandb.sweepId` alone: as it is there.",
+    )
     trials: PositiveCount | None = Field(
         default=None, description="Trials in all; default: `run_cap`, or every point of a grid."
     )
@@ -36,6 +89,9 @@ class SweepSpec(Execution):
     )
     backend: Literal["builtin", "wandb"] = Field(
         default="builtin", description="Who draws the points; default builtin."
+    )
+    wandb: Wandb | None = Field(
+        default=None, description="Of `backend: wandb`: which sweep; default: a new one."
     )
     template: Template | None = Field(
         default=None, description="What each trial runs; default: the search's own command."
@@ -73,7 +129,41 @@ class SweepSpec(Execution):
         return self
 
     @model_validator(mode="after")
+    def _has_a_search(self) -> SweepSpec:
+        if "search" not in self.model_fields_set and not self.attaches:
+            raise ValidationError.from_exception_data(
+                "SweepSpec", [InitErrorDetails(type="missing", loc=("search",), input=None)]
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _says_who_draws(self) -> SweepSpec:
+        if self.backend == "builtin":
+            if self.wandb is not None:
+                raise ValueError("`wandb` goes with `backend: wandb` alone")
+            return self
+        search, template = self.search, self.template
+        for name in ("sampler", "prior_trials"):
+            if getattr(search, name) is not None:
+                alias = type(search).model_fields[name].alias or name
+                raise ValueError(
+                    f"`{alias}` goes with `backend: builtin`; here W&B draws the points"
+                )
+        if self.metrics is not None:
+            raise ValueError(
+                "`metrics` go with `backend: builtin`; a sweep at W&B has one `metric`"
+            )
+        if template is not None and (template.python is not None or template.is_function):
+            raise ValueError(
+                "a run of W&B is a program: `program` in `search`, or `command` or `script` in "
+                "`template`"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _is_complete(self) -> SweepSpec:
+        if self.attaches and self.search is AT_WANDB:
+            return self
         work = self.template.work if self.template is not None else None
         if work is None and self.search.program is None:
             if self.search.command is None:
@@ -83,12 +173,19 @@ class SweepSpec(Execution):
                 )
             if "${program}" in self.search.command:
                 raise ValueError("`command` has `${program}`, so `search` needs `program`")
-        if self.search.method in ("random", "bayes") and self.trial_limit is None:
+        endless = self.search.method in ("random", "bayes") and not self.attaches
+        if endless and self.trial_limit is None:
             raise ValueError(
                 f"a {self.search.method} search never ends by itself; give `trials`, or `run_cap` "
                 "in `search`"
             )
         return self
+
+    @property
+    def attaches(self) -> bool:
+        """To a sweep that is at W&B already."""
+        wandb = self.wandb if self.backend == "wandb" else None
+        return wandb is not None and wandb.sweep_id is not None
 
     @property
     def trial_limit(self) -> int | None:

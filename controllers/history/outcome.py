@@ -10,8 +10,12 @@ from fleetctl.controllers.model import Alive, Ended, Gone, Observation, Run, Run
 
 # A run that was stopped for one of these speaks of a wish that is no longer there, or is not the
 # whole of its work; its result is fenced off (I8).
-FENCED = frozenset({"Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated"})
+FENCED = frozenset({"Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated", "StoppedByWandb"})
 MESSAGE_BYTES_MAX = 2048
+# Of a program that wandb has interrupted because its run was stopped at W&B: it may hear of that
+# before we do. Nobody else interrupts what runs in a sandbox; we end it by another signal.
+INTERRUPTED = 130
+_INTERRUPTED_TEXT = "the run was stopped at W&B, which its program heard first"
 
 
 def outcome(run: Run, seen: Observation, *, settled: bool) -> Run | None:
@@ -47,6 +51,8 @@ def _ended(run: Run, seen: Ended) -> Run:
         state, reason, message = RunState.SUCCEEDED, seen.reason, seen.message
     elif stopping:
         state, reason, message = RunState.STOPPED, run.reason, run.message
+    elif run.wandb and seen.exit_code == INTERRUPTED:
+        state, reason, message = RunState.STOPPED, "StoppedByWandb", _INTERRUPTED_TEXT
     elif seen.infrastructure:
         state, reason, message = RunState.LOST, seen.reason, seen.message
     else:

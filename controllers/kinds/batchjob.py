@@ -22,7 +22,7 @@ from fleetctl.controllers.kind import (
 from fleetctl.controllers.model import WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
-from fleetctl.controllers.trials.wandb import winner_wandb
+from fleetctl.controllers.wandb.program import winner_wandb
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
@@ -67,7 +67,7 @@ class BatchJob(KindController):
     def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
         return self.spec.template
 
-    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
+    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
         return winner_wandb(self.spec.params_from)
 
     @cached_property

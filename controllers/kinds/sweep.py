@@ -4,6 +4,7 @@ controllers/kind.py; pure.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -29,9 +30,15 @@ from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
-from fleetctl.controllers.trials.points import command_line, points, random_point
+from fleetctl.controllers.trials.points import command_line, points, random_point, size
 from fleetctl.controllers.trials.prior import prior_counts, prior_trials
 from fleetctl.controllers.trials.scores import score_of, scores_of
+from fleetctl.controllers.trials.served import (
+    all_ended,
+    ended_there,
+    handed_trial,
+    stopped_there,
+)
 from fleetctl.controllers.trials.suggested import Suggested
 from fleetctl.controllers.trials.telling import (
     METRIC_MISSING,
@@ -40,7 +47,8 @@ from fleetctl.controllers.trials.telling import (
     warning_of,
     way_of,
 )
-from fleetctl.controllers.trials.wandb import (
+from fleetctl.controllers.wandb.handed import STOPPED_BY_WANDB, Handed, search_of
+from fleetctl.controllers.wandb.program import (
     PARAMETERS_UNREAD,
     stopped_by_unread,
     unread,
@@ -53,6 +61,8 @@ from fleetctl.specs.values.hashing import params_hash
 if TYPE_CHECKING:
     from fleetctl.specs.sweep import SweepSpec
 
+# Of trials that their search, or W&B, has ended for good.
+FINAL = frozenset({EARLY_TERMINATED, STOPPED_BY_WANDB})
 # A grid is held in memory once per generation, so it has a limit; 100,000 points take about 40 MB.
 GRID_POINTS_MAX = 100_000
 
@@ -86,10 +96,18 @@ class Sweep(KindController):
     keeps_indexes = True
 
     def __init__(self, spec: SweepSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
+        self.handed = Handed(spec.trials) if spec.backend == "wandb" else None
+        points_in_all = size(spec.search) if spec.search.parameters else None
+        if self.handed is not None:
+            config = json.loads(pins.wandb) if pins.wandb else {}
+            spec = spec.model_copy(update={"search": search_of(spec, config)})
         self.spec = spec
         self.policy = policy_of(spec, pins, reuse=spec.trials_per_worker)
+        if self.handed is not None:
+            # A run that W&B has seen end is not begun again for another program.
+            self.policy = replace(self.policy, keep_outdated=True)
         limits = stopped_by_unread(limits_of(spec))
-        self.limits = replace(limits, final=frozenset({EARLY_TERMINATED}))
+        self.limits = replace(limits, final=FINAL)
         self._template = spec.template or Template()
         command = spec.search.command or DEFAULT_COMMAND
         self._command = command if self._template.work is None else None
@@ -99,8 +117,9 @@ class Sweep(KindController):
         self._goals = [(it.name, it.goal) for it in spec.metrics or ()]
         one = spec.search.metric
         self._metric_names = [name for name, _ in self._goals] or ([one.name] if one else [])
-        self._grid = spec.search.method == "grid"
-        self._suggested = _suggested(spec, pins) if spec.search.method == "bayes" else None
+        ours = self.handed is None
+        self._grid = ours and spec.search.method == "grid"
+        self._suggested = _suggested(spec, pins) if ours and spec.search.method == "bayes" else None
         self._prior = pins.prior
         self._points: dict[int, Mapping[str, object]] = {}
         self._fresh_from = 0
@@ -111,8 +130,13 @@ class Sweep(KindController):
         self._end = grid_end if self._grid else limit
         known = len(self._points)
         self.total = min(known, limit or known) if self._grid else limit
-        # Of a bayes search units come to be while it runs.
-        self.unit = self._unit if self._suggested else lru_cache(UNITS_KEPT_MAX)(self._unit)
+        if self.handed is not None:
+            # Others may take some of them; then it is W&B that says when there are no more.
+            ends = [it for it in (points_in_all, limit) if it is not None]
+            self.total = min(ends, default=None)
+        # Of a bayes search, and of one at W&B, units come to be while it runs.
+        growing = self._suggested is not None or self.handed is not None
+        self.unit = self._unit if growing else lru_cache(UNITS_KEPT_MAX)(self._unit)
 
     @staticmethod
     def contents_of(spec: SweepSpec, pins: Pins) -> tuple[str, ...]:
@@ -121,6 +145,10 @@ class Sweep(KindController):
     def _unit(self, index: int) -> Unit | None:
         if self._grid:
             params = self._points.get(index)
+            if params is None:
+                return None
+        elif self.handed is not None:
+            params = self.handed.points.get(index)
             if params is None:
                 return None
         elif index < 0 or (self._end is not None and index >= self._end):
@@ -152,16 +180,22 @@ class Sweep(KindController):
         metric = self.spec.search.metric
         return metric.name if metric is not None else ""
 
-    def wandb(self, name: str) -> WandbTrial | None:
+    def wandb(self, name: str, index: int) -> WandbTrial | None:
+        if self.handed is not None:
+            return handed_trial(self.spec, self.handed, index, self._command)
         if self._command is None:
             return None  # the template's own work, which knows us
         return wandb_trial(name, self.spec.search, self._command)
 
     @property
     def repeats(self) -> bool:
-        return self.spec.search.method == "random"  # what is drawn may be drawn again
+        # What is drawn may be drawn again, and each run at W&B is one of its own.
+        return self.handed is not None or self.spec.search.method == "random"
 
     def next(self, history: History) -> Iterator[Unit]:
+        if self.handed is not None:
+            yield from filter(None, map(self.unit, self.handed.next(history)))
+            return
         if self._reached(history):
             return
         end = self._end if self._end is not None else 1 << 62
@@ -175,11 +209,18 @@ class Sweep(KindController):
                 return  # its point is not suggested yet
             yield unit
 
+    def ready(self, history: History, index: int) -> bool:  # noqa: ARG002
+        return self.handed is None or not self.handed.is_stopped(index)
+
     def recall(self, run: Run) -> None:
+        if self.handed is not None:
+            self.handed.recall(run)
         if self._suggested is not None:
             self._suggested.recall(run)
 
     def asks(self, history: History) -> int | None:
+        if self.handed is not None:
+            return len(history.taken) if self.handed.asks(history) else None
         suggested = self._suggested
         if suggested is None or suggested.waits or suggested.exhausted or self._reached(history):
             return None
@@ -200,6 +241,8 @@ class Sweep(KindController):
 
     def curves(self) -> Curves | None:
         metric, early = self.spec.search.metric, self.spec.search.early_terminate
+        if self.handed is not None:
+            return None  # W&B decides what these decide
         needed = early is not None or self._suggested is not None
         if metric is None or not (needed or metric.target is not None):
             return None
@@ -212,13 +255,19 @@ class Sweep(KindController):
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:
         wished, early = as_wished(self, run), self.spec.search.early_terminate
-        if isinstance(wished, StopNow) or early is None or history.curves is None:
+        if isinstance(wished, StopNow):
+            return wished
+        if (stop := stopped_there(self.handed, run)) is not None:
+            return stop
+        if early is None or history.curves is None:
             return wished
         return early_end(history.curves, run.name, early) or wished
 
     def verdict(self, history: History) -> Verdict | None:
         done, failed = len(history.succeeded), len(history.failed)
-        if self._reached(history):
+        if self.handed is not None and (over := ended_there(self.handed, history)):
+            return over
+        if self.handed is None and self._reached(history):
             target = self.spec.search.metric.target if self.spec.search.metric else None
             return Verdict(True, "TargetReached", f"target {target} reached", waits_for_live=True)
         failed_for_all = history.failed_job
@@ -227,7 +276,13 @@ class Sweep(KindController):
         early = early_verdict(self.spec, history, units="trials")
         if early is not None:
             return early
-        if self.total is None or done + failed + len(history.pruned) < self.total:
+        ended = done + failed + len(history.pruned)
+        if self.handed is not None and ended < (self.spec.trials or 1 << 62):
+            # Others may take what is left of a grid, so that W&B alone says when that is all.
+            if not all_ended(self.handed, history):
+                return None
+            self.total = ended
+        if self.total is None or ended < self.total:
             return None
         if failed and self.spec.max_failed_indexes is None:
             return Verdict(False, "FailedTrials", f"{failed} of {self.total} trials failed")
@@ -250,6 +305,8 @@ class Sweep(KindController):
         metric = self.spec.search.metric
         best = self._best(history)
         out: Status = {"method": self.spec.search.method}
+        if self.handed is not None:
+            out["wandb"] = self.handed.status()
         early = self.spec.search.early_terminate
         if early is not None and history.curves is not None:
             out["rungs"] = rungs(history.curves, early)
@@ -260,13 +317,15 @@ class Sweep(KindController):
             if self._prior:
                 known = prior_counts(self._prior)
             out["priorTrials"] = {"fromSweep": prior.from_sweep, **known}
-        names = self._metric_names
+        # What W&B's own programs tell goes there, and is followed here as far as it can be.
+        names = self._metric_names if self.handed is None else []
         if names and (warning := warning_of(history, names, self._way)):
             out["warning"] = warning
         if self._goals:
             out |= front_status(history.front, self._goals)
         if self._lost(history):
-            out["cannotSucceed"] = f"{len(history.failed)} of {self.total} trials failed"
+            of = f" of {self.total}" if self.total is not None else ""
+            out["cannotSucceed"] = f"{len(history.failed)}{of} trials failed"
         if best is not None and metric is not None:
             unit = self.unit(best)
             out["best"] = {
@@ -303,7 +362,7 @@ class Sweep(KindController):
 
     def _finished(self, history: History) -> Verdict:
         done, failed = len(history.succeeded), len(history.failed)
-        if self._metric_names and not history.scores:
+        if self._metric_names and not history.scores and self.handed is None:
             return Verdict(False, METRIC_MISSING, missing(self._metric_names, self._way))
         text = f"{done} of {self.total} trials succeeded"
         text += f", {len(history.pruned)} were stopped early" if history.pruned else ""

@@ -28,7 +28,7 @@ from fleetctl.controllers.placement import Placement
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
-from fleetctl.controllers.trials.wandb import winner_wandb
+from fleetctl.controllers.wandb.program import winner_wandb
 from fleetctl.specs.blocks.nodes import ONE
 from fleetctl.specs.content import (
     NO_PINS,
@@ -180,7 +180,7 @@ class TrainingRun(KindController):
     def candidates(self) -> tuple[str, ...]:
         return self.spec.providers()
 
-    def wandb(self, name: str) -> WandbTrial | None:  # noqa: ARG002
+    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
         return winner_wandb(self.spec.params_from)
 
     @property

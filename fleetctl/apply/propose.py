@@ -33,11 +33,13 @@ from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
+from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.content import content_of_function
 from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds import KINDS, parse_spec
 from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.values.changes import UNSET, FieldChange, same
 from fleetctl.stores.base import EventRow, Store, Stored
 from fleetctl.tracking.annotations import (
@@ -49,6 +51,7 @@ from fleetctl.tracking.annotations import (
     RERUN,
     REVISION,
     ROLLOUT,
+    WANDB,
     pins_of,
 )
 from fleetctl.tracking.track import track_of
@@ -142,6 +145,8 @@ def _proposed(
         return Change(CREATED, None, wish, impact=impact, note=winner_note(wish))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
+    if isinstance(manifest.spec, SweepSpec):
+        _refuse_another_sweep(known, manifest.spec, rerun=rerun)
     same_spec = same(json.loads(known.spec), json.loads(wish.spec))
     same_work = same_spec and _pinned(known) == _pinned(wish)
     same_words = known.labels == wish.labels and _written(known) == _written(wish)
@@ -256,6 +261,34 @@ def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
             f"{known.key} is of type `{before}`, which never changes",
             hint=f"give the `{spec.type}` another name, or delete {known.key} first",
         )
+
+
+# What of a search is this side's alone: what its trials run.
+_OURS_OF_A_SEARCH = {"command", "program", "name", "description"}
+
+
+def _refuse_another_sweep(known: Resource, spec: SweepSpec, *, rerun: bool) -> None:
+    """What W&B has of a sweep stays as it was created: its runs are drawn from that."""
+    before = parse_spec(known.kind, known.spec)
+    assert isinstance(before, SweepSpec)
+    if "wandb" not in (before.backend, spec.backend):
+        return
+    made = json.loads(known.annotations.get(WANDB, "{}")).get("home") is not None
+    if before.backend != spec.backend or (made and _of_wandb(before) != _of_wandb(spec)):
+        raise Conflict(
+            f"{known.key} stands for a sweep at W&B, and the search of that never changes",
+            hint=f"give the new one another name, or delete {known.key} first",
+        )
+    if rerun:
+        raise Conflict(
+            f"{known.key} is a sweep at W&B, where a run that has ended is not run again",
+            hint="give it another name to begin a new one",
+        )
+
+
+def _of_wandb(spec: SweepSpec) -> object:
+    search = spec.search.model_dump(mode="json", exclude=_OURS_OF_A_SEARCH)
+    return spec.wandb, search, names_of(spec)
 
 
 def _was_refused(resource: Resource) -> bool:

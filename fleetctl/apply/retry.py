@@ -69,6 +69,11 @@ def retry(
     if choice.request and resource.annotations.get(RETRIED) == choice.request:
         return Requeued(resource.key, 0, 0, repeated=True)
     work = work_of(resource, store.runs)
+    if work.controller.handed is not None and choice.which != "failed":
+        raise UsageError(
+            f"{resource.key} is a sweep at W&B, where a run that has ended well is not run again",
+            hint=f"fleetctl retry {resource.key} runs those that failed",
+        )
     chosen, live = _chosen(work, choice)
     if work.controller.in_order and choice.which in ("index", "from", "failed"):
         chosen = _with_later(work, choice, chosen, now_s)

@@ -72,6 +72,7 @@ async def _serve(
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
     from fleetctl.tracking.sources import Sources
+    from fleetctl.wandb.client import connector
     from fleetctl.wiring.accounts import Accounts
 
     secrets = SecretValues(store, os.environ)
@@ -90,6 +91,7 @@ async def _serve(
         secrets=secrets.resolve,
         accounts=accounts,
         sources=Sources(home),
+        wandb=connector(),
     )
     providers = engine.state.providers
     engines.append(engine)

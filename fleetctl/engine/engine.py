@@ -37,9 +37,11 @@ from fleetctl.engine.settings import Settings
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.state import State
 from fleetctl.engine.turn import Turns
+from fleetctl.engine.wandb.talks import Talks
 from fleetctl.providers.base import Backend, Reachable, Resolving
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
+from fleetctl.wandb.client import Connect
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -64,8 +66,11 @@ class Engine:
         accounts: Accounts | None = None,
         sources: Sources | None = None,
         aside: Aside = asyncio.to_thread,
+        wandb: Connect | None = None,
     ) -> None:
-        """aside: does long work of pure functions elsewhere than on the loop."""
+        """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
+        W&B's service; None = no sweep of it is served.
+        """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
         )
@@ -92,6 +97,12 @@ class Engine:
         )
         self.troubles = Troubles(clock=clock, tracks=state.tracks, look=state.queue.add)
         self._suggestions = Suggestions(state, aside=aside)
+        self._talks = Talks(
+            state,
+            connect=wandb,
+            secrets=secrets or _no_secrets,
+            beat_s=settings.wandb_beat_s,
+        )
         self.turns = self._turns_of(state)
 
     def _turns_of(self, state: State) -> Turns:
@@ -133,6 +144,7 @@ class Engine:
             troubles=self.troubles,
             sleepers=self.sleepers,
             suggestions=self._suggestions,
+            talks=self._talks,
             provided=self._provided,
         )
         return Turns(
@@ -205,6 +217,7 @@ class Engine:
             for task in helpers:
                 task.cancel()
             await self._suggestions.close()
+            await self._talks.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
             await cancel(helpers)

@@ -16,6 +16,7 @@ WAITS_FOR_ROOM = frozenset({"Quota", "NoCapacity"})
 def hurry(state: State, reason: str) -> None:
     """What made starts wait for this reason may have changed: ask again at once."""
     for uid, track in state.tracks.items():
+        _hurry_talk(state, track)
         for run in [run for run, wait in track.waits.items() if wait.reason == reason]:
             if run in track.calls:
                 track.calls[run].retry_at_s = 0.0
@@ -27,8 +28,16 @@ def hurry_object(state: State, uid: str) -> None:
     track = state.tracks.get(uid)
     if track is not None:
         track.forget_places()
+        _hurry_talk(state, track)
     for run in list(track.waits) if track is not None else ():
         hurry_start(state, run)
+
+
+def _hurry_talk(state: State, track: Track) -> None:
+    """The key of a sweep at W&B may be another now."""
+    if track.work is not None and track.work.controller.handed is not None:
+        state.hurried.add(track.resource.uid)
+        state.poke(track.resource.uid)
 
 
 def hurry_start(state: State, run: str) -> None:

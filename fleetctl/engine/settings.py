@@ -36,6 +36,7 @@ class Settings:
     retry_max_s: float = 60.0
     stop_again_s: float = 15.0  # an unconfirmed stop is asked for again after grace plus this
     pass_retry_max_s: float = 300.0  # an object whose pass raises is looked at ever more rarely
+    wandb_beat_s: float = 5.0  # between two heartbeats at W&B, as its own agent has it
     attention_after: int = (
         5  # failed stops or passes before an event says that a person should look
     )

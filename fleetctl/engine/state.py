@@ -54,6 +54,9 @@ class State:
         self.adopting: set[str] = set()
         # Uids of deleted objects that nobody waits for. By daemon/verbs.py.
         self.abandoned: set[str] = set()
+        # Uids of sweeps at W&B that are to be talked about at once. By hurry.py; emptied by
+        # wandb/talks.py.
+        self.hurried: set[str] = set()
         # Provider -> sandboxes of ours without a record. By execute/orphan_sweep.py.
         self.unrecorded: dict[str, int] = {}
         # Since when answers to our calls are known. By turn.py, which may start over.

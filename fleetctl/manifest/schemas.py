@@ -117,8 +117,15 @@ def _add_search_from(definition: dict[str, Any]) -> None:
         "$ref": "#/$defs/SearchFile",
         "description": "An unchanged W&B sweep file, in place of `search`.",
     }
-    definition["required"].remove("search")
-    definition["oneOf"] = [{"required": ["search"]}, {"required": ["searchFrom"]}]
+    definition["oneOf"] = [
+        {"required": ["search"]},
+        {"required": ["searchFrom"]},
+        {
+            "required": ["wandb"],
+            "properties": {"wandb": {"required": ["sweepId"]}},
+            "not": {"anyOf": [{"required": ["search"]}, {"required": ["searchFrom"]}]},
+        },
+    ]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.specs.kinds import kind_called
 from fleetctl.specs.provider import ProviderSpec
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.sweep import AT_WANDB, SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
 _NOT_YET = " is not supported yet"
@@ -74,18 +74,18 @@ _ELSEWHERE = ("job", "image_uri", "scheduler", "metrics")
 
 
 def _sweep(spec: SweepSpec) -> Iterator[Finding]:
-    search, at = spec.search, ("spec", "search")
+    search, at, ours = spec.search, ("spec", "search"), spec.backend == "builtin"
+    if search is AT_WANDB:
+        return
     if search.method == "custom":
         yield _method()
-    if spec.backend == "wandb":
-        yield _finding(("spec", "backend"), "use `builtin`; it reads the same search", "`wandb`")
     macros = unknown_macros(search.command or ())
     if macros:
         said = f" holds `{macros[0]}`, which is not a W&B macro"
         hint = f"known are {listed(f'${{{name}}}' for name in MACROS)}"
         yield Finding((*at, "command"), (*at, "command"), said, hint)
     points = size(search) if search.method == "grid" else None
-    if points is not None and points > GRID_POINTS_MAX:
+    if ours and points is not None and points > GRID_POINTS_MAX:
         said = f": the grid has more than {GRID_POINTS_MAX:,} points, which is the limit"
         yield Finding((*at, "parameters"), (*at, "parameters"), said, "use `random` with `run_cap`")
     if search.method == "bayes" and not axes_of(search.parameters or {})[0]:

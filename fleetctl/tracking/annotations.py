@@ -21,6 +21,9 @@ FUNCTION = "fleetctl.dev/function-content"
 PARAMS = "fleetctl.dev/params"
 # The trials that `priorTrials` took, JSON, when their sweep was over.
 PRIOR = "fleetctl.dev/prior-trials"
+# The sweep at W&B that a `backend: wandb` stands for, and what it has handed out, JSON; see
+# engine/wandb/ties.py.
+WANDB = "fleetctl.dev/wandb"
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
@@ -45,6 +48,7 @@ NOTES = (
     RETRIED,
     REVISION,
     ROLLOUT,
+    WANDB,
 )
 
 
@@ -55,6 +59,7 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         function=annotations.get(FUNCTION, ""),
         params=annotations.get(PARAMS, ""),
         prior=annotations.get(PRIOR, ""),
+        wandb=_config_at_wandb(annotations.get(WANDB, "")),
         kept_until_s=_moment(annotations.get(KEPT, "")),
         finishing_at_s=_moment(annotations.get(FINISHING, "")),
         rollout=annotations.get(ROLLOUT, ""),
@@ -70,6 +75,12 @@ def waits_for(sweep: Resource | None) -> str:
         return ""
     prior = json.loads(sweep.spec).get("search", {}).get("priorTrials") or {}
     return str(prior.get("fromSweep", ""))
+
+
+def _config_at_wandb(text: str) -> str:
+    """Of a sweep that was at W&B before; "" while it is not known, and of one that we made."""
+    home = json.loads(text or "{}").get("home") or {}
+    return json.dumps(home["config"]) if home.get("config") else ""
 
 
 def _moment(text: str) -> float | None:

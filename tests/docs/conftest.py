@@ -10,6 +10,7 @@ import pytest
 
 from tests.docs.fleet import Fleet, of_all_workers
 from tests.emulators.modal.running import ModalEmulator
+from tests.emulators.wandb.running import WandbEmulator
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +44,9 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         tour = Fleet(tmp_path_factory.mktemp("tour") / "home", {**emulator.env, **patience})
         yield tour
         tour.close()
+
+
+@pytest.fixture
+def wandb_emulator() -> Iterator[WandbEmulator]:
+    with WandbEmulator() as one:
+        yield one

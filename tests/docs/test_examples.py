@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,8 @@ import yaml
 
 from tests.docs.fleet import EXAMPLES, Fleet
 from tests.docs.screens import README
+from tests.emulators.wandb.light import LIGHT
+from tests.emulators.wandb.running import WandbEmulator
 
 RUN_BY_A_TEST = {
     "hello.yaml",
@@ -26,6 +31,7 @@ RUN_BY_A_TEST = {
     "sweep-winner.yaml",
     "sweep-local-and-cloud.yaml",
     "sweep-wandb.yaml",
+    "sweep-wandb-account.yaml",
     "sweep.yaml",
     "cartpole.yaml",
     "training.yaml",
@@ -178,6 +184,56 @@ def test_a_search_over_this_machine_and_a_cloud_needs_no_account(fleet: Fleet) -
     best = fleet.status("sweep/local-and-cloud")["best"]
     assert len(rows) == 12
     assert best["metric"]["value"] == min(row["result"]["val/loss"] for row in rows)
+
+
+TRAINS = """
+import os, runpy
+from pathlib import Path
+assert "policy_lr" in Path(os.environ["WANDB_SWEEP_PARAM_PATH"]).read_text()
+runpy.run_path("light.py", run_name="__main__")
+"""
+
+
+def test_a_sweep_of_a_repository_runs_in_a_wandb_account(
+    fleet: Fleet, tmp_path: Path, wandb_emulator: WandbEmulator
+) -> None:
+    """As the example says, but for where repository and service are, and how many trials."""
+    (tmp_path / "train.py").write_text(TRAINS)
+    shutil.copy(LIGHT, tmp_path)
+    for words in ("init -qb main", "add .", "-c user.name=a -c user.email=a@b commit -qm a"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
+    text = (EXAMPLES / "sweep-wandb-account.yaml").read_text("utf-8")
+    for here, there in (
+        ("https://github.com/example/solver.git", f"file://{tmp_path}"),
+        ("project: solver", f"project: solver, baseUrl: {wandb_emulator.url}"),
+        ("trials: 50", "trials: 4"),
+        ("trialsPerWorker: 5", "trialsPerWorker: 2"),
+        ("parallelism: 10", "parallelism: 2"),
+    ):
+        assert here in text
+        text = text.replace(here, there)
+    (image,) = re.findall(r"(?m)^    image: .*\n", text)
+    fleet.env["WANDB_API_KEY"] = wandb_emulator.api_key
+    fleet.ok("apply", "-f", "-", "--wait", stdin=text.replace(image, ""))
+    rows, status = fleet.results("sweep/at-wandb"), fleet.status("sweep/at-wandb")
+    (sweep,) = wandb_emulator.state()["sweeps"]
+    runs = wandb_emulator.runs(sweep["name"])
+    assert [(it["begun"], it["exit_codes"]) for it in runs] == [(1, [0])] * 4
+    points = [sorted(map(str, (it["params"] for it in found))) for found in (rows, runs)]
+    assert points[0] == points[1]
+    assert sweep["config"]["early_terminate"] == {"type": "hyperband", "min_iter": 10}
+    assert (status["wandb"]["id"], status["wandb"]["runCount"]) == (sweep["name"], 4)
+    assert status["wandb"]["url"] in fleet.ok("describe", "sweep/at-wandb")
+    # Its key is in nothing that is kept or handed on.
+    fleet.ok("bundle", str(tmp_path / "bundle.tar.gz"))
+    with tarfile.open(tmp_path / "bundle.tar.gz") as bundle:
+        bundle.extractall(tmp_path / "bundle", filter="data")
+    kept = [
+        it for top in (fleet.home, tmp_path / "bundle") for it in top.rglob("*") if it.is_file()
+    ]
+    key = wandb_emulator.api_key.encode()
+    assert [it for it in kept if key in it.read_bytes()] == []
+    assert len(kept) > 10
 
 
 def test_the_demo_finds_a_model_that_reads_digits_it_never_saw(fleet: Fleet) -> None:

@@ -96,13 +96,25 @@ class Fleet:
     kind = "BatchJob"  # of the objects that are asked about
 
     def __init__(self, home: Path, *, settings: Settings = BRISK, pace: Pace = QUICK) -> None:
+        self._home, self._settings, self._pace = home, settings, pace
+        self._open()
+
+    def _open(self) -> None:
         clock = SystemClock()
-        self.store = open_store(home, clock)
-        self.provider = self.build(home, pace)
+        self.store = open_store(self._home, clock)
+        self.provider = self.build(self._home, self._pace)
         self.engine = Engine(
-            store=self.store, providers={self.name: self.provider}, clock=clock, settings=settings
+            store=self.store,
+            providers={self.name: self.provider},
+            clock=clock,
+            settings=self._settings,
+            **self.parts(),
         )
         self._running = asyncio.ensure_future(self.engine.run())
+
+    def parts(self) -> dict[str, Any]:
+        """What else the engine is made of."""
+        return {}
 
     def build(self, home: Path, pace: Pace) -> Backend:
         raise NotImplementedError
@@ -149,6 +161,11 @@ class Fleet:
         self.engine.state.poke(
             commit.delete(self.store, kind, name, self.engine.state.clock.now_s())
         )
+
+    def suspend(self, name: str = "job", *, wanted: bool) -> None:
+        now_s = self.engine.state.clock.now_s()
+        commit.suspend(self.store, self.kind, name, now_s, wanted=wanted)
+        self.engine.state.inbox.wake()
 
     # -- what is recorded --------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import pytest
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.model import WandbTrial
-from fleetctl.controllers.trials.wandb import observed
+from fleetctl.controllers.wandb.program import observed
 from fleetctl.providers.account import built_in
 from fleetctl.providers.daytona.assets import snapshots
 from fleetctl.providers.daytona.assets.volume_files import DaytonaFiles

@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone, WandbTrial
-from fleetctl.controllers.trials.wandb import observed
+from fleetctl.controllers.wandb.program import observed
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.modal_worlds import ModalWorld, emulated

@@ -16,6 +16,7 @@ from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHEC
 from tests.simulation.record_checks import RECORD_CHECKS
 from tests.simulation.scene import Check, Scene
 from tests.simulation.searches import SEARCH_CHECKS
+from tests.simulation.wandb import WANDB_CHECKS
 from tests.simulation.wish_checks import WISH_CHECKS
 from tests.simulation.world_checks import WORLD_CHECKS
 
@@ -28,6 +29,7 @@ COMMIT_CHECKS: tuple[Check, ...] = (
     *EARLY_CHECKS,
     *GIVER_CHECKS,
     *SEARCH_CHECKS,
+    *WANDB_CHECKS,
 )
 EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS, *BILL_CHECKS)
 

@@ -20,7 +20,7 @@ from fleetctl.engine.engine import Engine
 from fleetctl.engine.settings import Settings
 from fleetctl.stores.base import DiskFull
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
-from tests.simulation import acts
+from tests.simulation import acts, wandb
 from tests.simulation.faults import Crash, CrashAt, Life, draw_crashes
 from tests.simulation.hygiene import Complaints, seeded_ids
 from tests.simulation.invariants import COMMIT_CHECKS, EFFECT_CHECKS, broken
@@ -95,7 +95,8 @@ class Play:
         self.clock = SimClock(self.timeline)
         faults_end_s = self.rng.uniform(30.0, 400.0) if options.faults else 0.0
         self.world = World(self.timeline, random.Random(f"world {seed}"), faults_end_s=faults_end_s)
-        self.scene = Scene(self.world, politeness=Politeness())
+        self.wandb = wandb.Service(self.world, random.Random(f"wandb {seed}"))
+        self.scene = Scene(self.world, politeness=Politeness(), handed=self.wandb.handed)
         self.progress = acts.Progress()
         self.life = Life(None)
         self.providers: dict[str, SimProvider] = {}
@@ -201,6 +202,8 @@ class Play:
             # So that some of its turns answer several events, as with many live runs.
             settings=Settings(seed=self.seed, few_live=2),
             aside=partial(_a_little_later, self.life),
+            secrets=wandb.found_key,
+            wandb=self.wandb.connect(self.life),
         )
         running = asyncio.ensure_future(engine.run())
         acting = asyncio.ensure_future(acts.perform(self, store, engine))

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation import early_ends, givers, money, objects, places, races, searches
+from tests.simulation import early_ends, givers, money, objects, places, races, searches, wandb
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, SUSPENDED, Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, Wish
@@ -380,4 +380,5 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     **early_ends.NAMED,
     **givers.NAMED,
     **searches.NAMED,
+    **wandb.NAMED,
 }

@@ -35,6 +35,8 @@ class Scene:
     mounts: dict[str, frozenset[str]] = field(default_factory=dict)  # at that success: volumes
     never: set[str] = field(default_factory=set)  # uids whose results nobody may use again
     payers: dict[str, Known] = field(default_factory=dict)  # by uid; also of what is gone
+    # Runs that W&B has handed out, with their parameters.
+    handed: Callable[[], dict[str, dict[str, object]]] = dict
 
     def work_of(self, run: Run) -> Work | None:
         return self.world.works.get(run.name)

@@ -21,6 +21,7 @@ PLAYS = {
     "reuse": 2,
     "template": 2,
     "volumes": 1,
+    "wandb": 1,
 }
 
 # Awaits are many; every n-th of them is enough in one run, and another n-th in the next play.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.planted import PLANTS, equals
+from tests.simulation.planted import PLANTS, equals, handed
 from tests.simulation.planted.seen import SEEN
 from tests.simulation.runner import Options, simulate
 
@@ -39,6 +39,7 @@ SCENARIO = {
     "a-target-is-looked-at-when-trials-are-over": "target",
     "half-a-history-after-a-restart": "early-ends",
     "an-early-end-is-no-end": "early-ends",
+    **dict.fromkeys((plant.__name__.replace("_", "-") for plant in handed.PLANTS), "wandb"),
     "deadline-ignored": "deadline",
     "end-forgotten-after-restart": "ttl",
     "moved-before-it-is-confirmed-gone": "cheapest",

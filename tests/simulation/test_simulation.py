@@ -105,6 +105,12 @@ def test_a_point_that_was_suggested_is_one_trial_and_stays_it() -> None:
         assert not outcome.broken, told(outcome)
 
 
+def test_a_run_that_wandb_hands_out_is_one_trial() -> None:
+    for seed in range(25):
+        outcome = simulate(seed, Options(scenario="wandb"))
+        assert not outcome.broken, told(outcome)
+
+
 def test_a_worker_gets_no_further_task_when_its_life_is_over() -> None:
     for seed in range(12):
         outcome = simulate(seed, Options(scenario="workers"))

@@ -14,6 +14,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
 from fleetctl.controllers.trials.winner import SWEEP, unfit_search
 from fleetctl.engine.execute.secrets import check_file
+from fleetctl.engine.wandb.talks import KEY, KEY_HINT
 from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
@@ -44,6 +45,8 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         yield Prediction(manifest, Finding(path, path, said, f"pip install 'fleetctl[{extra}]'"))
     yield from _winner(manifest, spec, world)
     yield from _prior(manifest, spec, world)
+    if isinstance(spec, SweepSpec) and spec.backend == "wandb":
+        yield from _wandb_key(manifest, spec, world)
     for part in spec.parts():
         template, places = part.template, [it.provider for it in part.placement.candidates]
         yield from _secrets(manifest, part.at("secrets"), template.secrets, places, world)
@@ -96,9 +99,28 @@ def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predic
         yield Prediction(manifest, Finding(at, at, f" is `{name}`, which {unfit}", hint))
 
 
+def _wandb_key(manifest: Manifest, spec: SweepSpec, world: World) -> Iterator[Prediction]:
+    """The controller is W&B's agent, so it needs the key that the trials have."""
+    names = spec.template.secrets if spec.template is not None else ()
+    found = [world.found("Secret", name, manifest.namespace) for name in names]
+    if None in found:
+        return  # told where it is named
+    specs = [parse_spec("Secret", it.spec) for it in found if it is not None]
+    secrets = [it for it in specs if isinstance(it, SecretSpec)]
+    if any(KEY in it.from_env or KEY in it.from_file for it in secrets):
+        return
+    said = f" is `wandb`, which needs {KEY}, and no Secret in `template.secrets` gives it"
+    if any(it.from_provider is not None for it in secrets):
+        said += "; what a provider keeps is not known to the controller"
+    at: Path = ("spec", "backend")
+    yield Prediction(manifest, Finding(at, at, said, KEY_HINT), Sort.LATER)
+
+
 def library_of(spec: Spec) -> str:
     """The module that works out the points of a search; "" where none has to."""
     if not isinstance(spec, SweepSpec) or spec.search.method != "bayes":
+        return ""
+    if spec.backend == "wandb":
         return ""
     return "numpy" if spec.search.sampler is None else "optuna"
 

@@ -17,6 +17,7 @@ from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def worth_a_look(spec: Spec) -> bool:
     """False for what nothing could be predicted of: most work of this machine. A quick look."""
     if not isinstance(spec, Execution):
         return True  # others may name it
+    if isinstance(spec, SweepSpec) and spec.backend == "wandb":
+        return True
     if needs.library_of(spec) or getattr(spec, "params_from", None) is not None:
         return True
     return any(map(_worth_a_look, spec.parts()))

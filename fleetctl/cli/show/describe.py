@@ -149,6 +149,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Params", _taken(taken))
     if prior := seen.map("priorTrials"):
         yield _label("Prior", _warmed(prior))
+    if wandb := seen.map("wandb"):
+        yield _label("W&B", safe(_at_wandb(wandb)))
     if stage := seen.text("stage"):
         yield _label("Stage", safe(stage))
     if nodes := seen.status.get("nodes"):
@@ -175,6 +177,16 @@ def _warmed(prior: Mapping[str, object]) -> str:
     if used is None:
         return safe(f"the trials of {sweep}, once it is over")
     return safe(f"{used:,} of {prior.get('ended'):,} trials of {sweep}")
+
+
+def _at_wandb(wandb: Mapping[str, object]) -> str:
+    """Where the sweep is, how it stands there, and how many runs all agents have of it."""
+    runs, of = wandb.get("runCount"), wandb.get("runCountExpected")
+    counted = f"{runs} of {of} runs" if of is not None else f"{runs} runs"
+    told = [wandb.get("url"), str(wandb.get("state") or "").lower(), runs is not None and counted]
+    best = wandb.get("bestLoss")
+    told.append(isinstance(best, int | float) and f"best {best:g}")
+    return ", ".join(str(it) for it in told if it) or "not known yet"
 
 
 def _outdated(seen: View, old: int) -> str:

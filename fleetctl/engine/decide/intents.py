@@ -106,6 +106,7 @@ class Intents:
         template = work.controller.template(start.index)
         unit = work.controller.unit(start.index)
         assert unit is not None, f"unit {start.index} starts and is not wanted"
+        handed = work.controller.handed
         name = run_name(self._state.store.store_id, uid, start.index, start.attempt)
         return Run(
             name=name,
@@ -123,6 +124,7 @@ class Intents:
             placed=start.placed,
             usd=start.usd,
             content=unit.content,
+            wandb="" if handed is None else handed.run_ids.get(start.index, ""),
         )
 
     def _begin_with(self, work: Work, starts: list[Run]) -> None:

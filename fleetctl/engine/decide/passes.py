@@ -17,6 +17,7 @@ from fleetctl.controllers.money.estimate import estimate_of
 from fleetctl.controllers.plan import TERMINAL_PHASES, Plan
 from fleetctl.controllers.reconcile import reconcile
 from fleetctl.controllers.status import status_of
+from fleetctl.controllers.trials.served import lacking_of
 from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.controllers.wish import Wish
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.observe.troubles import Troubles
     from fleetctl.engine.sleeping import Sleepers
     from fleetctl.engine.state import State
+    from fleetctl.engine.wandb.talks import Talks
 
 
 class Passes:
@@ -59,12 +61,13 @@ class Passes:
         troubles: Troubles,
         sleepers: Sleepers,
         suggestions: Suggestions,
+        talks: Talks,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._reading, self._intents = state, reading, intents
         self._admission, self._market, self._budgets = admission, market, budgets
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
-        self._suggestions = suggestions
+        self._suggestions, self._talks = suggestions, talks
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -114,6 +117,9 @@ class Passes:
             self._state.queue.add(track.resource.uid)  # the next pass drops it
             return
         work, lacking = self._reading.settle(work)
+        self._talks.hear(work)
+        if work.controller.handed is not None:
+            lacking = lacking_of(work.controller.handed)
         wish = self._wish(work, lacking, now_s)
         plan = reconcile(wish, work.history, now_s)
         problems = lint(plan, work.history, parallelism=self._parallelism(work))
@@ -134,13 +140,14 @@ class Passes:
         history, controller, policy = work.history, wish.controller, wish.controller.policy
         held = plan.final or plan.crowded or plan.denied or policy.suspend or wish.deleted
         index = None if held else controller.asks(history)
-        if index is None:
-            return
         most = policy.parallelism
         if most is None:
             names = controller.candidates
             most = sum(it for name, it in wish.providers.items() if name in names)
-        if len(history.live) < most:
+        if controller.handed is not None:
+            free = controller.handed.room(history, most=most)
+            self._talks.want(work, slots=0 if index is None else free)
+        elif index is not None and len(history.live) < most:
             uid = work.resource.uid
             self._suggestions.ask(uid, controller, index, controller.work(history, index))
 
@@ -208,6 +215,7 @@ class Passes:
             uncached=work.uncached,
             lacking=lacking,
             swept=track.asset.swept or self._is_abandoned(track),
+            leaving="" if self._is_abandoned(track) else self._talks.leaving(work),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
 

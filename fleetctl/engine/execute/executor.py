@@ -26,7 +26,7 @@ from fleetctl.controllers.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.controllers.trials.wandb import observed
+from fleetctl.controllers.wandb.program import observed
 from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
@@ -269,7 +269,8 @@ class Effects:
         shared = run.sandbox != run.name and box is not None
         found = self._secrets(template.secrets, namespace) if template.secrets else Found()
         # A program of ours has its parameters as variables.
-        wandb = controller.wandb(work.resource.name) if template.python is None else None
+        name = work.resource.name
+        wandb = controller.wandb(name, run.index) if template.python is None else None
         return RunOrder(
             run=run.name,
             sandbox=run.sandbox,

@@ -42,6 +42,8 @@ _OFFLINE = {
     "WANDB_DISABLE_CODE": "true",
 }
 _NAMES = ("SWEEP_ID", "PROJECT", "ENTITY")
+# The same of a run that W&B has handed out: its program is to go on with that one, and to upload.
+_HANDED_OUT = (*_NAMES, "RUN_ID", "BASE_URL")
 
 
 class Trial:
@@ -60,7 +62,12 @@ class Trial:
         self._parameters = os.path.join(home, "parameters.yaml")
         self._told = (self._parameters, os.path.join(files, "params.json"))
         ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
-        if not any(name in known for name in OWN) and not _logged_in(known):
+        if asked.get("RUN_ID"):
+            ours |= {f"WANDB_{name}": asked[name] for name in _HANDED_OUT if asked[name]}
+            if order.get("attempt", 1) > 1:
+                # Of an attempt that was lost, W&B has the run, and what it had told by then.
+                ours["WANDB_RESUME"] = "allow"
+        elif not any(name in known for name in OWN) and not _logged_in(known):
             ours |= {**_OFFLINE, "WANDB_DIR": home, "WANDB_RUN_ID": order["run"]}
             ours |= {f"WANDB_{name}": asked[name] for name in _NAMES if asked[name]}
         self.variables = {name: text for name, text in ours.items() if name not in known}

@@ -192,6 +192,7 @@ _UPGRADES = {
         "DROP INDEX runs_live",
         "CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open",
     ),
+    5: ("ALTER TABLE runs ADD COLUMN wandb TEXT",),
 }
 _NEW_TABLES = {1: ("cache", "creates"), 3: ("gone",)}
 

@@ -11,6 +11,7 @@ from tests.simulation.planted import (
     calls,
     decisions,
     equals,
+    handed,
     money,
     places,
     records,
@@ -21,6 +22,6 @@ from tests.simulation.planted.plant import Plant
 
 PLANTS: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
-    for module in (calls, decisions, equals, money, places, records, sleepers, truth)
+    for module in (calls, decisions, equals, handed, money, places, records, sleepers, truth)
     for plant in module.PLANTS
 }

@@ -73,7 +73,11 @@ def words(*line: str) -> list[str]:
         (["completion", "z"], ["zsh"]),
         (
             ["init", "--example", "sweep"],
-            ["sweep", "sweep-early", "sweep-grid", "sweep-local-and-cloud", "sweep-winner"],
+            [
+                "sweep",
+                *(f"sweep-{it}" for it in ("early", "grid", "local-and-cloud")),
+                *(f"sweep-{it}" for it in ("wandb", "wandb-account", "winner")),
+            ],
         ),
         (["set", "job/alpha", "budg"], ["budget."]),
         (["set", "job/alpha", "parallelism=3", "budget.maxC"], ["budget.maxCost="]),

@@ -13,7 +13,7 @@ from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.kinds.trainingrun import TrainingRun
 from fleetctl.controllers.model import RunState, WandbTrial
 from fleetctl.controllers.plan import Phase, Start
-from fleetctl.controllers.trials.wandb import observed
+from fleetctl.controllers.wandb.program import observed
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import KINDS
 from fleetctl.specs.sweep import SweepSpec
@@ -29,7 +29,7 @@ def search(**fields: Any) -> dict[str, Any]:
 
 def told(**fields: Any) -> dict[str, object] | None:
     spec = {"search": search(**fields)}
-    trial = Sweep(SweepSpec.model_validate(spec), {}).wandb("lr")
+    trial = Sweep(SweepSpec.model_validate(spec), {}).wandb("lr", 0)
     return trial.order() if trial is not None else None
 
 
@@ -60,7 +60,7 @@ def test_project_entity_and_metric_are_those_of_the_search() -> None:
 
 def test_work_of_the_template_knows_us_and_is_told_nothing_of_wandb() -> None:
     spec = SweepSpec.model_validate({"search": search(), "template": {"python": "SUBMIT(x=1)"}})
-    assert Sweep(spec, {}).wandb("lr") is None
+    assert Sweep(spec, {}).wandb("lr", 0) is None
 
 
 def test_the_first_trial_that_read_no_parameters_ends_the_sweep() -> None:
@@ -138,8 +138,8 @@ def test_work_with_a_winners_parameters_tells_them_to_wandb_too() -> None:
         spec = KINDS[kind.__name__].spec
         plain = kind(spec.model_validate({"template": template}), {})
         taking = spec.model_validate({"template": template, "paramsFrom": {"sweep": "x"}})
-        assert plain.wandb("full") is None
-        told = kind(taking, {}).wandb("full")
+        assert plain.wandb("full", 0) is None
+        told = kind(taking, {}).wandb("full", 0)
         assert told is not None
         assert told.order() == {
             "SWEEP_ID": "",

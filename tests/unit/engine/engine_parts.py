@@ -26,6 +26,7 @@ from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.settings import Settings
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.state import State
+from fleetctl.engine.wandb.talks import Talks
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds import KINDS
@@ -149,6 +150,7 @@ class Parts:
             troubles=self.troubles,
             sleepers=self.sleepers,
             suggestions=Suggestions(self.state, aside=asyncio.to_thread),
+            talks=Talks(self.state, connect=None, secrets=lambda names, within: Found(), beat_s=1),
             provided=self._provide,
         )
 

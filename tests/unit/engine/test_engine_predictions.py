@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from fleetctl.common.errors import Conflict
+from fleetctl.controllers.wandb.handed import Home
+from fleetctl.engine.wandb.ties import Ties, keep
 from tests.unit.engine.test_engine_api import Served, served
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
@@ -252,3 +255,46 @@ async def test_what_a_stage_says_for_itself_is_refused_at_its_own_place(tmp_path
         )
         told = await refused(api, head + spec + elsewhere)
         assert "spec.stages[1].placement.provider is `lokal`" in told
+
+
+def at_wandb(values: str, secrets: str = "[keys]") -> str:
+    search = f"{{method: grid, parameters: {{lr: {{values: {values}}}}}, program: train.py}}"
+    spec = f"  backend: wandb\n  search: {search}\n  template: {{secrets: {secrets}}}\n"
+    return HEAD.format(kind="Sweep", name="lr") + f"spec:\n{spec}"
+
+
+async def test_a_sweep_at_wandb_without_its_key_is_told(tmp_path: Path) -> None:
+    secret = HEAD.format(kind="Secret", name="keys") + "spec: {from%s}\n"
+    kept = secret % "Provider: wandb-secret"
+    async with served(tmp_path) as api:
+        for said in (at_wandb("[1, 2]", "[]"), f"{kept}---\n{at_wandb('[1, 2]')}"):
+            told = await refused(api, said)
+            assert "spec.backend is `wandb`, which needs WANDB_API_KEY" in told
+            assert "fromEnv: [WANDB_API_KEY]" in told
+        ours = secret % "Env: [WANDB_API_KEY]"
+        reply = await api.apply(f"{ours}---\n{at_wandb('[1, 2]')}", env={"WANDB_API_KEY": "k"})
+        assert reply["ok"], reply
+
+
+async def test_what_wandb_has_of_a_sweep_does_not_change_and_is_not_run_again(
+    tmp_path: Path,
+) -> None:
+    secret = HEAD.format(kind="Secret", name="keys") + "spec: {fromEnv: [WANDB_API_KEY]}\n"
+    async with served(tmp_path) as api:
+        await api.apply(f"{secret}---\n{at_wandb('[1]')}", env={"WANDB_API_KEY": "k"})
+        # While W&B has made none, as when it refuses the search, that may be mended.
+        await api.apply(at_wandb("[1, 2]"), env={"WANDB_API_KEY": "k"})
+        row = api.fleet.store.resources.get("Sweep", "lr")
+        keep(api.fleet.store, row.uid, Ties(home=Home("abc", "k", "acme", "p", "url", made=True)))
+        for text, more, word in (
+            (at_wandb("[1, 2, 3]"), {}, "never changes"),
+            (at_wandb("[1, 2]").replace("  backend: wandb\n", ""), {}, "never changes"),
+            (at_wandb("[1, 2]"), {"rerun": True}, "is not run again"),
+        ):
+            reply = await api.apply(text, env={"WANDB_API_KEY": "k"}, **more)
+            assert (reply["ok"], reply["code"]) == (False, Conflict.exit_code)
+            assert word in str(reply)
+        # What its trials run is this side's alone.
+        again = at_wandb("[1, 2]").replace("train.py", "better.py")
+        reply = await api.apply(again, env={"WANDB_API_KEY": "k"})
+        assert reply["results"][0]["outcome"] == "configured"

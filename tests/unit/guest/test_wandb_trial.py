@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,15 @@ class Place:
         (self.files / "params.json").write_text("{}")
         self.journal = Journal(os.open(self.runs, os.O_RDONLY), "r-1")
 
-    def trial(self, *, prepared: bool = True, **known: str) -> Trial:
-        order = {"run": "r-1", "params": {"lr": 0.5}, "wandb": ASKED}
+    def trial(
+        self,
+        *,
+        prepared: bool = True,
+        asked: Mapping[str, Any] = ASKED,
+        attempt: int = 1,
+        **known: str,
+    ) -> Trial:
+        order = {"run": "r-1", "attempt": attempt, "params": {"lr": 0.5}, "wandb": asked}
         known = {"HOME": str(self.start), **known}
         trial = Trial(order, str(self.files), known, str(self.start))
         if prepared:
@@ -50,6 +58,16 @@ def place(tmp_path: Path) -> Place:
 
 def home(trial: Trial) -> str:
     return trial.variables["WANDB_DIR"]
+
+
+def test_a_run_that_wandb_handed_out_is_gone_on_with_and_uploads(place: Place) -> None:
+    handed = {"SWEEP_ID": "abc", "ENTITY": "acme", "RUN_ID": "run1", "BASE_URL": "http://w"}
+    own = {f"WANDB_{name}": text for name, text in handed.items()}
+    for attempt, more in ((1, {}), (2, {"WANDB_RESUME": "allow"})):
+        trial = place.trial(asked={**ASKED, **handed}, attempt=attempt, WANDB_API_KEY="key")
+        told = dict(trial.variables)
+        assert told.pop("WANDB_SWEEP_PARAM_PATH").endswith("parameters.yaml")
+        assert told == {**own, **more}
 
 
 def test_nothing_there_is_no_news(place: Place) -> None:

@@ -135,7 +135,8 @@ def rows(kind: str) -> Iterator[tuple[str, str, Role]]:
     nested = ("template", "stages", "checkpoint")
     for name, role in KINDS[kind].items():
         # A number of tasks takes the place of their list, and has one mode.
-        if name not in (*nested, "completions", "completion_mode"):
+        # Which sweep at W&B it is goes with `backend: wandb` alone, and never changes.
+        if name not in (*nested, "completions", "completion_mode", "wandb"):
             yield kind, aliases(OBJECTS[kind].spec)[name], role
 
 

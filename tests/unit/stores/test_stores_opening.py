@@ -390,6 +390,7 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 
 def before_sleep(state: Path) -> None:
     """As a store was before version 5."""
+    alter(state, "ALTER TABLE runs DROP COLUMN wandb")
     alter(state, "DROP INDEX resources_awake")
     alter(state, "ALTER TABLE resources DROP COLUMN wake_at_s")
     alter(state, "DROP INDEX runs_held")

@@ -1,0 +1,1 @@
+"""Trials whose programs talk to W&B, and trials that W&B hands out."""

@@ -1,0 +1,1 @@
+"""Sweeps that are W&B's: the engine is their agent."""
