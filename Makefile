@@ -9,12 +9,12 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Tests and measurements keep away from the state of who runs them; the demo leaves its sweep where
 # the next command looks.
-unit bench simulate soak live-modal live-daytona: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+unit bench simulate soak live-modal live-daytona test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-frameworks lint unit docs reference bench simulate soak live-modal \
-	live-daytona sdk-bounds oracle lock clean
+.PHONY: help setup demo check test lint unit docs reference bench simulate soak live-modal \
+	live-daytona sdk-bounds oracle test-frameworks lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
@@ -27,6 +27,7 @@ help:
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller"
 	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
+	@echo "make test-frameworks  real Hugging Face, Lightning and Orbax resume; needs a registry, minutes"
 	@echo "make oracle    what W&B's own search library says, anew; needs a registry, and minutes"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
@@ -74,14 +75,6 @@ check: lint
 # Offline: the theme brings its scripts, and no font is fetched.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
-
-# Frameworks themselves, each in an environment of its own; needs a registry, and minutes.
-.frameworks/ray: setup
-	python3 -m venv $@
-	$(BIN)/uv pip install -q --python $@/bin/python ray
-
-test-frameworks: .frameworks/ray
-	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/pytest -q tests/frameworks
 
 reference: setup
 	$(BIN)/python -m fleetctl.manifest.schemas
@@ -134,3 +127,20 @@ lock:
 
 clean:
 	rm -rf .venv .oracle .bounds site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
+
+# Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 3 GB
+# and minutes.
+test-frameworks: setup .frameworks/ready .frameworks/ray
+	$(BIN)/python -m pytest tests/frameworks/suite.py
+	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/test_real_ray.py
+
+.frameworks/ray:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install -q --disable-pip-version-check ray
+
+.frameworks/ready: tests/frameworks/requirements-torch.txt tests/frameworks/requirements-orbax.txt
+	for name in torch orbax; do \
+		$(PYTHON) -m venv .frameworks/$$name && .frameworks/$$name/bin/python -m pip install -q \
+			--disable-pip-version-check -r tests/frameworks/requirements-$$name.txt || exit 1; \
+	done
+	@touch $@

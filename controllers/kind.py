@@ -17,7 +17,7 @@ from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
-from fleetctl.controllers.model import Run, RunState, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
 from fleetctl.controllers.placement import HOUR_S, Candidate, Placement, Spill
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.status_keys import Status
@@ -196,6 +196,15 @@ class KindController(ABC):
         """What the program of a unit that asks `wandb.init` is told; None: nothing. name: of the
         object.
         """
+        return None
+
+    def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:  # noqa: ARG002
+        """What the next attempt of a unit is told of its checkpoints; None: it has none."""
+        return None
+
+    @property
+    def progress(self) -> ProgressOrder | None:
+        """When an attempt counts as hung; None: never."""
         return None
 
     def curves(self) -> Curves | None:

@@ -96,6 +96,8 @@ class Run:
     put_aside: bool = False  # somebody asked for another attempt: what it came to counts no more
     content: str = ""  # of its unit when it began, see specs/content.py; empty: not known
     wandb: str = ""  # the id of the run at W&B that it is an attempt of; empty: of none
+    resumed_step: int | None = None  # of the checkpoint that it began from
+    saved_step: int | None = None  # the highest of those that it completed
 
     @property
     def cost_usd(self) -> float | None:
@@ -164,6 +166,72 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointOrder:
+    """What an attempt is told of its checkpoints.
+
+    resume: `Latest`, `None` or `step:N`; below: a step that it has to begin below, since what is
+    there from it on has failed before; arguments: for its command, with `${checkpoint}` in them;
+    last, every: what is kept, None = all.
+    """
+
+    path: str
+    format: str
+    resume: str
+    verify: str = "Fast"
+    below: int | None = None
+    arguments: tuple[str, ...] = ()
+    last: int | None = None
+    every: int | None = None
+
+    def order(self) -> dict[str, object]:
+        """As the guest reads it; see fleetctl/guest/checkpoints."""
+        return {
+            "path": self.path.rstrip("/") or "/",
+            "format": self.format,
+            "resume": self.resume,
+            "verify": self.verify,
+            "below": self.below,
+            "args": list(self.arguments),
+            "keep": None if self.last is None else {"last": self.last, "every": self.every},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressOrder:
+    """When an attempt counts as hung: seconds without anything new, and until the first of it."""
+
+    timeout_s: float
+    start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A complete checkpoint, as durable as its volume makes it. took_s: seconds from its first file
+    to its last, as exactly as it was looked at.
+    """
+
+    step: int
+    path: str  # as the program knows it
+    at_s: float
+    size: int  # bytes
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What a run told of checkpoints since it was seen last. resumed: the step that it began from;
+    aside: sentences about what it moved out of the way.
+    """
+
+    saved: tuple[Saved, ...] = ()
+    resumed: int | None = None
+    aside: tuple[str, ...] = ()
+
+
+NO_CHECKPOINTS = Checkpoints()
+
+
+@dataclass(frozen=True, slots=True)
 class Alive:
     """The provider knows the run and it has not ended."""
 
@@ -177,6 +245,7 @@ class Alive:
     gpus: tuple[str, ...] = ()  # that it has, as their driver names them; empty: not told
     remarks: tuple[str, ...] = ()  # what its user should know, as it happened
     nodes: tuple[Node, ...] = ()  # where it has several, and something of them changed
+    checkpoints: Checkpoints = NO_CHECKPOINTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +269,7 @@ class Ended:
     gpus: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
+    checkpoints: Checkpoints = NO_CHECKPOINTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ OF_ATTEMPTS = {
     "KeeperEnded": "The local supervisor was ended, and the run with it.",
     "MaxLifetime": "Its sandbox reached the longest life that the provider gives.",
     "MetricMissing": "The trial succeeded without the metric that the sweep compares.",
+    "NoCheckpoint": "The checkpoint that `checkpoint.resume` names is not there.",
     "NeverBegan": "Its sandbox ran and reported no begin of the work; another attempt was made.",
     "OOMKilled": "It used more memory than it may.",
     "Preempted": "The provider took the machine away.",
@@ -114,6 +115,7 @@ OF_ATTEMPTS = {
     "Signal": "It was ended by this signal.",
     "SourceFailed": "Its source could not be fetched in the sandbox.",
     "SpilledOver": "Its place had no room for too long; the unit starts at the next candidate.",
+    "Stalled": "It had no new step, checkpoint or output for as long as `progress` allows.",
     "StartFailed": "The program could not be started.",
     "Stopped": "It was asked to stop.",
     "StoppedByWandb": "The run was stopped at W&B; its trial is over, and not run again.",
@@ -126,6 +128,9 @@ OF_ATTEMPTS = {
 
 # What else is told as an event.
 OF_EVENTS = {
+    "CheckpointSetAside": "A checkpoint was moved away: unfinished, or newer than the one resumed.",
+    "Resumed": "An attempt went on from a checkpoint.",
+    "SteppedBack": "Attempts from the newest checkpoint kept failing; an earlier one is tried.",
     "SuggestionFailed": "A bayes search could not work out its next trial; it is tried again.",
     "AssetFailed": "Making or removing a volume or function failed; it is tried again.",
     "BudgetWarning": "A budget crossed one of its `warnAt` levels.",

@@ -88,6 +88,9 @@ class Status(TypedDict, total=False):
     priorTrials: Annotated[
         Block, "of a Sweep with `priorTrials`: fromSweep; used, ended trials once they are known"
     ]
+    checkpoint: Annotated[
+        Block, "of a TrainingRun, the newest complete one: step, path, at, bytes; everySeconds"
+    ]
     wandb: Annotated[
         Block,
         "of a Sweep with `backend: wandb`: id, url, state, runCount, runCountExpected, bestLoss",
@@ -120,7 +123,7 @@ Count = Literal[
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
-    "priorTrials", "wandb", "slots", "spend", "warm",
+    "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

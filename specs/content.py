@@ -101,6 +101,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "checkpoint": WORK,  # by CHECKPOINT
         "params_from": WORK,
         "max_restarts": RULE,
+        "progress": RULE,
         "template": WORK,
     },
     "Function": {
@@ -138,6 +139,11 @@ CHECKPOINT: Mapping[str, Role] = {
     "path": WORK,  # programs read it
     "resume": WORK,
     "signal_before_stop_seconds": RULE,
+    # How an attempt is begun and looked after; the next one has them.
+    "format": RULE,
+    "resume_args": RULE,
+    "keep": RULE,
+    "verify": RULE,
 }
 
 TEMPLATE_WORK = frozenset(name for name, role in TEMPLATE.items() if role is WORK)

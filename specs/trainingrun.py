@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress
 from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
 from fleetctl.specs.blocks.nodes import NO_RAY, ONE, Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.placement import Placement
@@ -21,13 +21,11 @@ from fleetctl.specs.blocks.template import (
 )
 from fleetctl.specs.values.scalars import (
     Count,
-    Duration,
     EnvName,
     Name,
     NonEmptyText,
     PositiveCount,
     PositiveDuration,
-    SandboxPath,
     Spec,
     Text,
 )
@@ -42,21 +40,6 @@ _IN_PLACE = (
     "workdir",
     "timeout_seconds",
 )
-
-_RESUME = re.compile(r"Latest|None|step:[0-9]{1,12}")
-
-
-def _resume(value: str) -> str:
-    if not _RESUME.fullmatch(value):
-        raise ValueError("it must be `Latest`, `None` or `step:N`")
-    return value
-
-
-Resume = Annotated[
-    str,
-    AfterValidator(_resume),
-    WithJsonSchema({"type": "string", "pattern": f"^({_RESUME.pattern})$"}),
-]
 
 
 class Stage(Spec):
@@ -122,19 +105,6 @@ class Stage(Spec):
         return tuple(it for it in (*_IN_PLACE, *beside) if getattr(self, it) is not None)
 
 
-class Checkpoint(Spec):
-    """Where progress is kept, so that a restart goes on from there."""
-
-    path: SandboxPath = Field(description="Absolute directory inside the sandbox, on a volume.")
-    resume: Resume = Field(
-        default="Latest", description="`Latest`, `None` or `step:N`; default Latest."
-    )
-    signal_before_stop_seconds: Duration = Field(
-        default=0.0,
-        description="Seconds to save between the request to end and the kill; default 0.",
-    )
-
-
 class TrainingRunSpec(Execution):
     """One long job; its units are its stages, one after the other."""
 
@@ -162,7 +132,12 @@ class TrainingRunSpec(Execution):
         default=None, description="Parameters of all stages, from a sweep's best trial."
     )
     max_restarts: Count = Field(
-        default=0, description="Failures of one stage that are restarted; default 0."
+        default=0,
+        description="Failures of one stage since its last new checkpoint that are restarted;"
+        " default 0.",
+    )
+    progress: Progress | None = Field(
+        default=None, description="When an attempt counts as hung; default: never."
     )
 
     @model_validator(mode="after")

@@ -27,11 +27,14 @@ def take(history: Facts, unit: Unfinished, run: Run, score: Score | None, step: 
     step: the greatest that it reported, where it rolls over.
     """
     unit.last = run
+    saved = unit.steps.take(run)
+    if saved:
+        unit.app_failures = unit.infra_failures = 0
     if run.state is RunState.SUCCEEDED:
         succeed(history, run, score)
         return False
     if run.state in (RunState.FAILED, RunState.LOST):
-        _count_failure(history, unit, run, step)
+        _count_failure(history, unit, run, step, saved=saved)
     if is_final(history, run) and score is not None:
         _scored(history, run.index, score)
     return True
@@ -131,12 +134,15 @@ def _scored(history: Facts, index: int, score: Score) -> None:
     history.highest = min(history.highest or (-score, index), (-score, index))
 
 
-def _count_failure(history: Facts, unit: Unfinished, run: Run, step: int | None) -> None:
+def _count_failure(
+    history: Facts, unit: Unfinished, run: Run, step: int | None, *, saved: bool
+) -> None:
+    """step: the greatest that it reported; saved: whether it completed a checkpoint that is new."""
     if rolls_over(run):
         unit.short_lives = unit.short_lives + 1 if hardly_began(run) else 0
-        further = progressed(unit.reached, step)
+        further = saved or progressed(unit.reached, step)
         unit.idle_lives = 0 if further else unit.idle_lives + 1
-        unit.reached = step if further else unit.reached
+        unit.reached = step if progressed(unit.reached, step) else unit.reached
         return
     unit.short_lives = unit.idle_lives = 0
     history.last_failure = _later(history.last_failure, run)

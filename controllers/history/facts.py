@@ -5,9 +5,10 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.controllers.history.backoff_queue import Waiting
+from fleetctl.controllers.history.checkpoints import Saves, Steps
 from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.front import Front, Values
 from fleetctl.controllers.history.intervals import IntervalSet
@@ -40,6 +41,7 @@ class Unfinished:
     reached: int | None = None  # the greatest step of those that ended so
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
+    steps: Steps = field(default_factory=Steps)  # of its checkpoints
     forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome
 
 
@@ -71,6 +73,7 @@ class Facts:
         "pruned",
         "refused",
         "sandboxes",
+        "saves",
         "scores",
         "spent_usd",
         "started",
@@ -101,6 +104,7 @@ class Facts:
         self.kept_outdated = IntervalSet()
         self.waiting = Waiting()  # units for their next attempt
         self.sandboxes = Sandboxes(self.live)
+        self.saves = Saves()  # checkpoints of all its runs
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
         self.front = Front()  # kinds with several metrics; `scores` has the first of each
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals

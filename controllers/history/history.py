@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.controllers.history import attempts
+from fleetctl.controllers.history.checkpoints import Steps
 from fleetctl.controllers.history.facts import Facts, Score, Unfinished
-from fleetctl.controllers.model import LIVE_STATES, Run, RunState
+from fleetctl.controllers.model import LIVE_STATES, Run, RunState, Saved
 
 
 class History(Facts):
@@ -82,6 +83,7 @@ class History(Facts):
             return
         if superseded:
             unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
+            unit.steps = Steps()
             unit.short_lives, unit.idle_lives, unit.reached = 0, 0, None
             if outdated:
                 attempts.outdate(self, run)
@@ -91,6 +93,10 @@ class History(Facts):
             attempts.settle(self, unit, run)
         elif outdated:
             self.kept_outdated.add(run.index)
+
+    def saved(self, saved: Saved) -> None:
+        """A run completed a checkpoint; or one is read back, in the order of their coming."""
+        self.saves.take(saved)
 
     def charged(self, usd: float) -> None:
         """An idle sandbox cost this much more, after the end of its last run."""

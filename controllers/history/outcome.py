@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.controllers.model import Alive, Ended, Gone, Observation, Run, RunState
+from fleetctl.controllers.model import Alive, Checkpoints, Ended, Gone, Observation, Run, RunState
 
 # A run that was stopped for one of these speaks of a wish that is no longer there, or is not the
 # whole of its work; its result is fenced off (I8).
@@ -41,6 +41,8 @@ def _alive(run: Run, seen: Alive) -> Run | None:
         handle=seen.handle or run.handle,
         started_at_s=run.started_at_s if seen.started_at_s is None else seen.started_at_s,
         journal_offset=max(run.journal_offset, seen.journal_offset),
+        resumed_step=_resumed(run, seen.checkpoints),
+        saved_step=_saved(run, seen.checkpoints),
     )
     return changed if changed != run else None
 
@@ -68,7 +70,19 @@ def _ended(run: Run, seen: Ended) -> Run:
         exit_code=seen.exit_code,
         journal_offset=max(run.journal_offset, seen.journal_offset),
         sandbox_open=seen.sandbox_open,
+        resumed_step=_resumed(run, seen.checkpoints),
+        saved_step=_saved(run, seen.checkpoints),
     )
+
+
+def _resumed(run: Run, told: Checkpoints) -> int | None:
+    return run.resumed_step if told.resumed is None else told.resumed
+
+
+def _saved(run: Run, told: Checkpoints) -> int | None:
+    """The highest of all that it completed."""
+    known = [one.step for one in told.saved]
+    return max([*known, *([] if run.saved_step is None else [run.saved_step])], default=None)
 
 
 def _gone(run: Run, seen: Gone) -> Run | None:

@@ -48,6 +48,7 @@ class Limits:
     seed: int = 0
     # Reasons for which the kind itself ends a run for good: its unit does not start again.
     final: frozenset[str] = frozenset()
+    checkpoints: bool = False  # whether units tell when they get further
 
 
 def failure_action(limits: Limits, run: Run) -> FailureAction:

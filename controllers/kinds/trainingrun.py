@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.history.checkpoints import Saves, Steps
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import (
     UNITS_KEPT_MAX,
@@ -23,7 +24,7 @@ from fleetctl.controllers.kind import (
     policy_of,
     taken_from,
 )
-from fleetctl.controllers.model import Run, RunState, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
 from fleetctl.controllers.placement import Placement
 from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
@@ -51,6 +52,9 @@ def templates(spec: TrainingRunSpec) -> list[Template]:
     has the time to save whatever ends it: a timeout and the end of its sandbox, too.
     """
     plain = [spec.template_of(at) for at in range(spec.count())]
+    # Python beside the program looks at what it saves, and whether it gets on.
+    if spec.checkpoint is not None or spec.progress is not None:
+        plain = [it.observed() for it in plain]
     if spec.checkpoint is None:
         return plain
     told = {"FLEETCTL_CHECKPOINT": spec.checkpoint.path, "FLEETCTL_RESUME": spec.checkpoint.resume}
@@ -101,7 +105,8 @@ class TrainingRun(KindController):
         )
         if any(it.nodes is not None for it in spec.stages) or spec.nodes != ONE:
             self.policy = replace(self.policy, reuse=1)  # nodes go with their attempt
-        self.limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
+        limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
+        self.limits = replace(limits, checkpoints=checkpoint is not None)
         self.given = given_params(spec.params_from, pins)
         self.template_hash = ""
         self._stages = {it.index: it for it in _stages(spec, allocated, pins)}
@@ -223,6 +228,8 @@ class TrainingRun(KindController):
             ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
             most = self.spec.max_infra_retries if lost else self.spec.max_restarts
             text = f"{self.called(index)} {ended}{why}; {limit} is {most}"
+            if self.spec.checkpoint is not None:
+                text += ", counted since the last new checkpoint"
             return Verdict(False, "StageFailed", text)
         early = early_verdict(self.spec, history, units="stages")
         if early is not None:
@@ -235,7 +242,46 @@ class TrainingRun(KindController):
         present = self._present(history)
         stage = self._stages[present].name if present is not None else ""
         taken = taken_from(self.spec.params_from, self.given)
-        return {**taken, "stage": stage, "restarts": history.retries}
+        return {
+            **taken,
+            **newest_checkpoint(history.saves),
+            "stage": stage,
+            "restarts": history.retries,
+        }
+
+    @property
+    def progress(self) -> ProgressOrder | None:
+        asked = self.spec.progress
+        return ProgressOrder(asked.timeout_seconds, asked.start_seconds) if asked else None
+
+    def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:
+        asked = self.spec.checkpoint
+        if asked is None:
+            return None
+        unit = history.unfinished.get(index)
+        steps = unit.steps if unit is not None else Steps()
+        # Once an attempt has begun there and gone on, that line is the newest.
+        resume = "Latest" if steps.saved and asked.resume.startswith("step:") else asked.resume
+        return CheckpointOrder(
+            path=asked.path,
+            format=asked.format,
+            resume=resume,
+            verify=asked.verify,
+            below=steps.below if resume == "Latest" else None,
+            arguments=asked.resume_args if self._stages[index].template.command is not None else (),
+            last=asked.keep.last if asked.keep else None,
+            every=asked.keep.every if asked.keep else None,
+        )
+
+
+def newest_checkpoint(saves: Saves) -> Status:
+    newest = saves.newest
+    if newest is None:
+        return {}
+    told = {"step": newest.step, "path": newest.path, "at": newest.at_s, "bytes": newest.size}
+    every_s = saves.every_s
+    often = every_s is None or every_s < 1.0  # as exactly as checkpoints are looked for
+    return {"checkpoint": told if often else {**told, "everySeconds": round(every_s or 0.0)}}
 
 
 def _identity(name: str) -> str:

@@ -18,11 +18,12 @@ Anything else leaves the outcome unknown, and the engine asks again under the sa
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused
-from fleetctl.controllers.model import Observation, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, Observation, ProgressOrder, WandbTrial
+from fleetctl.guest.ship.library import library
 from fleetctl.providers.account import Account
 from fleetctl.specs.blocks.nodes import Nodes, nodes_of, ray_of
 from fleetctl.specs.blocks.template import Template
@@ -125,6 +126,8 @@ class RunOrder:
     # What `wandb.init` in its program is told; None: nothing.
     wandb: WandbTrial | None = None
     metric: str = ""  # that its kind compares, of which every value is recorded
+    checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: nowhere known
+    progress: ProgressOrder | None = None  # when it counts as hung; None: never
     variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt alone
 
     @property
@@ -146,6 +149,19 @@ class RunOrder:
                 hint="give it one of `python`, `command` and `script`",
             )
         return []
+
+    def training(self) -> dict[str, object]:
+        """Its `checkpoint` and `progress` as the guest reads them, and the files that its programs
+        may import for them; empty without any.
+        """
+        told: dict[str, object] = {}
+        if self.checkpoint is not None:
+            told["checkpoint"] = self.checkpoint.order()
+        if self.progress is not None:
+            told["progress"] = asdict(self.progress)
+        if told:
+            told["library"] = library(stacks=self.progress is not None)
+        return told
 
     def followed(self) -> dict[str, object] | None:
         """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""

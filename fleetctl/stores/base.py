@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fleetctl.common.errors import StoreError
-from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
 FROM_NOW = 1 << 62  # for `watch`: beyond every change that there is
@@ -157,17 +157,22 @@ class RunStore(Protocol):
         from_states: frozenset[RunState] = LIVE_STATES,
         result: str | None = None,
         metrics: Sequence[Metric] = (),
+        saved: Sequence[Saved] = (),
     ) -> bool:
         """Replace the row of run.name if its stored state is in from_states; False = stale, nothing
         written. What was put aside stays so.
 
-        The result and the metrics are written with it or not at all; metrics already there are kept
-        once.
+        The result, the metrics and the checkpoints are written with it or not at all; what is
+        already there is kept once.
         """
         ...
 
     def of(self, uid: str) -> Iterator[tuple[Run, str | None]]:
         """Every run of a resource with its result, ordered by (index, attempt). Streams."""
+        ...
+
+    def checkpoints_of(self, uid: str) -> Sequence[Saved]:
+        """What all runs of a resource saved, the newest last."""
         ...
 
     def metrics_of(self, run: str) -> Sequence[Metric]:

@@ -57,6 +57,9 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> Work | None:
     if history.curves is not None:
         found = _told(found, history.curves, runs)
     replay(history, map(_discounted, found) if rerun else found)
+    if controller.limits.checkpoints:
+        for saved in runs.checkpoints_of(resource.uid):
+            history.saved(saved)
     for run in history.live.values():
         track.latest[run.name] = last_values(runs.metrics_of(run.name))
     track.work = Work(track, controller, history)

@@ -13,6 +13,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, spli
 TASKS = ("tasks", "task", "t")
 NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
+CHECKPOINTS = ("checkpoints", "checkpoint", "ckpt")
 METRICS = ("metrics", "metric")
 # What people who come from Kubernetes and its like call things, as `get` lists them here.
 _SAID_ELSEWHERE = {
@@ -28,7 +29,7 @@ _SAID_ELSEWHERE = {
     **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
     **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
 }
-_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *NAMESPACES)
+_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES)
 
 
 class Target(NamedTuple):
@@ -49,11 +50,12 @@ def kind_of(word: str) -> Kind:
     if kind is not None:
         return kind
     lower = word.lower()
-    if lower in (*TASKS, *ATTEMPTS, *METRICS):
-        listed = next(words[0] for words in (TASKS, ATTEMPTS, METRICS) if lower in words)
+    listed = next((it[0] for it in (TASKS, ATTEMPTS, METRICS, CHECKPOINTS) if lower in it), "")
+    if listed:
         raise UsageError(
             f"`{word}` is not a kind: {listed} belong to an object that runs work",
-            hint=f"`fleetctl get {listed} job/NAME`; `fleetctl explain job.spec.tasks`",
+            hint=f"`fleetctl get {listed} {'tr' if listed == CHECKPOINTS[0] else 'job'}/NAME`;"
+            " `fleetctl explain job.spec.tasks`",
         )
     said = _SAID_ELSEWHERE.get(lower)
     hint = f"here that is `fleetctl get {said}`" if said else _nearest_kind(lower)
@@ -122,5 +124,7 @@ def _nearest_kind(word: str) -> str:
 
     kinds = KINDS.values()
     known = [w for kind in kinds for w in (kind.name.lower(), kind.plural, *kind.short)]
-    near = did_you_mean(word, [*known, *TASKS, *ATTEMPTS, NAMESPACES[0], "all"])
+    near = did_you_mean(
+        word, [*known, *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, NAMESPACES[0], "all"]
+    )
     return near or "the kinds are " + ", ".join(kind.plural for kind in kinds)

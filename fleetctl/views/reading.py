@@ -14,6 +14,7 @@ from fleetctl.common.errors import NotFound
 from fleetctl.specs.kinds import Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.read.reader import (
+    CheckpointRow,
     EventLine,
     LivePrices,
     MetricEnd,
@@ -115,6 +116,10 @@ class Reading:
         """The newest value that a run reported under `name`."""
         values = [row.value for row in self._reader.metrics(run) if row.name == name]
         return values[-1] if values else None
+
+    def checkpoints(self, seen: View) -> Iterator[CheckpointRow]:
+        """What its attempts saved, the newest last; streams."""
+        return self._reader.checkpoints(seen.resource.uid)
 
     def has_reported(self, run: str) -> bool:
         return next(self._reader.metrics(run), None) is not None

@@ -16,6 +16,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.base import RunRef
 from fleetctl.specs.blocks.template import Template
+from tests.contracts.provider_checkpoints import ProviderCheckpoints
 from tests.contracts.provider_metrics import ProviderMetrics
 from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_wandb import ProviderWandb
@@ -28,7 +29,7 @@ time.sleep(600)"""
 WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
-class ProviderSuite(ProviderOutputs, ProviderMetrics, ProviderWandb):
+class ProviderSuite(ProviderOutputs, ProviderMetrics, ProviderWandb, ProviderCheckpoints):
     """`world` builds the provider; nothing else is asked of a subclass."""
 
     def world(self, tmp_path: Path) -> World:

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.controllers.model import Alive, Ended, Gone, WandbTrial
+from fleetctl.controllers.model import (
+    Alive,
+    CheckpointOrder,
+    Ended,
+    Gone,
+    Observation,
+    WandbTrial,
+)
 from fleetctl.controllers.wandb.program import observed
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.modal.runs import gpu_queue
@@ -451,3 +458,43 @@ def test_secrets_that_modal_keeps_are_in_the_environment(play: Play) -> None:
         assert await world.log(ref) == b"kept-there\n"
 
     play(tale)
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def test_a_preemption_loses_no_published_checkpoint(play: Play) -> None:
+    """Long before the next commit of a volume is due: each complete checkpoint has its own."""
+    saves = """
+cd /data/run
+mkdir -p step-00000075 step-00000080
+echo weights > step-00000075/model
+echo '{"format": 1, "step": 75, "files": {"model": [8, null]}}' > step-00000075/_COMPLETE.json
+echo half > step-00000080/model
+sleep 600
+"""
+    goes_on = 'echo "from ${FLEETCTL_RESUME_FROM:-nothing} $FLEETCTL_RESUME_STEP"; ls -A /data/run'
+    checkpoint = CheckpointOrder("/data/run", "auto", "Latest")
+
+    async def tale(world: ModalWorld) -> None:
+        volume = f"checkpoints-{world.salt}"
+        volumes = [{"name": volume, "mountPath": "/data"}]
+        text = f"mkdir -p /data/run; {saves}"
+        ref = await world.start(script(text, volumes=volumes), checkpoint=checkpoint)
+        seen = await world.until(ref, _saved_one, "saved a checkpoint")
+        assert [one.step for one in seen.checkpoints.saved] == [75]  # type: ignore[union-attr]
+        world.emulator.do("preempt", sandbox_id=ref.handle)
+        await world.lost(ref)
+        second = await world.start(
+            script(goes_on, volumes=volumes), run="run-1", attempt=2, checkpoint=checkpoint
+        )
+        ended = await world.ended(second)
+        assert (ended.ok, ended.checkpoints.resumed) == (True, 75)
+        log = (await world.log(second)).decode()
+        assert "from /data/run/step-00000075 75\n" in log
+
+    play(tale)
+
+
+def _saved_one(seen: Observation) -> bool:
+    return isinstance(seen, Alive | Ended) and bool(seen.checkpoints.saved)

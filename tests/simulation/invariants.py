@@ -14,6 +14,7 @@ from tests.simulation.givers import GIVER_CHECKS
 from tests.simulation.money_checks import BILL_CHECKS, MONEY_CHECKS
 from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
+from tests.simulation.savings import SAVING_CHECKS
 from tests.simulation.scene import Check, Scene
 from tests.simulation.searches import SEARCH_CHECKS
 from tests.simulation.wandb import WANDB_CHECKS
@@ -28,6 +29,7 @@ COMMIT_CHECKS: tuple[Check, ...] = (
     *MONEY_CHECKS,
     *EARLY_CHECKS,
     *GIVER_CHECKS,
+    *SAVING_CHECKS,
     *SEARCH_CHECKS,
     *WANDB_CHECKS,
 )

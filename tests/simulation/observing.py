@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from zlib import crc32
 
-from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Node, Observation
+from fleetctl.controllers.model import (
+    Alive,
+    Checkpoints,
+    Ended,
+    Gone,
+    Metric,
+    Node,
+    Observation,
+    Saved,
+)
 from fleetctl.providers.base import RunRef
 from fleetctl.specs.values.hashing import canonical_json
 from tests.simulation import gpus, nodes
@@ -42,7 +51,7 @@ def observe_run(model: Model, world: World, ref: RunRef) -> Observation | None:
 
 def journal_bytes(work: Work, *, at_s: float) -> int:
     """Length of the run's journal at a time; complete when the work has ended."""
-    length = STARTED_BYTES + METRIC_BYTES * len(metrics_of(work, at_s=at_s))
+    length = STARTED_BYTES + METRIC_BYTES * len(_told(work, at_s=at_s))
     return length + (ENDED_BYTES if work.ended_at_s is not None and work.end is not None else 0)
 
 
@@ -56,6 +65,13 @@ def metrics_of(work: Work, *, at_s: float) -> tuple[Metric, ...]:
         for seq, at in enumerate(due)
         if at <= until_s
     )
+
+
+def _told(work: Work, *, at_s: float) -> list[Metric | Saved]:
+    """Events in the order of their coming, each as long as any other."""
+    until_s = min(at_s, work.ended_at_s if work.ended_at_s is not None else at_s)
+    saved = work.saving.saved(work.begun_at_s, work.seconds, until_s)
+    return sorted([*metrics_of(work, at_s=at_s), *saved], key=lambda one: one.at_s)
 
 
 def metric_value(work: Work, seq: int) -> float:
@@ -82,24 +98,29 @@ def _behind(model: Model, world: World, *, since_s: float) -> bool:
     return world.now_s - since_s < model.contract.visibility_bound_s and world.rng.random() < 0.5
 
 
-def _news(work: Work, ref: RunRef, *, at_s: float) -> tuple[Metric, ...]:
+def _news(work: Work, ref: RunRef, *, at_s: float) -> tuple[tuple[Metric, ...], Checkpoints]:
     seen = max(0, (ref.journal_offset - STARTED_BYTES) // METRIC_BYTES)
-    return metrics_of(work, at_s=at_s)[seen:]
+    fresh = _told(work, at_s=at_s)[seen:]
+    saved = tuple(one for one in fresh if isinstance(one, Saved))
+    resumed = work.saving.resumed if ref.journal_offset == 0 else None
+    return tuple(one for one in fresh if isinstance(one, Metric)), Checkpoints(saved, resumed)
 
 
 def _alive(world: World, work: Work, ref: RunRef) -> Alive:
     # A look that is behind may show the journal as it was, but never shorter than what was read
     # before.
     at_s = world.now_s
-    length = STARTED_BYTES + METRIC_BYTES * len(metrics_of(work, at_s=at_s))
+    length = STARTED_BYTES + METRIC_BYTES * len(_told(work, at_s=at_s))
+    metrics, checkpoints = _news(work, ref, at_s=at_s)
     return Alive(
         ref.run,
         work.box.handle,
         work.begun_at_s,
         max(length, ref.journal_offset),
-        _news(work, ref, at_s=at_s),
+        metrics,
         gpus=_gpus(work, ref),
         nodes=_nodes(work, ref),
+        checkpoints=checkpoints,
     )
 
 
@@ -116,6 +137,7 @@ def _nodes(work: Work, ref: RunRef) -> tuple[Node, ...]:
 def _ended(work: Work, ref: RunRef) -> Ended:
     assert work.end is not None and work.ended_at_s is not None
     at_s = work.ended_at_s
+    metrics, checkpoints = _news(work, ref, at_s=at_s)
     return Ended(
         run=ref.run,
         handle=work.box.handle,
@@ -127,7 +149,8 @@ def _ended(work: Work, ref: RunRef) -> Ended:
         message="" if work.end.ok else f"ended with {work.end.reason}",
         exit_code=work.end.exit_code,
         journal_offset=journal_bytes(work, at_s=at_s),
-        metrics=_news(work, ref, at_s=at_s),
+        metrics=metrics,
+        checkpoints=checkpoints,
         result=result_of(work) if work.end.ok else None,
         sandbox_open=work.box.alive,
         gpus=_gpus(work, ref),

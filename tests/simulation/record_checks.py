@@ -83,8 +83,8 @@ def attempts_in_bounds(scene: Scene) -> Iterator[str]:
     """
     for (uid, index), runs in scene.now.units():
         resource = scene.now.resources.get(uid)
-        if resource is None:
-            continue
+        if resource is None or "checkpoint" in spec(resource):
+            continue  # those count since their last checkpoint: savings.counts_from_progress
         wish = spec(resource)
         app_limit = wish.get("backoffLimitPerIndex", wish.get("maxRestarts", 0))
         runs = _since_asked(runs)

@@ -11,7 +11,17 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation import early_ends, givers, money, objects, places, races, searches, wandb
+from tests.simulation import (
+    early_ends,
+    givers,
+    money,
+    objects,
+    places,
+    races,
+    savings,
+    searches,
+    wandb,
+)
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, SUSPENDED, Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, Wish
@@ -376,6 +386,7 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "retry": _retry,
     "namespaces": _namespaces,
     "workers": _workers,
+    "checkpoints": savings.trainings,
     **races.NAMED,
     **early_ends.NAMED,
     **givers.NAMED,

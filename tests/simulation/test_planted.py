@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.planted import PLANTS, equals, handed
+from tests.simulation.planted import PLANTS, equals, handed, savings
 from tests.simulation.planted.seen import SEEN
 from tests.simulation.runner import Options, simulate
 
@@ -18,6 +18,7 @@ SCENARIO = {
     "missing-means-gone": "reuse",
     "poison-stops-the-loop": "bulkhead",
     "reuse-without-limit": "reuse",
+    **dict.fromkeys((plant.__name__.replace("_", "-") for plant in savings.PLANTS), "checkpoints"),
     "a-worker-is-young-for-ever": "workers",
     "a-worker-is-young-again-after-a-restart": "workers",
     "stop-believed-when-asked": "deadline",

@@ -19,6 +19,7 @@ from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
 from tests.simulation import gpus, nodes
 from tests.simulation.loop import Timeline
 from tests.simulation.models import Model
+from tests.simulation.shelf import NOTHING, STEP, Saving, Shelf, saving_of
 
 STRANGER = "some-other-store"
 FAILS_ALWAYS = 99
@@ -55,6 +56,7 @@ class Work:
     metrics: int
     ended_at_s: float | None = None
     end: End | None = None  # None after the end: lost without a record
+    saving: Saving = NOTHING
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ class World:
         self.boxes: list[Box] = []
         self.by_sandbox: dict[str, Box] = {}
         self.works: dict[str, Work] = {}
+        self.shelves: dict[tuple[str, int], Shelf] = defaultdict(Shelf)  # by uid and index
         self.begun_again: list[str] = []  # runs whose work began a second time, anywhere
         self.landing: dict[str, Landing] = {}
         self.volumes: dict[str, set[str]] = defaultdict(set)  # provider -> names
@@ -298,6 +301,7 @@ class World:
     def _run_in(self, box: Box, order: RunOrder, asked_at_s: float) -> None:
         seconds, metrics = _number(order, "seconds", 1.0), _number(order, "metrics", 0)
         work = Work(order, box, asked_at_s, self.now_s, seconds, int(metrics))
+        work.saving = saving_of(self.shelves[order.uid, order.index], order)
         box.work = work
         box.begun.add(order.run)
         if order.run in self.works:
@@ -343,12 +347,24 @@ class World:
             return
         work.ended_at_s, work.end = self.now_s, end
         work.box.work = None
+        self._put_on_shelf(work)
         if keep_box:
             self._end_when_idle(work.box)
         else:
             work.box.ended_at_s = self.now_s
         self.effect(f"end {work.order.run}")
         self.on_push(work.box, work.order.run)
+
+    def _put_on_shelf(self, work: Work) -> None:
+        """What it had completed by its end, and one that a sudden end cut short."""
+        if not work.saving.count:
+            return
+        shelf = self.shelves[work.order.uid, work.order.index]
+        steps = [one.step for one in work.saving.saved(work.begun_at_s, work.seconds, self.now_s)]
+        for step in steps:
+            shelf.save(step, whole=True)
+        if work.end is None or not work.end.ok:
+            shelf.save(max(steps, default=work.saving.resumed or 0) + STEP, whole=False)
 
     def _end_when_idle(self, box: Box) -> None:
         box.tasks_done += 1

@@ -10,7 +10,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.verbs import VERBS, Takes
 from fleetctl.specs.kinds import API_VERSION, KINDS, Kind
-from fleetctl.views.kinds import ATTEMPTS, METRICS, TASKS
+from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, METRICS, TASKS
 
 
 class Row(NamedTuple):
@@ -66,7 +66,7 @@ def run(args: Namespace, screen: Screen) -> int:
 def resources() -> list[Row]:
     """Every kind of object, then what hangs on one."""
     objects = [Row(one.plural, one.short, one.name, _verbs(one)) for one in KINDS.values()]
-    others = (TASKS, ATTEMPTS, METRICS)
+    others = (TASKS, ATTEMPTS, METRICS, CHECKPOINTS)
     return objects + [Row(it[0], it[1:], it[1].capitalize(), ("get",)) for it in others]
 
 

@@ -157,7 +157,7 @@ def _values(action: Action, last: str, before: Before) -> Iterator[str]:
 
 def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
     """`jobs`, `job/x`, `jobs x`, `all`, `tasks job/x`."""
-    from fleetctl.views.kinds import ATTEMPTS, METRICS, NAMESPACES, TASKS
+    from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, METRICS, NAMESPACES, TASKS
 
     given, within = before
     kind = find_kind(given[0]) if given else None
@@ -166,7 +166,8 @@ def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
     elif "/" in last or given:
         yield from _objects(last, tuple(KINDS.values()), within)
     else:
-        others = [(it[0], f"{it[0]} of KIND/NAME") for it in (TASKS, ATTEMPTS, METRICS)]
+        parts = (TASKS, ATTEMPTS, METRICS, CHECKPOINTS)
+        others = [(it[0], f"{it[0]} of KIND/NAME") for it in parts]
         spaces = (NAMESPACES[0], "those in use")
         kinds = ((one.plural, one.name) for one in KINDS.values())
         words = ((short, one.name) for one in KINDS.values() for short in one.short)

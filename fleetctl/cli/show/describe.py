@@ -13,7 +13,7 @@ from fleetctl.cli.show.search_lines import search_lines
 from fleetctl.cli.show.summary import best_line, failed_line, front_lines, took
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
-from fleetctl.common.text import age, assignments, plural, safe, safe_lines, timestamp
+from fleetctl.common.text import age, assignments, byte_size, plural, safe, safe_lines, timestamp
 from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.spawn import holder
 from fleetctl.daemon.standstill import standstill
@@ -155,6 +155,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Stage", safe(stage))
     if nodes := seen.status.get("nodes"):
         yield _label("Nodes", nodes_line(nodes))
+    if checkpoint := seen.map("checkpoint"):
+        yield _label("Checkpoint", _saved(checkpoint, now_s))
     if isolation := seen.text("isolation"):
         yield _label("Isolation", safe(isolation))
     if spent := took(seen):
@@ -169,6 +171,19 @@ def _taken(taken: Mapping[str, object]) -> str:
     if params is None:
         return safe(f"those of the best trial of {sweep}, once it is over")
     return safe(f"{assignments(mapping(params))} (the best trial of {sweep})")
+
+
+def _saved(newest: Mapping[str, object], now_s: float) -> str:
+    """`step 1200, 3m ago, 14.2 GiB, every ~9m`."""
+    at_s, size, every_s = (newest.get(key) for key in ("at", "bytes", "everySeconds"))
+    parts = [f"step {newest.get('step')}"]
+    if isinstance(at_s, (int, float)):
+        parts.append(f"{age(now_s - at_s)} ago")
+    if isinstance(size, int):
+        parts.append(byte_size(size))
+    if isinstance(every_s, (int, float)):
+        parts.append(f"every ~{age(every_s)}")
+    return safe(", ".join(parts))
 
 
 def _warmed(prior: Mapping[str, object]) -> str:

@@ -21,7 +21,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe, shorten
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.views.kinds import ATTEMPTS, METRICS, NAMESPACES, TASKS
+from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, METRICS, NAMESPACES, TASKS
 from fleetctl.views.objects import (
     DELETING,
     PARTS,
@@ -40,10 +40,10 @@ FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-
 
 PAGE = """\
 KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces
-    | tasks|attempts KIND/NAME [--queued] | metrics KIND/NAME
+    | tasks|attempts KIND/NAME [--queued] | metrics KIND/NAME | checkpoints tr/NAME
 
-List objects, newest last; or the tasks and attempts of one object, or how the
-metrics stand that it reported.
+List objects, newest last; or the tasks, attempts and checkpoints of one object, or how
+the metrics stand that it reported.
 
 examples:
   fleetctl get jobs
@@ -52,6 +52,7 @@ examples:
   fleetctl get tasks job/chunks -o wide
   fleetctl get tasks job/chunks --queued --no-headers
   fleetctl get metrics tr/sft
+  fleetctl get checkpoints tr/train
   fleetctl get all -l team=rlm -w
   fleetctl get jobs --field-selector status=Failed --sort-by .status.cost.actual
   fleetctl get all -A
@@ -99,6 +100,10 @@ def run(args: Namespace, screen: Screen) -> int:
             from fleetctl.cli.show.get_tasks import get_tasks
 
             return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
+        if first in CHECKPOINTS:
+            from fleetctl.cli.show.get_checkpoints import get_checkpoints
+
+            return get_checkpoints(args, reading, screen)
         if first in METRICS:
             from fleetctl.cli.show.get_metrics import get_metrics
 

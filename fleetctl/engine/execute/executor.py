@@ -290,6 +290,8 @@ class Effects:
             wandb=wandb,
             metric=controller.metric,
             variables=stage_variables(work, self._state.store.runs, run.index),
+            checkpoint=controller.checkpoint(work.history, run.index),
+            progress=controller.progress,
         )
 
     # -- assets ------------------------------------------------------------------------------------

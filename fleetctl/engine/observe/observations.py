@@ -59,6 +59,7 @@ class Sightings:
         )
         if not isinstance(seen, Gone):
             self._records.remarked(work, run, seen.remarks)
+            self._records.saved(work, run, seen.checkpoints)
         call = track.calls.get(run.name)
         bound_s = state.providers[fact.provider].contract.visibility_bound_s
         appeared_at_s = call.appeared_at_s if call else state.started_at_s
@@ -86,7 +87,8 @@ class Sightings:
             cheaper = after.usd_per_s != run.usd_per_s  # so a budget may pay for others now
             track.waits.pop(run.name, None)
             self._records.keep(work, after)
-            return began or held_anew or cheaper or measured
+            saved = after.saved_step != run.saved_step
+            return began or held_anew or cheaper or measured or saved
         self._records.end(work, after, seen.result if isinstance(seen, Ended) else None)
         if isinstance(seen, Gone) and after.handle:
             # Should it live all the same, it must not go on: its unit gets another sandbox.

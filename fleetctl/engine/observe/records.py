@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.retry import rolls_over
 from fleetctl.controllers.kind import outdated, superseded
-from fleetctl.controllers.model import Metric, Run, RunState
+from fleetctl.controllers.model import Checkpoints, Metric, Run, RunState, Saved
 from fleetctl.engine.hurry import freed
 from fleetctl.engine.observe.remembered import remembered
 from fleetctl.specs.kinds import KINDS, unit_called
@@ -33,6 +33,7 @@ class Records:
         self._state, self._charges = state, charges
         self._changed: dict[str, Run] = {}
         self._metrics: dict[str, list[Metric]] = {}
+        self._saved: dict[str, list[Saved]] = {}
         self._results: dict[str, str | None] = {}
         self._remembered: list[Remembered] = []
         self._closed: dict[str, Run] = {}  # last runs of sandboxes that are confirmed closed
@@ -46,6 +47,7 @@ class Records:
                 run,
                 result=self._results.get(run.name),
                 metrics=self._metrics.get(run.name, ()),
+                saved=self._saved.get(run.name, ()),
             )
             assert fresh, f"run {run.name} was not live in the store"
         self._state.store.cache.remember(self._remembered)
@@ -57,6 +59,7 @@ class Records:
     def forget(self) -> None:
         self._changed.clear()
         self._metrics.clear()
+        self._saved.clear()
         self._results.clear()
         self._remembered.clear()
         self._closed.clear()
@@ -144,6 +147,25 @@ class Records:
             what = f"{called} attempt {run.attempt}: {text}"
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
+
+    def saved(self, work: Work, run: Run, told: Checkpoints) -> None:
+        """What the guest of a live run told of checkpoints: rows, and events for what is odd."""
+        uid, unit = work.resource.uid, KINDS[work.resource.kind].unit
+        what = f"{unit} {run.index} attempt {run.attempt}"
+        for text in told.aside:
+            self._state.say(uid, "CheckpointSetAside", f"{what}: {text}", kind="Warning")
+        order = work.controller.checkpoint(work.history, run.index)
+        if told.resumed is not None:
+            self._state.say(uid, "Resumed", f"{what} goes on from step {told.resumed}")
+            if order is not None and order.below is not None and told.resumed < order.below:
+                why = f"attempts from step {order.below} failed before they saved anything"
+                text = f"{what} goes back to step {told.resumed}: {why}"
+                self._state.say(uid, "SteppedBack", text, kind="Warning")
+        if told.saved:
+            self._saved.setdefault(run.name, []).extend(told.saved)
+            self._changed.setdefault(run.name, run)
+            for one in told.saved:
+                work.history.saved(one)
 
     def _let_go(self, work: Work, last: Run, until_s: float) -> None:
         """last: what a sandbox executed last, which held it until then."""

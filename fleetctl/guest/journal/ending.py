@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 MESSAGES = {
     "TooManyProcesses": "it had more processes than one run may have",
     "KeeperEnded": "the process that looks after local runs was told to end",
+    "Stalled": "it had no new step, checkpoint or output for as long as `progress` allows",
     "SandboxEnded": "its sandbox was told to end",
     "NodesNotReady": "not all of its nodes were ready to begin in time",
 }

@@ -31,6 +31,7 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
         self._metrics = self._remarks = 0
+        self.step = -1  # the highest that a metric had
         self._torn = b""
 
     def begin(self, at_s: float, identity: str) -> None:
@@ -56,6 +57,7 @@ class Journal:
         except OSError:
             return False
         self._metrics += len(told)
+        self.step = max(self.step, step)
         return True
 
     def remark(self, text: str) -> bool:
@@ -80,6 +82,14 @@ class Journal:
             self._write(compact({"e": "nodes", "at": time.time(), "nodes": nodes}) + "\n")
         except OSError:
             return
+
+    def note(self, kind: str, fields: dict[str, Any]) -> bool:
+        """Record an event about checkpoints; False when the disk refuses."""
+        try:
+            self._write(compact({"e": kind, "at": time.time(), **fields}) + "\n")
+        except OSError:
+            return False
+        return True
 
     def end(self, result: str, ended: dict[str, Any], *, sandbox_open: bool) -> None:
         """The last words, in one write: the result (a JSON text, or "") and how the run ended.

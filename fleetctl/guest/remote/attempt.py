@@ -13,15 +13,17 @@ from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.processes import send
 from fleetctl.guest.remote.place import start_directory
-from fleetctl.guest.remote.process.child import environment, execute
+from fleetctl.guest.remote.process.child import begun_of, environment, execute
 from fleetctl.guest.remote.process.leader import Leader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NoReturn, Optional, Protocol
 
+    from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
+    from fleetctl.guest.pace import Pace
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
@@ -58,7 +60,7 @@ RETRY_S = 1.0  # until the disk is asked again to take an end record
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
 REMARKS_MAX = 3  # a task could go on for ever
 LAST_WORDS_BYTES = 1024
-TIMERS = ("timeout", "tick", "sync", "kill", "settle")
+TIMERS = ("timeout", "tick", "sync", "stall", "kill", "settle")
 
 
 class Attempt:
@@ -71,6 +73,9 @@ class Attempt:
         self.started_at_s = time.time()
         self.metrics: Optional[MetricLines] = None  # of its file, once there is one
         self._followers: list[Follower] = []
+        self._checkpoints: Optional[Watch] = None
+        self._pace: Optional[Pace] = None
+        self._heard = 0  # bytes of output
         self._hears: Optional[Callable[[bytes], None]] = None  # one that wants its output too
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
@@ -145,6 +150,15 @@ class Attempt:
             followed = followed_of(order, start_directory(order), self.say)
             self._hears = followed.hear
             self._followers.append(followed)
+        if order.get("checkpoint"):
+            from fleetctl.guest.remote.files import watch_of
+
+            self._checkpoints = watch_of(order, self._commit, self.say)
+            self._followers.append(self._checkpoints)
+        if order.get("progress"):
+            from fleetctl.guest.pace import Pace
+
+            self._pace = Pace(order["progress"], time.monotonic())
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
@@ -170,7 +184,7 @@ class Attempt:
         if order.get("ray"):
             self._launch_with_ray(variables, directory)
         else:
-            self._launch(order["argv"], variables, directory, self._ended)
+            self._launch(order["argv"], variables, directory, self._ended, task=True)
 
     def _launch_with_ray(self, variables: dict[str, str], directory: str) -> None:
         """The work inside a cluster of its own."""
@@ -181,7 +195,8 @@ class Attempt:
         whole = {**variables, **own_variables(order["ray"])}
 
         def work() -> NoReturn:
-            execute(order["argv"], whole, directory, order["workdir"])
+            own, more = begun_of(order, whole)
+            execute([*order["argv"], *more], {**whole, **own}, directory, order["workdir"])
 
         def lead() -> NoReturn:
             launch(order["ray"], whole, work, tell)
@@ -197,11 +212,25 @@ class Attempt:
         variables: dict[str, str],
         directory: str,
         ended: Callable[[], None],
+        *,
+        task: bool = False,
     ) -> None:
+        """task: it is what the run is for, and no preparation."""
+
         def work() -> NoReturn:
-            execute(argv, variables, directory, self.order["workdir"])
+            own, more = begun_of(self.order, variables) if task else ({}, [])
+            execute([*argv, *more], {**variables, **own}, directory, self.order["workdir"])
 
         self._follow(Leader(self._loop, work, self._writable), ended)
+
+    def _commit(self, mounts: list[str], then: Callable[[str], None]) -> None:
+        from fleetctl.guest.remote.sync import sync
+
+        def done(problem: str) -> None:
+            then(problem)
+            self._box.visitors.tell()
+
+        sync(self._loop, self._box.base, mounts, done)
 
     def _start_python(self) -> None:
         """In the living worker, or in a new process."""
@@ -235,6 +264,7 @@ class Attempt:
             self._stop_listening()
             return False
         self._log.write(data)
+        self._heard += len(data)
         if self._hears is not None:
             self._hears(data)
         self._tail = (self._tail + data)[-LAST_WORDS_BYTES:]
@@ -264,6 +294,8 @@ class Attempt:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
+        elif self._checkpoints is not None and self._checkpoints.hear(event, self.journal):
+            self._box.visitors.tell()
         elif kind == "remark" and len(self.remarks) < REMARKS_MAX:
             self.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and isinstance(event.get("exit"), int) and self._exit_code is None:
@@ -279,11 +311,27 @@ class Attempt:
             news = follower.take(self.journal) or news
         if news:
             self._box.visitors.tell()
+        self._look_for_a_stall()
         most = self.order["memory"]
         used = self._tree.memory_bytes() if most and self._leader is not None else 0
         if most and used > most:
             self._memory_used = self._memory_used or used
             self.end("OOMKilled", 0.0)
+
+    def _look_for_a_stall(self) -> None:
+        """What hangs says where, then is told to end."""
+        if self._pace is None or self._ending or self._leader is None:
+            return
+        count = self._checkpoints.count if self._checkpoints is not None else 0
+        if self._pace.stalled(
+            time.monotonic(), step=self.journal.step, checkpoints=count, output=self._heard
+        ):
+            from fleetctl.guest.pace import STACKS_S, STALLED, ask_for_stacks
+
+            self._pace = None
+            self.say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")
+            wait_s = STACKS_S if ask_for_stacks(self._tree.living()) else 0.0
+            self._loop.after("stall", wait_s, lambda: self.end(STALLED, self.order["grace_s"]))
 
     def _sync_now(self) -> None:
         self._loop.after("sync", self.order["sync_s"], self._sync_now)
@@ -347,7 +395,7 @@ class Attempt:
 
     def _ended(self) -> None:
         """The leader has ended: wait until what it left has ended too."""
-        for name in ("timeout", "tick", "sync"):
+        for name in ("timeout", "tick", "sync", "stall"):
             self._loop.cancel(name)
         if self._left_behind():
             self._loop.after("settle", self._settle_s, self._ended)
@@ -413,6 +461,8 @@ class Attempt:
         if self._message:
             ended["message"] = self._message
         line = judge_result(self.result, ended, self.remarks) if ended["ok"] else ""
+        if unsynced and self._checkpoints is not None:
+            self._checkpoints.lost()
         if unsynced and ended["ok"]:
             line = ""
             ended.update(ok=False, infra=True, reason="SyncFailed", message=unsynced)

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
+    from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.metrics.followed import Followed
@@ -72,6 +73,30 @@ def followed_of(order: dict[str, Any], directory: str, say: Callable[[str], None
     followed = Followed(order["metrics"], directory, say)
     followed.begin()
     return followed
+
+
+def watch_of(
+    order: dict[str, Any],
+    commit: Callable[[list[str], Callable[[str], None]], None],
+    say: Callable[[str], None],
+) -> Watch:
+    """What looks for new checkpoints of a program; to be called before it starts.
+
+    commit: makes mounts durable and calls with what went wrong; say: a word in its log.
+    """
+    from fleetctl.guest.checkpoints.begin import holding
+    from fleetctl.guest.checkpoints.disk import Disk
+    from fleetctl.guest.checkpoints.watch import Watch
+
+    asked = order["checkpoint"]
+    held = holding(asked["path"], order["volumes"])
+    mounts = [mount for mount in order["sync"] if mount in held]
+
+    def committed(then: Callable[[str], None]) -> None:
+        commit(mounts, then)
+
+    path = asked["path"]
+    return Watch(asked, Disk(path), path=path, commit=committed if mounts else None, say=say)
 
 
 def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:

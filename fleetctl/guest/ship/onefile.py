@@ -21,10 +21,8 @@ COMPILED_BY = ""  # what `version` says of the interpreter that did it
 PACKAGES = (
     "fleetctl",
     "fleetctl.guest",
-    *(
-        f"fleetctl.guest.{name}"
-        for name in ("task", "journal", "metrics", "wandb", "nodes", "remote")
-    ),
+    *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "wandb")),
+    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote")),
     *(f"fleetctl.guest.remote.{name}" for name in ("process", "story", "verbs")),
 )
 

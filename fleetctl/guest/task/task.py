@@ -54,6 +54,8 @@ STORAGE_HELPERS = (
     "workspace_append",
 )
 BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
+# Of library/fleetctl_checkpoint.py, which comes with a TrainingRun that has a `checkpoint`.
+CHECKPOINT_HELPERS = ("latest", "saving", "stop_requested")
 
 
 class Submitted(BaseException):
@@ -81,6 +83,8 @@ class Sandbox:
             self._namespace[name] = getattr(storage, name)
         for name in BUFFER_HELPERS:
             self._namespace[name] = getattr(buffers, name)
+        for name in CHECKPOINT_HELPERS:
+            self._namespace[name] = _of_library(name)
         self._namespace.update({"SUBMIT": self._submit, "json": known_or_lazy("json")})
 
     def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
@@ -134,6 +138,18 @@ class Sandbox:
         values = {name: named(_number(name, value, float)) for name, value in metrics.items()}
         if values:
             self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
+
+
+def _of_library(name: str) -> Callable[..., Any]:
+    def helper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            library = imported("fleetctl_checkpoint")
+        except ImportError:
+            said = f"{name}: only a TrainingRun with `checkpoint` saves checkpoints"
+            raise RuntimeError(said) from None
+        return getattr(library, name)(*args, **kwargs)
+
+    return helper
 
 
 def compile_task(code: str) -> CodeType:

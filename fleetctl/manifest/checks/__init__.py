@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fleetctl.manifest.checks import (
+    checkpoints,
     commands,
     counts,
     credentials,
@@ -29,6 +30,7 @@ _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     commands.wrong,
     environments.wrong,
     mounts.wrong,
+    checkpoints.wrong,
     counts.wrong,
     failures.wrong,
     images.wrong,

@@ -1,8 +1,9 @@
 """Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
 
 Used by every provider whose guest or keeper writes one. Pure; it opens nothing. Events: `started`,
-`metric`, `remark`, `result`, `ended`, `closed` (the sandbox that the run left open is closed). A
-guest without Python writes `metrics` and a `result` that nobody has looked at; see raw_events.py.
+`metric`, `remark`, `checkpoint`, `resumed`, `aside`, `result`, `ended`, `closed` (the sandbox that
+the run left open is closed). A guest without Python writes `metrics` and a `result` that nobody has
+looked at; see raw_events.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from fleetctl.controllers.model import Metric, Node
+from fleetctl.controllers.model import NO_CHECKPOINTS, Checkpoints, Metric, Node, Saved
 from fleetctl.guest.journal.metriclines import remark
 from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
 
@@ -48,6 +49,7 @@ class Journal:
     nodes: tuple[Node, ...] = ()  # the last that is told of them
     metrics: tuple[Metric, ...] = ()
     remarks: tuple[str, ...] = ()
+    checkpoints: Checkpoints = NO_CHECKPOINTS
     result: str | None = None
     problem: str = ""  # with a result that cannot be kept
     ending: Ending | None = None
@@ -67,6 +69,9 @@ class _Read:
     nodes: tuple[Node, ...] = ()
     metrics: list[Metric] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    saved: list[Saved] = field(default_factory=list)
+    resumed: int | None = None
+    aside: list[str] = field(default_factory=list)
     result: str | None = None
     problem: str = ""
     ending: Ending | None = None
@@ -96,6 +101,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         nodes=read.nodes,
         metrics=tuple(read.metrics),
         remarks=tuple(read.remarks),
+        checkpoints=_checkpoints(read),
         result=read.result,
         problem=read.problem,
         ending=read.ending,
@@ -127,6 +133,12 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.remarks.append(str(event["message"]))
             case "nodes":
                 read.nodes = tuple(map(_node, event["nodes"]))
+            case "checkpoint":
+                read.saved.append(_saved(event))
+            case "resumed":
+                read.resumed = int(event["step"])
+            case "aside":
+                read.aside.append(str(event["message"]))
             case "started":
                 at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
                 read.started_at_s, read.keeper = at_s, keeper
@@ -157,6 +169,22 @@ def _node(told: Mapping[str, Any]) -> Node:
     code = told.get("exit")
     address, reason = str(told.get("address", "")), str(told.get("reason", ""))
     return Node(str(told["state"]), address, reason, None if code is None else int(code))
+
+
+def _saved(event: Mapping[str, Any]) -> Saved:
+    return Saved(
+        step=int(event["step"]),
+        path=str(event["path"]),
+        at_s=float(event["at"]),
+        size=int(event["bytes"]),
+        took_s=float(event.get("took_s", 0.0)),
+    )
+
+
+def _checkpoints(read: _Read) -> Checkpoints:
+    if not read.saved and read.resumed is None and not read.aside:
+        return NO_CHECKPOINTS
+    return Checkpoints(tuple(read.saved), read.resumed, tuple(read.aside))
 
 
 def _metrics(event: Mapping[str, Any]) -> list[Metric]:

@@ -59,6 +59,7 @@ class Runs:
             metrics=seen.metrics,
             remarks=seen.remarks,
             nodes=seen.nodes,
+            checkpoints=seen.checkpoints,
             offset=seen.offset,
         )
 
@@ -89,6 +90,7 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
         journal_offset=seen.offset,
         metrics=seen.metrics,
         remarks=seen.remarks,
+        checkpoints=seen.checkpoints,
         note=seen.note,
         gpus=seen.gpus,
         nodes=seen.nodes,
@@ -121,6 +123,7 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
         journal_offset=seen.offset,
         metrics=seen.metrics,
         remarks=seen.remarks,
+        checkpoints=seen.checkpoints,
         result=seen.result,
         sandbox_open=sandbox_open,
         note=ending.note,

@@ -82,6 +82,18 @@ class MetricRow(NamedTuple):
     at_s: float
 
 
+class CheckpointRow(NamedTuple):
+    """A complete checkpoint, and the attempt that wrote it."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    attempt: int
+    step: int
+    path: str
+    at_s: float
+    size: int  # bytes
+    took_s: float
+
+
 class MetricEnd(NamedTuple):
     """A metric of one run: its last report, and how many there were."""
 
@@ -222,6 +234,10 @@ class Reader:
     def metrics(self, run: str) -> Iterator[MetricRow]:
         """What a run reported, in its order; streams."""
         return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
+
+    def checkpoints(self, uid: str) -> Iterator[CheckpointRow]:
+        """Of all attempts, the newest last; streams."""
+        return map(CheckpointRow._make, self._rows(places.STATE_DB, "checkpoints", (uid,)))
 
     def metric_ends(self, run: str) -> list[MetricEnd]:
         """By name."""

@@ -100,6 +100,12 @@ SELECT store_id FROM store;
 SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
 WHERE runs.name = ? ORDER BY seq;
 
+-- name: checkpoints
+-- What the runs of an object saved, the newest last.
+SELECT idx, attempt, step, path, at_s, bytes, took_s
+FROM resources CROSS JOIN runs USING (rid) CROSS JOIN checkpoints USING (run_id)
+WHERE uid = ? ORDER BY at_s, step;
+
 -- name: metric_ends
 -- With max() alone, SQLite takes the other columns from the row that has it.
 SELECT metrics.name, count(*), step, value, at_s, max(seq) FROM metrics JOIN runs USING (run_id)

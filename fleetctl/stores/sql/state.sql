@@ -143,6 +143,10 @@ DELETE FROM gone WHERE rid = ?;
 DELETE FROM metrics WHERE (run_id, seq) IN (SELECT run_id, seq
     FROM runs CROSS JOIN metrics USING (run_id) WHERE rid = ? LIMIT ?);
 
+-- name: thin_checkpoints
+DELETE FROM checkpoints WHERE (run_id, step, path) IN (SELECT run_id, step, path
+    FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? LIMIT ?);
+
 -- name: thin_results
 DELETE FROM results WHERE run_id IN (SELECT run_id
     FROM runs CROSS JOIN results USING (run_id) WHERE rid = ? LIMIT ?);
@@ -168,8 +172,9 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 -- name: insert_run
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
-    message, usd_per_s, placed, usd, put_aside, content, params_hash, wandb, params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, params_hash,
+    wandb, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
@@ -177,7 +182,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
-    content = ?, params_hash = ?, wandb = ?, params = ?
+    content = ?, resumed_step = ?, saved_step = ?, params_hash = ?, wandb = ?, params = ?
 WHERE name = ? AND (1 << state) & ?
     AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
@@ -190,12 +195,22 @@ INSERT OR REPLACE INTO results (run_id, result) VALUES (?, ?);
 -- name: keep_metric
 INSERT OR IGNORE INTO metrics (run_id, seq, step, name, value, at_s) VALUES (?, ?, ?, ?, ?, ?);
 
+-- name: keep_checkpoint
+INSERT OR REPLACE INTO checkpoints (run_id, step, path, at_s, bytes, took_s)
+VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: checkpoints_of
+-- Of all runs of an object, the newest last.
+SELECT step, path, at_s, bytes, took_s
+FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? ORDER BY at_s, step;
+
 -- name: runs_page
 -- The next page after (idx, attempt): pages, not one long cursor, so that writes may go on between
 -- them.
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
-    sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, wandb, result
+    sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, wandb, resumed_step,
+    saved_step, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash

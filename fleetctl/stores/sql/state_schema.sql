@@ -88,6 +88,8 @@ CREATE TABLE runs (
     put_aside INTEGER NOT NULL DEFAULT 0,  -- 1 = another attempt was asked for; never 0 again
     content INTEGER,               -- words: what the unit stood for; NULL = not known
     usd REAL,                      -- of budgets: the worst case while live, the charge once over
+    resumed_step INTEGER,          -- of the checkpoint that it began from; NULL = from none
+    saved_step INTEGER,            -- the highest of the checkpoints that it completed
     params_hash TEXT NOT NULL,
     wandb TEXT,                    -- the run at W&B that this is an attempt of; NULL = none
     params TEXT NOT NULL           -- last: the one that can be long
@@ -125,6 +127,18 @@ CREATE TABLE metrics (
     value REAL,                    -- NULL = not a number
     at_s REAL NOT NULL,
     PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
+
+-- Complete checkpoints, as the guests of runs saw them appear. One that is written anew takes the
+-- place of the older one of that run.
+CREATE TABLE checkpoints (
+    run_id INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    path TEXT NOT NULL,            -- as the program knows it
+    at_s REAL NOT NULL,
+    bytes INTEGER NOT NULL,
+    took_s REAL NOT NULL,          -- from its first file to its last
+    PRIMARY KEY (run_id, step, path)
 ) WITHOUT ROWID;
 
 -- What succeeded, by its content, for units that are the same work. Goes with the object that it

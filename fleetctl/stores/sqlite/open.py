@@ -193,8 +193,12 @@ _UPGRADES = {
         "CREATE INDEX runs_held ON runs (rid) WHERE state <= 2 OR sandbox_open",
     ),
     5: ("ALTER TABLE runs ADD COLUMN wandb TEXT",),
+    6: (
+        "ALTER TABLE runs ADD COLUMN resumed_step INTEGER",
+        "ALTER TABLE runs ADD COLUMN saved_step INTEGER",
+    ),
 }
-_NEW_TABLES = {1: ("cache", "creates"), 3: ("gone",)}
+_NEW_TABLES = {1: ("cache", "creates"), 3: ("gone",), 6: ("checkpoints",)}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import nan
 
 from fleetctl.common.errors import Conflict, NotFound
-from fleetctl.controllers.model import LIVE_STATES, Metric, Run, RunState
+from fleetctl.controllers.model import LIVE_STATES, Metric, Run, RunState, Saved
 from fleetctl.stores.base import RunStore
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.sqlite.session import Row, Session
@@ -49,12 +49,13 @@ class SqliteRuns:
         from_states: frozenset[RunState] = LIVE_STATES,
         result: str | None = None,
         metrics: Sequence[Metric] = (),
+        saved: Sequence[Saved] = (),
     ) -> bool:
         state = self._session.writing()
         row = (*self._columns(run), run.name, _mask(from_states))
         if state.execute(self._sql["advance_run"], row).rowcount == 0:
             return False
-        if result is None and not metrics:
+        if result is None and not metrics and not saved:
             return True
         (run_id,) = state.execute(self._sql["run_id"], (run.name,)).fetchone()
         if result is not None:
@@ -63,6 +64,11 @@ class SqliteRuns:
             state.executemany(
                 self._sql["keep_metric"],
                 [(run_id, m.seq, m.step, m.name, m.value, m.at_s) for m in metrics],
+            )
+        if saved:
+            state.executemany(
+                self._sql["keep_checkpoint"],
+                [(run_id, one.step, one.path, one.at_s, one.size, one.took_s) for one in saved],
             )
         return True
 
@@ -80,6 +86,11 @@ class SqliteRuns:
     def metrics_of(self, run: str) -> Sequence[Metric]:
         return [_metric(row) for row in self._session.read("metrics_of", (run,))]
 
+    def checkpoints_of(self, uid: str) -> Sequence[Saved]:
+        found = self._session.read("rid_of", (uid,))
+        rows = self._session.read("checkpoints_of", found[0]) if found else ()
+        return [Saved(*row) for row in rows]
+
     def last_step(self, run: str) -> int | None:
         ((step,),) = self._session.read("last_step", (run,))
         return None if step is None else int(step)
@@ -93,7 +104,7 @@ class SqliteRuns:
             None if run.sandbox == name else run.sandbox, run.handle, run.reason, run.message,
             run.usd_per_s, self._word(run.placed) if run.placed else None, run.usd,
             run.put_aside, self._word(run.content) if run.content else None,
-            run.params_hash, run.wandb or None, run.params,
+            run.resumed_step, run.saved_step, run.params_hash, run.wandb or None, run.params,
         )  # fmt: skip
 
     def _rid(self, uid: str) -> int:
@@ -124,13 +135,14 @@ def _run(uid: str, row: Row) -> Run:
     (
         name, index, attempt, state, provider, sandbox, template_hash, params, params_hash,
         created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
-        sandbox_open, usd_per_s, placed, usd, put_aside, content, wandb, _result,
+        sandbox_open, usd_per_s, placed, usd, put_aside, content, wandb, resumed_step,
+        saved_step, _result,
     ) = row  # fmt: skip
     return Run(
         name, uid, index, attempt, _STATES[state], provider, name if sandbox is None else sandbox,
         template_hash, params, params_hash, created_at_s, handle, started_at_s, ended_at_s,
         exit_code, reason, message, journal_offset, bool(sandbox_open), usd_per_s,
-        placed or "", usd, bool(put_aside), content or "", wandb or "",
+        placed or "", usd, bool(put_aside), content or "", wandb or "", resumed_step, saved_step,
     )  # fmt: skip
 
 

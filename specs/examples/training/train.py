@@ -10,9 +10,8 @@ import json
 import os
 import signal
 import sys
-import zipfile
-from pathlib import Path
 
+import fleetctl_checkpoint as checkpoint
 import numpy as np
 
 STEPS = 400
@@ -70,30 +69,20 @@ def measures(state: State, points: np.ndarray, labels: np.ndarray) -> dict[str, 
     return {"loss": float(-np.log(likely).mean()), "accuracy": float(right.mean())}
 
 
-def save(state: State, directory: Path) -> None:
-    """A file of its own for each step, from its first byte to its last: not every volume can rename
-    or go back in a file. A kill in between leaves the checkpoint before this one.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    before = sorted(directory.glob("step-*.npz"))
-    packed = io.BytesIO()
+def save(state: State) -> None:
+    """A kill in between leaves no marker, and the checkpoint before this one is the newest."""
+    packed = io.BytesIO()  # not every volume can go back in a file
     np.savez(packed, **state)
-    (directory / f"step-{int(state['step']):08d}.npz").write_bytes(packed.getvalue())
-    for path in before[:-1]:
-        path.unlink()
+    with checkpoint.saving(int(state["step"])) as directory:
+        (directory / "state.npz").write_bytes(packed.getvalue())
 
 
-def load(directory: Path) -> State:
-    """The newest that can be read: what was being written when a kill came has no end."""
-    if os.environ.get("FLEETCTL_RESUME") == "None":
+def load() -> State:
+    found = checkpoint.latest()
+    if found is None:
         return fresh()
-    for path in sorted(directory.glob("step-*.npz"), reverse=True):
-        try:
-            with np.load(path) as kept:
-                return dict(kept)
-        except (ValueError, EOFError, zipfile.BadZipFile):
-            print(f"{path.name} is incomplete", flush=True)
-    return fresh()
+    with np.load(found / "state.npz") as kept:
+        return dict(kept)
 
 
 def crash_when_asked(step: int) -> None:
@@ -104,31 +93,29 @@ def crash_when_asked(step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(state: State, points: np.ndarray, labels: np.ndarray, checkpoints: Path) -> None:
+def train(state: State, points: np.ndarray, labels: np.ndarray) -> None:
     """Step by step to the end, or to the step at which it is asked to stop."""
-    asked_to_stop: list[int] = []
-    # The manifest gives it 20 s to save. The handler only takes note: it may run in mid-step.
-    signal.signal(signal.SIGTERM, lambda number, _: asked_to_stop.append(number))
     for step in range(int(state["step"]), STEPS):
         crash_when_asked(step)
         train_step(state, points, labels)
-        if (step + 1) % CHECKPOINT_EVERY == 0 or asked_to_stop:
-            save(state, checkpoints)
+        # The manifest gives it 20 s to save.
+        stop = checkpoint.stop_requested()
+        if (step + 1) % CHECKPOINT_EVERY == 0 or stop:
+            save(state)
             with open(os.environ["FLEETCTL_METRICS"], "a", encoding="utf-8") as metrics:
                 json.dump({"step": step + 1, **measures(state, points, labels)}, metrics)
                 metrics.write("\n")
-        if asked_to_stop:
+        if stop:
             sys.exit(128 + signal.SIGTERM)
 
 
 def main() -> int:
-    checkpoints = Path(os.environ["FLEETCTL_CHECKPOINT"])
     with np.load(sys.argv[1]) as data:
         points, labels = data["points"], data["labels"]
-    state = load(checkpoints)
+    state = load()
     begun_at = int(state["step"])
     print(f"beginning at step {begun_at}", flush=True)
-    train(state, points, labels, checkpoints)
+    train(state, points, labels)
     result = {"steps": STEPS, "resumed_from": begun_at, **measures(state, points, labels)}
     print(f"step {STEPS}: accuracy {result['accuracy']:.4f}")
     with open(os.environ["FLEETCTL_RESULT"], "w", encoding="utf-8") as file:

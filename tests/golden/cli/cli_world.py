@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
+from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
 from fleetctl.providers.rundir.builds import link
 from fleetctl.stores.base import EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -95,6 +95,7 @@ def _run(
     began_s: float = 20 * MINUTE_S,
     took_s: float | None = 41.0,
     metrics: tuple[Metric, ...] = (),
+    saved: tuple[Saved, ...] = (),
 ) -> None:
     name = f"{uid}-{index}-{attempt}"
     started = NOW_S - began_s
@@ -116,7 +117,7 @@ def _run(
         }
     )  # fmt: skip
     text = None if result is None else json.dumps(result)
-    assert store.runs.advance(done, result=text, metrics=metrics)
+    assert store.runs.advance(done, result=text, metrics=metrics, saved=saved)
 
 
 def _nightly(store: SqliteStore) -> None:
@@ -280,9 +281,15 @@ def _pretrain(store: SqliteStore) -> None:
     uid = _put(store, "TrainingRun", "pretrain", age_s=5 * HOUR_S, status={
         "phase": "Running", "reason": "InProgress", "total": 2, "succeeded": 1, "active": 1,
         "stage": "train", "restarts": 1, "retries": 1, "where": {"local": 1},
+        "checkpoint": {"step": 1200, "path": "/ckpt/run/step-00001200", "at": NOW_S - 180,
+            "bytes": 15_246_000_000, "everySeconds": 540},
     })  # fmt: skip
     _run(store, uid, 0, params={"stage": "data"})
-    _run(store, uid, 1, params={"stage": "train"}, state=RunState.RUNNING)
+    saved = tuple(
+        Saved(step, f"/ckpt/run/step-{step:08d}", NOW_S - ago_s, 15_246_000_000, 38.0)
+        for step, ago_s in ((800, 720.0), (1200, 180.0))
+    )
+    _run(store, uid, 1, params={"stage": "train"}, state=RunState.RUNNING, saved=saved)
 
 
 def _assets(store: SqliteStore) -> None:

@@ -15,6 +15,7 @@ from tests.simulation.planted import (
     money,
     places,
     records,
+    savings,
     sleepers,
     truth,
 )
@@ -22,6 +23,17 @@ from tests.simulation.planted.plant import Plant
 
 PLANTS: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
-    for module in (calls, decisions, equals, handed, money, places, records, sleepers, truth)
+    for module in (
+        calls,
+        decisions,
+        equals,
+        handed,
+        money,
+        places,
+        records,
+        savings,
+        sleepers,
+        truth,
+    )
     for plant in module.PLANTS
 }

@@ -116,7 +116,7 @@ def test_api_resources_lists_every_kind_with_verbs_that_exist() -> None:
 
     _, text, _ = fleetctl("api-resources", "-o", "json")
     rows = json.loads(text)
-    assert {row["kind"] for row in rows} == {*KINDS, "Task", "Attempt", "Metric"}
+    assert {row["kind"] for row in rows} == {*KINDS, "Task", "Attempt", "Metric", "Checkpoint"}
     assert {verb for row in rows for verb in row["verbs"]} <= set(VERBS)
     _, names, _ = fleetctl("api-resources", "-o", "name")
     assert names.split() == [row["name"] for row in rows]

@@ -148,9 +148,17 @@ class Play:
         for index in indexes:
             self.end(index, RunState.FAILED, reason, exit_code)
 
-    def lose(self, *indexes: int) -> None:
+    def lose(self, *indexes: int, reason: str = "ProviderLost") -> None:
         for index in indexes:
-            self.end(index, RunState.LOST, "ProviderLost")
+            self.end(index, RunState.LOST, reason)
+
+    def resumes(self, index: int, step: int | None) -> None:
+        """The live run of `index` began from a checkpoint."""
+        self._keep(replace(self.live(index), resumed_step=step))
+
+    def saves(self, index: int, step: int) -> None:
+        """It completed one."""
+        self._keep(replace(self.live(index), saved_step=step))
 
     def refuse(self, index: int, message: str) -> None:
         self.end(index, RunState.REFUSED, "Refused", message=message)

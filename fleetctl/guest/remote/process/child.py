@@ -16,11 +16,12 @@ from fleetctl.guest.task.text import compact, spaced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, NoReturn, Optional
+    from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
     Variables = Dict[str, str]
 
 DESCRIPTORS_MAX = 1024  # more than the supervisor ever has
+_kept: list[Callable[..., Tuple[Variables, List[str]]]] = []
 
 
 def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, str]) -> Variables:
@@ -43,6 +44,21 @@ def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, 
         variables[variable(name)] = value if isinstance(value, str) else spaced(value)
     variables.update(secrets)
     return variables
+
+
+def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, list[str]]:
+    """(variables to add, arguments to append) of a program that may go on from a checkpoint, and is
+    looked after. To be called in the process that becomes it.
+    """
+    if not order.get("library"):
+        return {}, []
+    if not _kept:  # a worker forgets our modules before its first task, and may get another one
+        from fleetctl.guest.checkpoints.begin import begin
+
+        _kept.append(begin)
+    library = f"{os.path.dirname(variables['FLEETCTL_PARAMS'])}/python"
+    root = order["checkpoint"]["path"] if order.get("checkpoint") else ""
+    return _kept[0](order, root, library, variables, tell)
 
 
 def variable(name: str) -> str:

@@ -10,7 +10,7 @@ import os
 import sys
 
 from fleetctl.guest.remote.place import start_directory
-from fleetctl.guest.remote.process.child import tell
+from fleetctl.guest.remote.process.child import begun_of, tell
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import serve
 from fleetctl.guest.task.text import compact, parse
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, TextIO
 
 
+TRAINING = ("checkpoint", "progress", "library")
+
+
 def message(order: dict[str, Any], variables: dict[str, str]) -> str:
     """The line that hands a task to a living worker."""
-    return compact({"code": order["code"], "params": order["params"], "variables": variables})
+    handed = {name: order.get(name) for name in ("code", "params", *TRAINING)}
+    return compact({**handed, "variables": variables})
 
 
 def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
     """Be the worker. Never returns."""
+    variables = {**variables, **begun_of(order, variables)[0]}
     enter(start_directory(order), order["workdir"])
     os.environ.clear()
     os.environ.update(variables)
@@ -48,6 +53,7 @@ def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
             handed = parse(line)
             os.environ.clear()
             os.environ.update(handed["variables"])
+            os.environ.update(begun_of(handed, handed["variables"])[0])
             show_source(handed["code"])
             return sandbox.run(handed["code"], handed["params"], tell)
 

@@ -106,6 +106,7 @@ def start_message(order: RunOrder, gpus: dict[int, str], nodes: int) -> dict[str
         "ray": _ray(template),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),
+        **order.training(),
         "gpus": list(gpus),
         # Which of a list it got, its journal tells.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],

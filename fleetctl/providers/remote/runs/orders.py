@@ -58,6 +58,7 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
         "secret_names": sorted(order.secrets),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),
+        **order.training(),
         "timeout_s": left_s if by_age else asked_s,
         "grace_s": template.termination_grace_period_seconds,
         "workdir": template.workdir,

@@ -14,6 +14,7 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 
+from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter
@@ -21,6 +22,7 @@ from fleetctl.guest.task.serving import CHANNEL, serve
 
 from ..isolation import shortnames, spaces, syscalls
 from . import cleaning, procs
+from .followers import checkpoints_at
 from .record import PRIVATE, TEMPORARY
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Birth:
         self.mark = mark
         self.fresh = True  # the work directory is still to be made
         self.wandb: Optional[Trial] = None  # what its program tells wandb
+        self.arguments: list[str] = []  # of its command, for the checkpoint that it goes on from
 
 
 def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
@@ -54,7 +57,7 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
             _confine(birth)
         os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
         enter(_start_directory(birth), birth.config["workdir"])
-        environment = _environment(birth)
+        environment = _begun(birth)
         if birth.order.get("waits"):
             _await_others()
         if birth.order.get("ray"):
@@ -234,6 +237,18 @@ def _environment(birth: Birth) -> dict[str, str]:
     return environment
 
 
+def _begun(birth: Birth) -> dict[str, str]:
+    """The same, with what the run goes on from. Once a run: what is unfinished is moved aside."""
+    environment, asked = _environment(birth), birth.order.get("checkpoint")
+    if birth.order.get("library"):
+        root = checkpoints_at(birth.config, asked["path"]) if asked else ""
+        library = f"{birth.work}/{PRIVATE}/python"
+        known = {**os.environ, **environment}
+        added, birth.arguments = begin(birth.order, root, library, known, _tell)
+        environment.update(added)
+    return environment
+
+
 def variable(name: str) -> str:
     """The environment variable of a parameter; asked for once by the keeper, so that children
     know.
@@ -260,7 +275,8 @@ def _overwrite(path: str, data: bytes) -> None:
 def _execute(birth: Birth, environment: dict[str, str]) -> None:
     _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-    become_program(birth.order["argv"], {**os.environ, **environment})
+    argv = [*birth.order["argv"], *birth.arguments]
+    become_program(argv, {**os.environ, **environment})
 
 
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
@@ -274,7 +290,7 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
         def run(line: str) -> int:
             birth.order = json.loads(line)
             _limit_cpu(birth.order)
-            _set_variables(_environment(birth))
+            _set_variables(_begun(birth))
             return int(sandbox.run(code, birth.order["params"], _tell))
 
         exit_code = serve(exit_code, run, _tell)

@@ -1,14 +1,19 @@
 """What reads metrics beside a run on this machine: of a program that tells wandb, see
 fleetctl/guest/wandb/trial.py, and of one whose template says `metrics`, see
-fleetctl/guest/metrics/followed.py. Called by supervise.py.
+fleetctl/guest/metrics/followed.py; and what looks for its checkpoints. Called by supervise.py.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
+from fleetctl.guest.checkpoints.begin import place_of
+from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.metrics.followed import Followed
+from fleetctl.guest.pace import Pace
 from fleetctl.guest.wandb.trial import Trial
 
 from .concluding import start_of
@@ -23,6 +28,23 @@ def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:
         run.followers.append(run.wandb)
     if run.order["metrics"]:
         run.followers.append(_followed(config, sandbox, run))
+    if run.order.get("checkpoint") and not run.order.get("rank"):  # node 0 looks for all
+        asked = run.order["checkpoint"]
+        disk = Disk(checkpoints_at(config, asked["path"]))
+        run.checkpoints = Watch(asked, disk, path=asked["path"], commit=None, say=run.say)
+        run.followers.append(run.checkpoints)
+    if run.order.get("progress"):
+        run.pace = Pace(run.order["progress"], time.monotonic())
+
+
+def checkpoints_at(config: dict[str, Any], path: str) -> str:
+    """Where the directory of checkpoints is for us: on the volume that holds it."""
+    roots = {one["mount"]: one["root"] for one in config["guest_volumes"]}
+    volumes = [
+        {"mount": one["mount_path"], "links": one["links"], "root": roots[one["mount_path"]]}
+        for one in config["volumes"]
+    ]
+    return place_of(path, volumes)
 
 
 def _trial(config: dict[str, Any], sandbox: Sandbox, order: dict[str, Any]) -> Trial:

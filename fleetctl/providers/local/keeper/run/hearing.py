@@ -76,6 +76,7 @@ class Hearing:
             return False
         if data:
             run.log.write(data)
+            run.heard += len(data)
             if run.hear is not None:
                 run.hear(data)
         else:
@@ -132,6 +133,8 @@ class Hearing:
             }
         elif kind == "ready":
             self._ready(sandbox)
+        elif run.checkpoints is not None and run.checkpoints.hear(event, run.journal):
+            self._changed(run.name)
         elif kind == "remark" and len(run.remarks) < REMARKS_MAX:
             run.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and sandbox.serves and isinstance(event.get("exit"), int):

@@ -14,6 +14,8 @@ from fleetctl.guest.journal.metriclines import MetricLines
 from fleetctl.guest.journal.record import Journal
 
 if TYPE_CHECKING:
+    from fleetctl.guest.checkpoints.watch import Watch
+    from fleetctl.guest.pace import Pace
     from fleetctl.guest.wandb.trial import Trial
 
     from ..gang.gang import Gang
@@ -45,6 +47,9 @@ class Run:
         self.exit_code: Optional[int] = None  # told by a worker that lives on
         self.metrics = MetricLines()
         self.wandb: Optional[Trial] = None  # what its program tells wandb
+        self.checkpoints: Optional[Watch] = None  # what looks for them
+        self.pace: Optional[Pace] = None  # whether it gets on
+        self.heard = 0  # bytes of its output
         self.followers: list[Follower] = []  # that one, and what reads other metrics of it
         self.hear: Optional[Callable[[bytes], None]] = None  # its output, as it comes
         self.remarks: list[str] = []  # what its user should know although it may succeed

@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal, append, write_unbegun
+from fleetctl.guest.pace import STACKS_S, STALLED, ask_for_stacks
 from fleetctl.guest.processes import ended, send
 from fleetctl.guest.task.text import compact
 
@@ -375,10 +376,30 @@ class Supervisor:
         for sandbox in live:
             if sandbox.run is not None and _reported(sandbox, sandbox.run):
                 self._changed(sandbox.run.name)
+            if sandbox.run is not None:
+                self._look_for_a_stall(sandbox, sandbox.run)
         # Without a namespace of our own the whole machine would be looked through.
         if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
             for sandbox, why in usage.overuse(live, self._config["limits"]):
                 self.end(sandbox, why, 0.0)
+
+    def _look_for_a_stall(self, sandbox: Sandbox, run: Run) -> None:
+        """What hangs says where, then is told to end."""
+        if run.pace is None or run.ending:
+            return
+        count = run.checkpoints.count if run.checkpoints is not None else 0
+        if not run.pace.stalled(
+            time.monotonic(), step=run.journal.step, checkpoints=count, output=run.heard
+        ):
+            return
+        run.pace = None
+        run.say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")
+        asked = ask_for_stacks(procs.marked(sandbox.mark, sandbox.mark + 1))
+        self.timers.after(STACKS_S if asked else 0.0, lambda: self._end_stalled(sandbox, run))
+
+    def _end_stalled(self, sandbox: Sandbox, run: Run) -> None:
+        if sandbox.run is run and sandbox.status is None:
+            self.end(sandbox, STALLED, run.order["grace_s"])
 
 
 def _begin_if_last(sandbox: Sandbox) -> None:

@@ -1,0 +1,1 @@
+"""Checkpoints of a training beside a run: recognised, resumed from, set aside, kept few."""

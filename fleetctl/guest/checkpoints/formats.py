@@ -1,0 +1,281 @@
+"""How each framework names its checkpoints, and when one is complete: a table, the first that fits.
+
+Pure over a directory as disk.py shows it: by names, sizes and the texts of markers and trackers,
+never by the data. Called by prepare.py before a program starts, and by watch.py while it runs.
+
+Facts (transformers 5.23, lightning 2.6.6, orbax-checkpoint 0.12.8, torch 2.13 DCP): Hugging Face
+writes `trainer_state.json` last; Orbax and DCP rename when all is written, DCP its `.metadata`;
+DeepSpeed, Megatron, verl and SkyRL write a file with the newest name once that is whole; a file of
+Lightning is a zip, whose directory stands at its end.
+"""
+
+from __future__ import annotations
+
+from fleetctl.guest.checkpoints.disk import DIRECTORY
+from fleetctl.guest.task.text import parse_as_python
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+    from typing import Any, Callable, Optional, Protocol
+
+    class View(Protocol):
+        """See disk.py."""
+
+        def names(self, below: str = "") -> dict[str, int]: ...
+        def size(self, name: str) -> int: ...
+        def text(self, name: str) -> Optional[bytes]: ...
+        def head(self, name: str, most: int) -> bytes: ...
+        def tail(self, name: str, most: int) -> bytes: ...
+        def sha256(self, name: str) -> str: ...
+
+
+AUTO = "auto"
+MARKER = "_COMPLETE.json"  # of our own format; written last, so that no rename is needed
+MARKS = (MARKER, "trainer_state.json", ".metadata", "_CHECKPOINT_METADATA")  # in a directory
+ASIDE, BACK = ".incomplete-", ".stepped-back-"  # begin the names of what was moved out of the way
+HASHED_BYTES_MAX = 64 * 1024 * 1024  # of a file whose hash is looked at without `verify: Full`
+ZIP_END, ZIP_END_BYTES, ZIP_COMMENT_MAX = b"PK\x05\x06", 22, 65535
+DIGITS_MAX = 15  # of a step; SQLite keeps 18
+PICKLE_HEAD_BYTES = 64 * 1024  # Lightning writes its step as one of the first things
+
+
+class Found:
+    """One checkpoint. step: None where nobody knows; problem: why it is not complete, or ""."""
+
+    __slots__ = ("name", "problem", "step")
+
+    def __init__(self, name: str, step: Optional[int], problem: str) -> None:
+        self.name, self.step, self.problem = name, step, problem
+
+    @property
+    def complete(self) -> bool:
+        return not self.problem and self.step is not None
+
+
+class Format:
+    """name: as in `checkpoint.format`; pattern: of an entry, with its step; directory: whether the
+    entries are; judge: why one is not complete; tracker: a file with the newest name, written as
+    `tracked`; copy: an entry that is the newest once more, which scripts ask for by this name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        judge: Callable[[View, str], str],
+        *,
+        directory: bool = True,
+        tracker: str = "",
+        tracked: str = r"{step}",
+        copy: str = "",
+    ) -> None:
+        self.name, self.judge, self.directory = name, judge, directory
+        self.copy = copy
+        self._pattern = pattern
+        self.tracker, self._tracked = tracker, tracked
+
+    def match(self, name: str) -> Optional[re.Match[str]]:
+        # Not at the top: a process from which tasks are forked would carry it for each.
+        import re
+
+        return re.fullmatch(self._pattern, name)
+
+    def find(self, view: View) -> list[Found]:
+        """All of this format, complete or not, the lowest step first; those of unknown step last.
+
+        Where a tracker names the newest, what lies beyond it was never finished.
+        """
+        newest = self.tracked_step(view) if self.tracker else None
+        found = []
+        for name, size in view.names().items():
+            match = self.match(name)
+            if match is None or (size == DIRECTORY) is not self.directory:
+                continue
+            step = _step(view, name, match)
+            problem = self.judge(view, name)
+            if self.tracker and not problem and (newest is None or (step or 0) > newest):
+                problem = f"`{self.tracker}` does not name it yet"
+            found.append(Found(name, step, problem))
+        found.sort(key=lambda one: (one.step is None, one.step or 0, one.name))
+        return found
+
+    def tracked_step(self, view: View) -> Optional[int]:
+        """What the tracker says; None without one."""
+        import re
+
+        digits = re.findall(rb"\d+", view.text(self.tracker) or b"")
+        return int(digits[-1]) if digits else None
+
+    def tracker_text(self, found: Found) -> str:
+        """What the tracker has to say for this one to be the newest."""
+        return self._tracked.format(step=found.step, name=found.name)
+
+
+def format_of(view: View, wanted: str = AUTO) -> Optional[Format]:
+    """The format of that name; for `auto` the first that fits what is there, None for none yet."""
+    if wanted != AUTO:
+        return next(one for one in FORMATS if one.name == wanted)
+    names = view.names()
+    # Two name their directories alike: what tells them apart is their tracker.
+    tracked = [one for one in FORMATS if one.tracker in names]
+    return next((one for one in (*tracked, *FORMATS) if _fits(one, view, names)), None)
+
+
+def _fits(one: Format, view: View, names: dict[str, int]) -> bool:
+    matching = [
+        name
+        for name, size in names.items()
+        if one.match(name) and (size == DIRECTORY) is one.directory
+    ]
+    if one.name == "dcp":
+        return any(_is_dcp(view.names(name)) for name in matching)
+    if one.name == "ray-train":
+        return RAY_SNAPSHOT in names
+    return bool(matching)
+
+
+# -- when one is complete: "" or what is missing ---------------------------------------------------
+
+
+def _huggingface(view: View, name: str) -> str:
+    inside = view.names(name)
+    if "checkpoint-is-incomplete.txt" in inside:
+        return "it says itself that it is incomplete"
+    return _json(view, name, "trainer_state.json", inside)
+
+
+def _lightning(view: View, name: str) -> str:
+    """The record that ends a zip says where its directory is, and that lies just before it."""
+    size = view.size(name)
+    if size < ZIP_END_BYTES:
+        return "it is empty" if size <= 0 else "it ends too soon"
+    end = view.tail(name, ZIP_END_BYTES + ZIP_COMMENT_MAX)
+    at = end.rfind(ZIP_END)
+    record = end[at : at + ZIP_END_BYTES]
+    if at < 0 or len(record) < ZIP_END_BYTES:
+        return "it ends too soon"
+    length = int.from_bytes(record[12:16], "little")
+    offset = int.from_bytes(record[16:20], "little")
+    large = 0xFFFFFFFF in (length, offset)  # then another record has the true numbers
+    return "" if large or offset + length <= size else "it ends too soon"
+
+
+def _dcp(view: View, name: str) -> str:
+    return "" if ".metadata" in view.names(name) else "`.metadata` is missing"
+
+
+def _is_dcp(inside: dict[str, int]) -> bool:
+    return ".metadata" in inside or any(one.endswith(".distcp") for one in inside)
+
+
+def _orbax(view: View, name: str) -> str:
+    if not name.isdigit():
+        return "it was never renamed to its step"
+    inside = view.names(name)
+    marks = ("commit_success.txt", "_CHECKPOINT_METADATA")
+    return "" if any(one in inside for one in marks) else f"`{marks[1]}` is missing"
+
+
+def _there(view: View, name: str) -> str:
+    return "" if view.names(name) else "it is empty"
+
+
+def _skyrl(view: View, name: str) -> str:
+    inside = view.names(name)
+    missing = [one for one in ("trainer_state.pt", "data.pt") if one not in inside]
+    return f"`{missing[0]}` is missing" if missing else ""
+
+
+def _ray_train(view: View, name: str) -> str:
+    told = view.text(RAY_SNAPSHOT) or b""
+    return "" if name.encode() in told else f"`{RAY_SNAPSHOT}` does not name it yet"
+
+
+def _fleetctl(view: View, name: str) -> str:
+    """All files of the marker are there with their sizes."""
+    problem = _json(view, name, MARKER, view.names(name))
+    if problem:
+        return problem
+    files = marked_files(view, name)
+    if files is None:
+        return f"`{MARKER}` names no files"
+    for path, size, _ in files:
+        there = view.size(f"{name}/{path}")
+        if there != size:
+            what = "is missing" if there == DIRECTORY else f"has {there} bytes"
+            return f"`{path}` {what}, and `{MARKER}` says {size}"
+    return ""
+
+
+def marked_files(view: View, name: str) -> Optional[list[tuple[str, int, str]]]:
+    """(path, bytes, SHA-256 or "") of what a marker names; None where it makes no sense."""
+    try:
+        marker: Any = parse_as_python((view.text(f"{name}/{MARKER}") or b"").decode())
+        return [(str(path), int(one[0]), one[1] or "") for path, one in marker["files"].items()]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
+
+
+def damaged(view: View, name: str, *, whole: bool) -> str:
+    """Of a complete one of our own format: a file whose hash is another one, or "". whole: of large
+    files, too, which takes as long as reading them.
+    """
+    for path, size, digest in marked_files(view, name) or ():
+        looked_at = digest and (whole or size <= HASHED_BYTES_MAX)
+        if looked_at and view.sha256(f"{name}/{path}") != digest:
+            return f"`{path}` is not what `{MARKER}` says: its SHA-256 is another one"
+    return ""
+
+
+def _json(view: View, name: str, file: str, inside: dict[str, int]) -> str:
+    if file not in inside:
+        return f"`{file}` is missing"
+    try:
+        value = parse_as_python((view.text(f"{name}/{file}") or b"").decode())
+    except (ValueError, RecursionError):
+        value = None
+    return "" if isinstance(value, dict) else f"`{file}` is not whole"
+
+
+def _step(view: View, name: str, match: re.Match[str]) -> Optional[int]:
+    digits = "".join(filter(str.isdigit, match[1] or ""))[:DIGITS_MAX]
+    if digits:
+        return int(digits)
+    return _pickled_step(view.head(name, PICKLE_HEAD_BYTES)) if name.endswith(".ckpt") else None
+
+
+def _pickled_step(head: bytes) -> Optional[int]:
+    """`global_step` in the pickle that begins a file of Lightning: its key, perhaps a memo of that,
+    and a whole number of 1, 2 or 4 bytes.
+    """
+    import re
+
+    match = re.search(rb"global_step(?:q.|r....|h.|\x94)?(?:K(.)|M(..)|J(....))", head, re.DOTALL)
+    return None if match is None else int.from_bytes(match[match.lastindex or 1], "little")
+
+
+RAY_SNAPSHOT = "checkpoint_manager_snapshot.json"
+FORMATS = (
+    Format("huggingface", r"checkpoint-(\d{1,15})", _huggingface),
+    Format(
+        "lightning",
+        r"(?:.*\bstep=(\d{1,15}).*|[^.].*)\.ckpt",
+        _lightning,
+        directory=False,
+        copy="last.ckpt",
+    ),
+    Format("dcp", r"step-(\d{1,15})", _dcp),
+    Format("orbax", r"(\d{1,15})(?:\.orbax-checkpoint-tmp.*)?", _orbax),
+    Format("deepspeed", r"global_step(\d{1,15})", _there, tracker="latest", tracked="{name}"),
+    Format(
+        "megatron",
+        r"(?:iter|global_step)_(\d{1,15})",
+        _there,
+        tracker="latest_checkpointed_iteration.txt",
+    ),
+    Format("skyrl", r"global_step_(\d{1,15})", _skyrl, tracker="latest_ckpt_global_step.txt"),
+    Format("ray-train", r"checkpoint_([\d_.-]{1,40})", _ray_train),
+    Format("fleetctl", r"step-(\d{1,15})", _fleetctl),
+)
+FORMAT_NAMES = tuple(one.name for one in FORMATS)

@@ -1,0 +1,20 @@
+"""Which checkpoints `keep` no longer wants. Pure; called by watch.py."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Sequence
+
+
+def superfluous(
+    steps: Sequence[int], last: int, every: Optional[int], resumed: Optional[int]
+) -> list[int]:
+    """Of the steps of complete checkpoints, those to remove, ascending: neither among the newest
+    `last` (at least 1) nor a multiple of `every`, nor the one that the attempt resumed from.
+    """
+    ordered = sorted(set(steps))
+    older = ordered[: len(ordered) - max(1, last)]
+    return [
+        step for step in older if step != resumed and not (every is not None and step % every == 0)
+    ]

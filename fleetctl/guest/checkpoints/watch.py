@@ -1,0 +1,154 @@
+"""While a program runs: a new complete checkpoint is made durable, then told.
+
+One look is a listing of names and of each new entry's marker. Called once a second by whoever keeps
+the run, as one of its followers.
+"""
+
+from __future__ import annotations
+
+import time
+
+from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.formats import MARKS, format_of
+from fleetctl.guest.checkpoints.keeping import superfluous
+from fleetctl.guest.checkpoints.prepare import remove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Optional
+
+    Version = tuple[int, int]  # of one checkpoint: differs when it was written anew
+
+    from fleetctl.guest.checkpoints.formats import Format, Found
+    from fleetctl.guest.journal.record import Journal
+
+    # Makes what was written durable, and calls with what went wrong, or "".
+    Commit = Callable[[Callable[[str], None]], None]
+
+MESSAGE_CHARACTERS_MAX = 1024
+REST = 20  # times what a look took: volumes that answer slowly are asked more rarely
+
+
+class Watch:
+    def __init__(
+        self,
+        asked: Mapping[str, Any],
+        disk: Disk,
+        *,
+        path: str,
+        commit: Optional[Commit],
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """path: of the directory, as the program knows it; commit: None where a file is durable
+        once it is written; say: a word in the log.
+        """
+        self._asked, self._disk, self._path = asked, disk, path
+        self._resumed: Optional[int] = None  # the step that the program began from
+        self._commit, self._say, self._clock = commit, say, clock
+        self._known: dict[str, Version] = {}
+        self._begun: dict[str, float] = {}  # when one was seen first, while it was incomplete
+        self._format: Optional[Format] = None
+        self._untold: list[dict[str, Any]] = []
+        self._committing = self._over = False
+        self._rest_until_s = 0.0
+        self.count = 0  # how many were seen to be published
+        for one in self._look():
+            if one.complete:
+                self._known[one.name] = self._version(one)
+
+    def hear(self, event: dict[str, Any], journal: Journal) -> bool:
+        """What the process that became the program said of its beginning; False for all else."""
+        step, path, message = event.get("step"), event.get("path"), event.get("message")
+        if event.get("e") == "resumed" and isinstance(step, int) and isinstance(path, str):
+            self._resumed = step
+            return journal.note("resumed", {"step": step, "path": path})
+        if event.get("e") == "aside" and isinstance(message, str):
+            return journal.note("aside", {"message": message[:MESSAGE_CHARACTERS_MAX]})
+        return False
+
+    def take(self, journal: Journal, *, whole: bool = False) -> bool:
+        """Look once; whether something was told. whole: the run is over, and what is new is made
+        durable with all else before `conclude`.
+        """
+        now_s = self._clock()
+        for one in self._look() if whole or now_s >= self._rest_until_s else ():
+            version = self._version(one)
+            if not one.complete:
+                self._begun.setdefault(one.name, now_s)
+            elif self._known.get(one.name) != version:
+                self._known[one.name] = version
+                self._publish(one, now_s)
+        self._rest_until_s = max(self._rest_until_s, now_s + REST * (self._clock() - now_s))
+        if whole or not self._untold or self._committing:
+            self._over = self._over or whole
+            return False
+        if self._commit is None:
+            return self._tell(journal, self._untold, "")
+        self._committing, committed, self._untold = True, self._untold, []
+        self._commit(lambda problem: self._committed(journal, committed, problem))
+        return False
+
+    def lost(self) -> None:
+        """What is not told yet could not be made durable."""
+        self._untold = []
+
+    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:  # noqa: ARG002
+        """The journal's line for the result, as it was. What is left is durable now."""
+        self._tell(journal, self._untold, "")
+        return line
+
+    def _committed(self, journal: Journal, committed: list[dict[str, Any]], problem: str) -> None:
+        self._committing = False
+        if self._over:  # the journal has its end, or waits for one commit of everything
+            self._untold = committed + self._untold
+            return
+        self._tell(journal, committed, problem)
+
+    def _tell(self, journal: Journal, events: list[dict[str, Any]], problem: str) -> bool:
+        if problem:
+            self._say(problem)
+            self._untold = events + self._untold  # the next look tries again
+            return False
+        self._untold = [one for one in self._untold if one not in events]
+        for event in events:
+            journal.note("checkpoint", event)
+        if events:
+            self._thin()
+        return bool(events)
+
+    def _publish(self, one: Found, now_s: float) -> None:
+        self.count += 1
+        event = {
+            "step": one.step,
+            "path": f"{self._path}/{one.name}",
+            "at": now_s,
+            "bytes": self._disk.bytes_of(one.name),
+            "took_s": round(now_s - self._begun.pop(one.name, now_s), 3),
+        }
+        self._untold.append(event)
+
+    def _look(self) -> list[Found]:
+        if self._format is None:
+            self._format = format_of(self._disk, self._asked["format"])
+        return self._format.find(self._disk) if self._format is not None else []
+
+    def _version(self, one: Found) -> Version:
+        """By the marker's time: what was there before and is written anew is new."""
+        disk, name = self._disk, one.name
+        for mark in MARKS:
+            if changed_at := disk.changed_at(f"{name}/{mark}"):
+                return changed_at, 0
+        return disk.changed_at(name), disk.size(name)
+
+    def _thin(self) -> None:
+        """Remove what `keep` no longer wants; only after a newer one is durable."""
+        keep = self._asked["keep"]
+        if keep is None:
+            return
+        steps = {
+            one.step: one.name for one in self._look() if one.complete and one.step is not None
+        }
+        for step in superfluous(list(steps), keep["last"], keep["every"], self._resumed):
+            remove(self._disk, steps[step])
+            self._known.pop(steps[step], None)

@@ -1,0 +1,96 @@
+"""Checkpoints of a fleetctl TrainingRun from its own program: one file, standard library only.
+
+    import fleetctl_checkpoint as checkpoint
+
+    start = checkpoint.latest()                # a directory, or None
+    ...
+    with checkpoint.saving(step) as directory:  # complete when the block ends
+        torch.save(model.state_dict(), directory / "model.pt")
+    if checkpoint.stop_requested():             # TERM was seen: save, then leave
+        sys.exit(143)
+
+A checkpoint is `step-NNNNNNNN/` below $FLEETCTL_CHECKPOINT; `_COMPLETE.json` is written last and
+names every file with its size, so that nothing has to be renamed and a kill in between is seen.
+With several processes each writes its own files, and one of them calls `saving` last, after a
+barrier of the trainer's own.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+MARKER = "_COMPLETE.json"
+HASHED_BYTES_MAX = 64 * 1024 * 1024  # the hash of a larger file would hold up the training
+
+_stop: Optional[threading.Event] = None
+
+
+def latest() -> Optional[Path]:
+    """The checkpoint to go on from: the newest complete one when this attempt began, or None."""
+    path = os.environ.get("FLEETCTL_RESUME_FROM")
+    return Path(path) if path else None
+
+
+@contextlib.contextmanager
+def saving(step: int) -> Iterator[Path]:
+    """A directory for the files of this step. It becomes a checkpoint when the block ends without
+    an exception. Raises RuntimeError where the TrainingRun has no `checkpoint`.
+    """
+    place = os.environ.get("FLEETCTL_CHECKPOINT")
+    if not place:
+        raise RuntimeError("FLEETCTL_CHECKPOINT is not set: the TrainingRun has no `checkpoint`")
+    directory = Path(place) / ("step-%08d" % step)
+    directory.mkdir(parents=True, exist_ok=True)
+    marker = directory / MARKER
+    if marker.exists():
+        marker.unlink()  # while it is written anew it is not complete
+    yield directory
+    files = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path != marker:
+            files[path.relative_to(directory).as_posix()] = _settled(path)
+    complete: Dict[str, Any] = {
+        "format": 1,
+        "step": step,
+        "at": time.time(),
+        "world": int(os.environ.get("WORLD_SIZE", "1")),
+        "files": files,
+    }
+    with open(marker, "w", encoding="utf-8") as file:
+        file.write(json.dumps(complete))
+        file.flush()
+        _sync(file.fileno())
+
+
+def stop_requested() -> bool:
+    """Whether the run was asked to end. From the first call on TERM no longer ends the program,
+    which has `signalBeforeStopSeconds` to save and leave. The first call belongs into the main
+    thread.
+    """
+    global _stop
+    if _stop is None:
+        stop = _stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return _stop.is_set()
+
+
+def _settled(path: Path) -> List[Any]:
+    """[bytes, SHA-256 or None] of a file, which is on the disk then."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        _sync(file.fileno())
+        if size > HASHED_BYTES_MAX:
+            return [size, None]
+        return [size, hashlib.sha256(file.read()).hexdigest()]
+
+
+def _sync(handle: int) -> None:
+    """Volumes that are no disks need not know it: closing a file is what counts there."""
+    with contextlib.suppress(OSError):
+        os.fsync(handle)

@@ -1,0 +1,20 @@
+"""What is shipped with an order for programs to import. Called by providers."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+_HERE = Path(__file__).parents[1] / "library"
+_CHECKPOINTS, _STACKS = "fleetctl_checkpoint.py", "sitecustomize.py"
+
+
+def library(*, stacks: bool) -> dict[str, str]:
+    """Texts by file name; stacks: with what lets a process that hangs say where."""
+    names = (_CHECKPOINTS, _STACKS) if stacks else (_CHECKPOINTS,)
+    return {name: _text(name) for name in names}
+
+
+@cache
+def _text(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")

@@ -1,0 +1,92 @@
+"""Where a TrainingRun keeps its progress, and when it counts as hung."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+
+from fleetctl.specs.values.scalars import (
+    Duration,
+    PositiveCount,
+    PositiveDuration,
+    SandboxPath,
+    Spec,
+    Text,
+)
+
+_RESUME = re.compile(r"Latest|None|step:[0-9]{1,12}")
+PLACEHOLDER = "${checkpoint}"
+
+CheckpointFormat = Literal[
+    "auto", "huggingface", "lightning", "dcp", "orbax", "deepspeed", "megatron", "skyrl",
+    "ray-train", "fleetctl",
+]  # fmt: skip
+
+
+def _resume(value: str) -> str:
+    if not _RESUME.fullmatch(value):
+        raise ValueError("it must be `Latest`, `None` or `step:N`")
+    return value
+
+
+Resume = Annotated[
+    str,
+    AfterValidator(_resume),
+    WithJsonSchema({"type": "string", "pattern": f"^({_RESUME.pattern})$"}),
+]
+
+
+class KeepCheckpoints(Spec):
+    """Which complete checkpoints stay; the one that an attempt began from always does."""
+
+    last: PositiveCount = Field(description="So many of the newest.")
+    every: PositiveCount | None = Field(
+        default=None, description="And those whose step is a multiple of this; default none."
+    )
+
+
+class Checkpoint(Spec):
+    """Where progress is kept, so that a restart goes on from there."""
+
+    path: SandboxPath = Field(description="Absolute directory inside the sandbox, on a volume.")
+    format: CheckpointFormat = Field(
+        default="auto",
+        description="Whose files these are; default auto: told by what lies there.",
+    )
+    resume: Resume = Field(
+        default="Latest", description="`Latest`, `None` or `step:N`; default Latest."
+    )
+    resume_args: tuple[Text, ...] = Field(
+        default=(),
+        description="Added to `command` if it resumes; `${checkpoint}` is the path; default none.",
+    )
+    keep: KeepCheckpoints | None = Field(
+        default=None, description="Which ones stay; default: all that the program leaves."
+    )
+    verify: Literal["Fast", "Full"] = Field(
+        default="Fast",
+        description="Files whose hashes a start looks at: of 64 MiB at most, or all; default Fast.",
+    )
+    signal_before_stop_seconds: Duration = Field(
+        default=0.0,
+        description="Seconds to save between the request to end and the kill; default 0.",
+    )
+
+    @model_validator(mode="after")
+    def _arguments_name_it(self) -> Checkpoint:
+        if self.resume_args and not any(PLACEHOLDER in one for one in self.resume_args):
+            raise ValueError(f"`resumeArgs` must have `{PLACEHOLDER}` in one of its arguments")
+        return self
+
+
+class Progress(Spec):
+    """When an attempt counts as hung: nothing new for too long."""
+
+    timeout_seconds: PositiveDuration = Field(
+        description="Longest time without a new step, checkpoint or line of its output."
+    )
+    start_seconds: PositiveDuration = Field(
+        default=3600.0, description="The same until the first step or checkpoint; default 1h."
+    )

@@ -1,0 +1,90 @@
+"""The part of the provider suite about programs that save their progress: what they resume from,
+what is told of it, and what becomes of one that hangs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from fleetctl.controllers.model import CheckpointOrder, ProgressOrder
+from tests.contracts.provider_worlds import World, command, python, story
+
+# One checkpoint, one that a kill cut short, and the end of a crash.
+CRASHES = """
+import os
+for step in (5, 10):
+    with saving(step) as directory:
+        (directory / "state.json").write_text(json.dumps({"step": step}))
+        if step == 10:
+            os.kill(os.getpid(), 9)
+"""
+GOES_ON = """
+import json, os, pathlib, sys
+import fleetctl_checkpoint as checkpoint
+found = checkpoint.latest()
+told = {
+    "arguments": sys.argv[1:],
+    "from": str(found),
+    "step": os.environ["FLEETCTL_RESUME_STEP"],
+    "state": json.loads((found / "state.json").read_text()),
+    "left": sorted(one.name for one in found.parent.iterdir()),
+}
+pathlib.Path(os.environ["FLEETCTL_RESULT"]).write_text(json.dumps(told))
+"""
+HANGS = """
+import time
+def a_step_that_hangs():
+    time.sleep(600)
+print("step 1", flush=True)
+report(step=1, loss=0.5)
+a_step_that_hangs()
+"""
+
+
+class ProviderCheckpoints:
+    """Mixed into ProviderSuite."""
+
+    @story
+    async def test_a_killed_program_goes_on_from_the_newest_complete_checkpoint(
+        self, world: World
+    ) -> None:
+        await world.provider.ensure_volume(world.volume)
+        place = f"/data-of-suite/{world.volume}"
+        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
+        asked = CheckpointOrder(place, "auto", "Latest")
+        seen = await world.run(python(CRASHES, volumes=volumes), checkpoint=asked)
+        assert (seen.ok, [one.step for one in seen.checkpoints.saved]) == (False, [5])
+        asked = replace(asked, arguments=("--resume", "${checkpoint}"))
+        goes_on = command("python3", "-c", GOES_ON, volumes=volumes)
+        seen = await world.run(goes_on, run="run-1", template_hash="h2", checkpoint=asked)
+        assert seen.ok, seen
+        told: dict[str, Any] = json.loads(seen.result or "")
+        # Where nothing is mounted, it is below the volume's own directory.
+        newest = told["from"]
+        assert newest.endswith(f"/{world.volume}/step-00000005")
+        assert told["arguments"] == ["--resume", newest]
+        assert (told["step"], told["state"]) == ("5", {"step": 5})
+        assert seen.checkpoints.resumed == 5
+        (aside,) = seen.checkpoints.aside
+        # A volume that cannot rename loses what is unfinished.
+        removed = aside.startswith("checkpoint `step-00000010` was removed: ")
+        moved = aside.startswith("checkpoint `step-00000010` was moved aside as")
+        assert removed or moved
+        left = ["step-00000005"] if removed else [".incomplete-step-00000010", "step-00000005"]
+        assert told["left"] == left
+        missing = replace(asked, resume="step:7")
+        seen = await world.run(goes_on, run="run-2", template_hash="h2", checkpoint=missing)
+        assert (seen.ok, seen.reason) == (False, "NoCheckpoint")
+        assert seen.message.endswith("the newest are: 5")
+        await world.provider.remove_scratch("uid-1", keep_logs=False)
+        await world.provider.remove_volume(world.volume)
+
+    @story
+    async def test_a_program_that_hangs_says_where_and_is_ended(self, world: World) -> None:
+        ref = await world.start(python(HANGS), progress=ProgressOrder(timeout_s=2.0, start_s=60.0))
+        seen = await world.ended(ref)
+        assert (seen.ok, seen.infrastructure, seen.reason) == (False, False, "Stalled")
+        log = (await world.log(ref)).decode()
+        assert "in a_step_that_hangs" in log

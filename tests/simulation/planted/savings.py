@@ -1,0 +1,51 @@
+"""Bugs about checkpoints: what is taken for whole, and what for progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from fleetctl.controllers.history.checkpoints import Steps
+from fleetctl.controllers.model import Run
+from fleetctl.guest.checkpoints.formats import Found
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+
+def resumed_from_an_unmarked_checkpoint() -> Context:
+    """A directory with a step in its name is a checkpoint, whatever its marker says."""
+    return swapped(Found, "complete", property(lambda found: found.step is not None))
+
+
+def a_step_saved_again_is_progress() -> Context:
+    """Any checkpoint that an attempt saves counts as new."""
+
+    def make(take: Callable[[Steps, Run], bool]) -> Callable[[Steps, Run], bool]:
+        def patched(steps: Steps, run: Run) -> bool:
+            take(steps, run)
+            return run.saved_step is not None
+
+        return patched
+
+    return around(Steps, "take", make)
+
+
+def failures_count_for_ever() -> Context:
+    """A new checkpoint does not begin the count of failures anew."""
+
+    def make(take: Callable[[Steps, Run], bool]) -> Callable[[Steps, Run], bool]:
+        def patched(steps: Steps, run: Run) -> bool:
+            take(steps, run)
+            return False
+
+        return patched
+
+    return around(Steps, "take", make)
+
+
+PLANTS: tuple[Plant, ...] = (
+    resumed_from_an_unmarked_checkpoint,
+    a_step_saved_again_is_progress,
+    failures_count_for_ever,
+)

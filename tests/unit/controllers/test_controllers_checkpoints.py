@@ -1,0 +1,190 @@
+"""Retries that count from the last new checkpoint, and steps back from one that keeps failing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetctl.controllers.history.checkpoints import STEPS_BACK_MAX, Saves
+from fleetctl.controllers.model import CheckpointOrder, Saved
+from fleetctl.controllers.plan import Phase
+from tests.unit.controllers.play import Play
+
+CHECKPOINT = {"path": "/ckpt"}
+
+
+def training(**fields: Any) -> Play:
+    spec = {"template": {"command": ["train"]}, "checkpoint": CHECKPOINT, **fields}
+    return Play(spec, "TrainingRun")
+
+
+def begin(play: Play, resumed: int | None) -> None:
+    """The next attempt, which begins from that step."""
+    play.now_s += 1_000
+    play.turn()
+    play.resumes(0, resumed)
+
+
+def order(play: Play) -> CheckpointOrder:
+    """What the next attempt is told; the same after a restart of the controller."""
+    told = play.controller.checkpoint(play.history, 0)
+    controller, history = play.replayed()
+    assert controller.checkpoint(history, 0) == told
+    assert told is not None
+    return told
+
+
+def test_preemptions_that_each_follow_a_new_checkpoint_never_end_a_run() -> None:
+    play = training(maxInfraRetries=5)
+    for number in range(6):
+        begin(play, number * 10 or None)
+        play.saves(0, (number + 1) * 10)
+        play.lose(0)
+    begin(play, 60)
+    play.succeed(0)
+    assert play.turn().phase is Phase.SUCCEEDED
+
+
+def test_six_preemptions_without_a_new_checkpoint_fail_by_the_field_that_limits_them() -> None:
+    play = training(maxInfraRetries=5)
+    for _ in range(6):
+        begin(play, None)
+        play.lose(0)
+    plan = play.turn()
+    assert (plan.phase, plan.reason) == (Phase.FAILED, "StageFailed")
+    assert plan.message == (
+        "stage main was lost with ProviderLost; maxInfraRetries is 5,"
+        " counted since the last new checkpoint"
+    )
+
+
+def test_a_crash_after_a_new_checkpoint_is_the_first_again() -> None:
+    play = training(maxRestarts=1)
+    for number in range(4):
+        begin(play, number * 10 or None)
+        play.saves(0, (number + 1) * 10)
+        play.fail(0)
+        assert play.turn().phase is not Phase.FAILED
+    begin(play, 40)
+    play.fail(0)
+    assert play.turn().phase is Phase.FAILED
+
+
+def test_a_step_that_is_saved_again_is_no_progress() -> None:
+    play = training(maxRestarts=2)
+    for resumed in (None, 10, 10):
+        begin(play, resumed)
+        play.saves(0, 15)
+        play.fail(0)
+    assert play.turn().phase is Phase.FAILED
+    assert play.history.failures == 3
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_after_two_failures_from_one_checkpoint_the_one_before_is_tried(restart: bool) -> None:
+    play = training(maxRestarts=5)
+    begin(play, None)
+    play.saves(0, 15)
+    play.fail(0)
+    for _ in range(2):
+        assert order(play).below is None
+        begin(play, 15)
+        play.fail(0)
+        if restart:
+            play.restart()
+    assert order(play).below == 15
+    begin(play, 10)
+    play.saves(0, 15)
+    play.lose(0)
+    assert order(play).below is None  # it was written anew
+    begin(play, 15)
+    play.succeed(0)
+    assert play.turn().phase is Phase.SUCCEEDED
+
+
+def test_losses_are_no_sign_against_a_checkpoint() -> None:
+    play = training()
+    for _ in range(4):
+        begin(play, 15)
+        play.lose(0)
+    assert order(play).below is None
+
+
+def test_a_run_steps_back_so_often_and_no_more() -> None:
+    play = training(maxRestarts=50)
+    steps = [60, 50, 40, 30, 20]
+    for step in steps[:STEPS_BACK_MAX]:
+        for _ in range(2):
+            begin(play, step)
+            play.fail(0)
+        assert order(play).below == step
+    for _ in range(2):
+        begin(play, steps[STEPS_BACK_MAX])
+        play.fail(0)
+    assert order(play).below == steps[STEPS_BACK_MAX - 1]
+
+
+def test_a_step_that_was_asked_for_holds_until_an_attempt_has_gone_on_from_it() -> None:
+    play = training(checkpoint={**CHECKPOINT, "resume": "step:10"}, maxRestarts=5)
+    begin(play, 10)
+    play.fail(0)
+    assert order(play).resume == "step:10"
+    begin(play, 10)
+    play.saves(0, 15)
+    play.fail(0)
+    assert order(play).resume == "Latest"
+
+
+def test_arguments_are_for_commands_alone() -> None:
+    asked = {**CHECKPOINT, "resumeArgs": ["--resume=${checkpoint}"], "keep": {"last": 3}}
+    play = training(
+        checkpoint=asked, stages=[{"name": "one"}, {"name": "two", "script": "train.sh"}]
+    )
+    first, second = (play.controller.checkpoint(play.history, index) for index in range(2))
+    assert first is not None and first.arguments == ("--resume=${checkpoint}",)
+    assert second is not None and second.arguments == ()
+    assert (first.last, first.every) == (3, None)
+
+
+def test_another_content_begins_to_count_anew() -> None:
+    play = training(maxRestarts=1)
+    begin(play, None)
+    play.saves(0, 15)
+    play.fail(0)
+    begin(play, 15)
+    play.change(template={"command": ["train", "better"]})
+    play.settle()
+    begin(play, 15)
+    play.saves(0, 20)
+    play.fail(0)
+    assert play.turn().phase is not Phase.FAILED
+
+
+def test_sandboxes_that_end_of_age_without_a_checkpoint_follow_ever_more_slowly() -> None:
+    play = training()
+    waits = []
+    for _ in range(5):
+        begin(play, None)
+        play.confirm_starts()
+        play.now_s += 310
+        play.lose(0, reason="MaxLifetime")
+        unit = play.history.unfinished[0]
+        waits.append(unit.due_at_s - play.now_s)
+    assert waits[:2] == [0.0, 0.0]
+    assert 0 < waits[2] < waits[4]
+    begin(play, None)
+    play.confirm_starts()
+    play.now_s += 310
+    play.saves(0, 5)
+    play.lose(0, reason="MaxLifetime")
+    assert play.history.unfinished[0].due_at_s == play.now_s
+
+
+def test_how_often_is_told_once_there_are_three() -> None:
+    saves = Saves()
+    for number, at_s in enumerate((0.0, 540.0, 1090.0, 1600.0)):
+        saves.take(Saved(number, f"/ckpt/{number}", at_s, 7))
+        assert (saves.every_s is None) is (number < 2)
+    assert saves.every_s == 540.0
+    assert saves.newest is not None and saves.newest.step == 3
