@@ -82,7 +82,10 @@ def launch(
         os.write(2, f"fleetctl: {message}\n".encode("utf-8", "backslashreplace"))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        cluster.end()
+        if len(asked["addresses"]) > 1:
+            cluster.end_behind_us()
+        else:
+            cluster.end()
     os._exit(code)
 
 
@@ -141,6 +144,18 @@ class _Cluster:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._ray.wait()
         raise _Failed(f"Ray's worker on this node ended: {self._last_words()}")
+
+    def end_behind_us(self) -> None:
+        """`end`, once this process is gone: a worker that lost its head before the work's own end
+        is known would be taken for the cause of it.
+        """
+        leader = os.getpid()
+        if os.fork() == 0:
+            os.setsid()
+            while os.getppid() == leader:
+                time.sleep(PAUSE_S / 10)
+            self.end()
+            os._exit(0)
 
     def end(self) -> None:
         """Every process of Ray's session, and its files."""
