@@ -130,8 +130,13 @@ clean:
 
 # Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 3 GB
 # and minutes.
-test-frameworks: setup .frameworks/ready
+test-frameworks: setup .frameworks/ready .frameworks/ray
 	$(BIN)/python -m pytest tests/frameworks/suite.py
+	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/test_real_ray.py
+
+.frameworks/ray:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install -q --disable-pip-version-check ray
 
 .frameworks/ready: tests/frameworks/requirements-torch.txt tests/frameworks/requirements-orbax.txt
 	for name in torch orbax; do \

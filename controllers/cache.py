@@ -75,6 +75,7 @@ class _Case:
     template: Template  # whole, or the unit's own while its Function is missing
     ordered: bool
     given: Mapping[str, object] | None  # as of its controller
+    places: tuple[str, ...]  # where it may run
     handed: bool  # its units are runs of W&B's
 
     @property
@@ -88,12 +89,15 @@ Rule = Callable[[_Case], str]
 def content(spec: Execution, controller: KindController, index: int, facts: Facts) -> Content:
     """What a wanted unit's work is, its own parameters aside."""
     own = controller.content(index)
+    unit = controller.unit(index)
+    placement = controller.placement(unit.template_hash if unit is not None else "")
     case = _Case(
         spec,
         facts,
         facts.whole or own,
         controller.in_order,
         controller.given,
+        tuple(it.provider for it in placement.candidates),
         controller.handed is not None,
     )
     for rule in _RULES:
@@ -138,10 +142,10 @@ def _untried(controller: KindController, history: History) -> Iterator[Unit]:
     fresh: Iterable[Unit | None] = islice(controller.next(history), LOOKED_UP_MAX)
     if controller.in_order:
         # Its `next` tells of one alone, and what waits for its next attempt holds up the rest.
-        end = controller.total or 0
-        waiting = {*history.fresh(0, end), *again}
-        ahead = (index for index in range(end) if index not in history.succeeded)
-        again, fresh = [*takewhile(waiting.__contains__, ahead)], ()
+        due, taken = set(again), history.taken
+        ahead = (index for index in controller.indexes() if index not in history.succeeded)
+        again = [*takewhile(lambda index: index in due or index not in taken, ahead)]
+        fresh = ()
     for unit in chain(map(controller.unit, again), fresh):
         if unit is not None:
             yield unit
@@ -153,12 +157,11 @@ def _told(case: _Case) -> object:
     told.pop("function", None)  # what it adds is in the template
     # Equal names are other secrets there; nothing else differs by the namespace alone.
     elsewhere = template.secrets and facts.namespace != DEFAULT_NAMESPACE
-    places = [candidate.provider for candidate in case.spec.placement.candidates]
     return {
         "template": told,
         "volumes": [facts.volumes[mount.name] for mount in template.volumes],
         # Without an image the software is what the places themselves bring.
-        "places": places if template.image is None else [],
+        "places": list(case.places) if template.image is None else [],
         **({"namespace": facts.namespace} if elsewhere else {}),
         **({"params": dict(case.given)} if case.given else {}),
     }

@@ -96,9 +96,7 @@ def impact(
         to_run=to_run,
         over=over,
         spared=sum(
-            1
-            for run in replaced
-            if reasons[run.name] == SCALED_DOWN or _template_alone(controller, run)
+            1 for run in replaced if reasons[run.name] == SCALED_DOWN or _same_unit(controller, run)
         ),
         controller=controller,
         history=history,
@@ -120,11 +118,12 @@ def _again(history: History, cached: Collection[int]) -> Again:
     return Again(len(lost), sum(it.work_s for it in lost), usd)
 
 
-def _template_alone(controller: KindController, run: Run) -> bool:
-    """Whether the run would go on if a changed template did not end it."""
+def _same_unit(controller: KindController, run: Run) -> bool:
+    """Whether the run would go on if neither a changed template nor what comes before its unit
+    ended it.
+    """
     unit = controller.unit(run.index)
-    same = unit is not None and unit.params_hash == run.params_hash
-    return same and unit is not None and unit.template_hash != run.template_hash
+    return unit is not None and unit.params_hash == run.params_hash
 
 
 def worked_s(runs: Iterable[Run], now_s: float) -> float:

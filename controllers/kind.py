@@ -8,7 +8,7 @@ TTL, status) is in reconcile.py, once for all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +25,7 @@ from fleetctl.controllers.wandb.handed import Handed
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
+    from fleetctl.specs.blocks import placement as blocks
     from fleetctl.specs.blocks.common import Execution, ParamsFrom
     from fleetctl.specs.blocks.template import Template
 
@@ -139,6 +140,28 @@ class KindController(ABC):
     @abstractmethod
     def verdict(self, history: History) -> Verdict | None:
         """Is the whole over? None = not yet."""
+
+    def indexes(self) -> Iterable[int]:
+        """Of the wanted units, as far as they are known, first to start first."""
+        return range(self.total or 0)
+
+    def called(self, index: int) -> str:
+        """A unit, for people."""
+        return f"task {index}"
+
+    @property
+    def first(self) -> int:
+        """The index of a unit that shows what the others run."""
+        return 0
+
+    def placement(self, template_hash: str) -> Placement:  # noqa: ARG002
+        """Where the units of a template may run."""
+        return self.policy.placement
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Names of all places where any unit may run, the best first."""
+        return tuple(it.provider for it in self.policy.placement.candidates)
 
     def summary(self, history: History) -> Status:  # noqa: ARG002
         """Status of this kind alone, such as a sweep's best trial.
@@ -292,7 +315,7 @@ def policy_of(
         sandbox_life_s=spec.sandbox.max_lifetime_seconds,
         task_s=template.timeout_seconds if template else None,
         rollout=Rollout(pins.rollout or spec.rollout),
-        placement=placement_of(spec),
+        placement=placement_of(spec.placement),
         grace_s=max(template.termination_grace_period_seconds if template else 10.0, grace_s),
         keep_outdated=spec.on_change == "Keep",
         kept_until_s=pins.kept_until_s,
@@ -300,9 +323,8 @@ def policy_of(
     )
 
 
-def placement_of(spec: Execution) -> Placement:
+def placement_of(wished: blocks.Placement) -> Placement:
     """Where a running kind's units may run as plain data."""
-    wished = spec.placement
     spill = wished.spill_over
     return Placement(
         tuple(

@@ -156,6 +156,16 @@ class WandbTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """One machine of an attempt that has several; its place in the list is its rank."""
+
+    state: str  # Running, Succeeded, Failed, Lost, or Stopped: ended because another one was
+    address: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointOrder:
     """What an attempt is told of its checkpoints.
 
@@ -234,6 +244,7 @@ class Alive:
     held: str = ""  # a sentence why its end cannot be told yet, though its work is over; or empty
     gpus: tuple[str, ...] = ()  # that it has, as their driver names them; empty: not told
     remarks: tuple[str, ...] = ()  # what its user should know, as it happened
+    nodes: tuple[Node, ...] = ()  # where it has several, and something of them changed
     checkpoints: Checkpoints = NO_CHECKPOINTS
 
 
@@ -257,6 +268,7 @@ class Ended:
     note: str = ""
     gpus: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
     checkpoints: Checkpoints = NO_CHECKPOINTS
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.model import RunState
+from fleetctl.controllers.model import Node, RunState
 from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
@@ -95,6 +95,8 @@ def status_of(
             for unit in history.unfinished.values()
             if unit.last is not None and unit.last.state is RunState.REFUSED
         )
+    if nodes := [_node(it) for it in history.nodes] or before.get("nodes"):
+        status["nodes"] = nodes
     if history.pruned:
         status["stopped"] = len(history.pruned)
     if wish.allowance.own is not None:
@@ -126,20 +128,24 @@ def told(plan: Plan) -> Status:
 
 def _places(wish: Wish, history: History) -> list[str]:
     """Its candidates in their order, then where runs of earlier specs are or were."""
-    candidates = [it.provider for it in wish.controller.policy.placement.candidates]
-    return list(dict.fromkeys([*candidates, *sorted(+history.placed)]))
+    return list(dict.fromkeys([*wish.controller.candidates, *sorted(+history.placed)]))
 
 
 def _gpu(wish: Wish, history: History) -> str:
     """What its sandboxes ask for, `A100:4 H100:2` where either will do: of the stage that is on,
     where the units build upon each other; empty without.
     """
-    controller = wish.controller
-    at = len(history.succeeded) if controller.in_order else 0
-    if controller.unit(at) is None:
-        at = 0
+    controller, at = wish.controller, wish.controller.first
+    if controller.in_order:
+        left = (index for index in controller.indexes() if index not in history.succeeded)
+        at = next(left, at)
     wanted = controller.template(at).resources.gpu if controller.unit(at) is not None else None
     return " ".join(map(str, wanted.choices)) if wanted is not None else ""
+
+
+def _node(node: Node) -> dict[str, object]:
+    told = {"address": node.address, "reason": node.reason, "exitCode": node.exit_code}
+    return {"state": node.state, **{key: it for key, it in told.items() if it not in ("", None)}}
 
 
 def _cost(history: History) -> dict[str, object]:

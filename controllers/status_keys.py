@@ -59,6 +59,10 @@ class Status(TypedDict, total=False):
     where: Annotated[Mapping[str, int], "live runs by provider"]
     placement: Annotated[Sequence[Block], "each candidate with its runs: provider, live, total"]
     isolation: Annotated[str, "of provider `local`: what separates its runs from the machine"]
+    nodes: Annotated[
+        Sequence[Block],
+        "machines of the newest attempt with several, by rank: state, address, reason, exitCode",
+    ]
     scratchFreed: Annotated[bool, "whether what its runs left on disk is removed"]
     cost: Annotated[
         Block, "USD: actual, reserved, estimated, estimatedLow, estimatedHigh; unpricedRuns"

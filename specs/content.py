@@ -96,6 +96,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         **EXECUTION,
         "nodes": PLACE,
         "ray": PLACE,
+        "proc_per_node": PLACE,
         "stages": UNITS,  # each by STAGE
         "checkpoint": WORK,  # by CHECKPOINT
         "params_from": WORK,
@@ -125,6 +126,14 @@ STAGE: Mapping[str, Role] = {
     "script": WORK,
     "env": WORK,
     "timeout_seconds": RULE,
+    "resources": PLACE,
+    "image": WORK,
+    "volumes": WORK,
+    "secrets": WORK,
+    "workdir": WORK,
+    "placement": PLACE,
+    "nodes": PLACE,
+    "ray": PLACE,
 }
 CHECKPOINT: Mapping[str, Role] = {
     "path": WORK,  # programs read it

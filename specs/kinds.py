@@ -86,6 +86,14 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def unit_called(kind: str, index: int, params: str) -> str:
+    """One piece of an object's work, for people: `task 3`, `stage train`. params: JSON."""
+    row = KINDS.get(kind)
+    if row is None or not row.named:
+        return f"{row.unit if row is not None else 'task'} {index}"
+    return f"{row.unit} {json.loads(params or '{}').get(row.unit, index)}"
+
+
 def find_kind(word: str) -> Kind | None:
     """The kind that a person means by `BatchJob`, `batchjobs` or `job`, in any case."""
     lower = word.lower()

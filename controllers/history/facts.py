@@ -15,7 +15,7 @@ from fleetctl.controllers.history.intervals import IntervalSet
 from fleetctl.controllers.history.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
 from fleetctl.controllers.history.working_time import Working
-from fleetctl.controllers.model import Run
+from fleetctl.controllers.model import Node, Run
 
 # The value of a unit, by which it is compared; or several, of which lower ones are better.
 Score = float | Values
@@ -65,6 +65,7 @@ class Facts:
         "live",
         "live_by_index",
         "lowest",
+        "nodes",
         "note",
         "outdated",
         "placed",
@@ -124,3 +125,4 @@ class Facts:
         self.refused: Run | None = None
         self.last_failure: Run | None = None
         self.note = ""
+        self.nodes: tuple[Node, ...] = ()  # of the newest attempt that told of several

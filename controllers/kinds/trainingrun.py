@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.checkpoints import Saves, Steps
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kind import (
     UNITS_KEPT_MAX,
+    Keep,
     KindController,
+    StopNow,
     Unit,
     Verdict,
+    as_wished,
     limits_of,
+    placement_of,
     policy_of,
     taken_from,
 )
-from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, RunState, WandbTrial
+from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
+from fleetctl.controllers.placement import Placement
+from fleetctl.controllers.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.status_keys import Status
 from fleetctl.controllers.wandb.program import winner_wandb
+from fleetctl.specs.blocks.nodes import ONE
 from fleetctl.specs.content import (
     NO_PINS,
     Pins,
@@ -64,35 +72,51 @@ def templates(spec: TrainingRunSpec) -> list[Template]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """own: its content, whatever it builds on."""
+
+    index: int
+    name: str
+    template: Template
+    placement: Placement
+    template_hash: str
+    own: str
+
+
 class TrainingRun(KindController):
-    """Unit k is stage k; it starts when stage k-1 has succeeded. maxRestarts counts per stage."""
+    """A stage's identity is its name: it keeps the index under which it first ran, wherever it
+    stands in the list. It starts when all before it have succeeded. maxRestarts counts per stage.
+
+    allocated: params hash -> index of the stages that have runs already.
+    """
 
     in_order = True
+    keeps_indexes = True
     total: int
 
     def __init__(
-        self,
-        spec: TrainingRunSpec,
-        allocated: Mapping[str, int],  # noqa: ARG002
-        pins: Pins = NO_PINS,
+        self, spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS
     ) -> None:
         self.spec = spec
         checkpoint = spec.checkpoint
         self.policy = policy_of(
             spec, pins, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
         )
+        if any(it.nodes is not None for it in spec.stages) or spec.nodes != ONE:
+            self.policy = replace(self.policy, reuse=1)  # nodes go with their attempt
         limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
         self.limits = replace(limits, checkpoints=checkpoint is not None)
-        self._templates = templates(spec)
         self.given = given_params(spec.params_from, pins)
-        self._hashes = [
-            template_hash(one, spec.placement, pins, spec.params_from) for one in self._templates
-        ]
-        self.contents = self.contents_of(spec, pins)
         self.template_hash = ""
-        self._names = [stage.name for stage in spec.stages] or ["main"]
-        self.total = len(self._templates)
+        self._stages = {it.index: it for it in _stages(spec, allocated, pins)}
+        self._placements = {it.template_hash: it.placement for it in self._stages.values()}
+        self._made: dict[int, Run] = {}  # the newest attempt of each wanted stage
+        self._begun_at_s: dict[tuple[int, str], float] = {}  # of the first success of a content
+        self._dropped: set[str] = set()  # contents of what stages left that are no longer wanted
+        self.total = len(self._stages)
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
+        self.contents = self._contents()
 
     @staticmethod
     def contents_of(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:
@@ -100,15 +124,66 @@ class TrainingRun(KindController):
         owns = (content_of(template, pins, spec.params_from) for template in templates(spec))
         return tuple(accumulate(owns, after))
 
+    def recall(self, run: Run) -> None:
+        """What a stage built on that was removed since is there all the same: what builds on it is
+        not done again for that.
+        """
+        stage = self._stages.get(run.index)
+        if stage is not None and run.params_hash == _identity(stage.name):
+            self._made[run.index] = run
+            if run.state is RunState.SUCCEEDED:
+                # By when it was wished for: that and no other time is of one clock for all runs.
+                self._begun_at_s.setdefault((run.index, run.content), run.created_at_s)
+        elif run.state is RunState.SUCCEEDED and not run.put_aside:
+            self._dropped.add(run.content)
+        if self._dropped:
+            self.contents = self._contents()
+            self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
+
+    def _contents(self) -> tuple[str, ...]:
+        """By index; empty for one that no stage has. What was made on top of a stage that is gone
+        counts where all that comes before it now was there already.
+        """
+        found: dict[int, str] = {}
+        before, there_at_s = "", 0.0
+        for stage in self._stages.values():
+            before = after(before, stage.own)
+            made = self._made.get(stage.index)
+            if made is not None and made.created_at_s >= there_at_s:
+                on_dropped = (after(it, stage.own) for it in self._dropped)
+                before = made.content if made.content in on_dropped else before
+            found[stage.index] = before
+            there_at_s = max(there_at_s, self._begun_at_s.get((stage.index, before), inf))
+        return tuple(found.get(index, "") for index in range(max(found) + 1))
+
     def _unit(self, index: int) -> Unit | None:
-        if not 0 <= index < self.total:
+        stage = self._stages.get(index)
+        if stage is None:
             return None
-        own = {STAGE: self._names[index]}
-        params = {**(self.given or {}), **own}
-        return Unit(index, params, params_hash(own), self._hashes[index], self.contents[index])
+        params = {**(self.given or {}), STAGE: stage.name}
+        identity, content = _identity(stage.name), self.contents[index]
+        return Unit(index, params, identity, stage.template_hash, content)
 
     def template(self, index: int) -> Template:
-        return self._templates[index]
+        return self._stages[index].template
+
+    def indexes(self) -> Iterator[int]:
+        return iter(self._stages)
+
+    @property
+    def first(self) -> int:
+        return next(iter(self._stages))
+
+    def called(self, index: int) -> str:
+        stage = self._stages.get(index)
+        return f"stage {stage.name if stage is not None else index}"
+
+    def placement(self, template_hash: str) -> Placement:
+        return self._placements.get(template_hash, self.policy.placement)
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        return self.spec.providers()
 
     def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
         return winner_wandb(self.spec.params_from)
@@ -118,14 +193,31 @@ class TrainingRun(KindController):
         return False
 
     def next(self, history: History) -> Iterator[Unit]:
-        index = len(history.succeeded)
+        index = self._present(history)
+        if index is None or index in history.taken or not self.ready(history, index):
+            return
         unit = self.unit(index)
-        if unit is not None and index not in history.taken and self.ready(history, index):
+        if unit is not None:
             yield unit
 
     def ready(self, history: History, index: int) -> bool:
-        """A stage works on what the earlier ones made."""
-        return all(earlier in history.succeeded for earlier in range(index))
+        """A stage works on what the earlier ones made, and works alone: also where a later one was
+        let end that an inserted one comes before.
+        """
+        return self._present(history) == index and not history.live
+
+    def keep(self, history: History, run: Run) -> Keep | StopNow:
+        wished, present = as_wished(self, run), self._present(history)
+        if isinstance(wished, StopNow) or present is None or present == run.index:
+            return wished
+        if self.policy.rollout is not Rollout.REPLACE:
+            return wished
+        why = f"stage {self._stages[present].name} runs first, and it builds on that"
+        return StopNow("Superseded", why)
+
+    def _present(self, history: History) -> int | None:
+        """The stage that is on: the first that has not succeeded; None after the last."""
+        return next((it for it in self._stages if it not in history.succeeded), None)
 
     def verdict(self, history: History) -> Verdict | None:
         if history.failed:
@@ -135,7 +227,7 @@ class TrainingRun(KindController):
             lost = run is not None and run.index == index and run.state is RunState.LOST
             ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
             most = self.spec.max_infra_retries if lost else self.spec.max_restarts
-            text = f"stage {self._names[index]} {ended}{why}; {limit} is {most}"
+            text = f"{self.called(index)} {ended}{why}; {limit} is {most}"
             if self.spec.checkpoint is not None:
                 text += ", counted since the last new checkpoint"
             return Verdict(False, "StageFailed", text)
@@ -147,8 +239,8 @@ class TrainingRun(KindController):
         return None
 
     def summary(self, history: History) -> Status:
-        current = len(history.succeeded)
-        stage = self._names[current] if current < self.total else ""
+        present = self._present(history)
+        stage = self._stages[present].name if present is not None else ""
         taken = taken_from(self.spec.params_from, self.given)
         return {
             **taken,
@@ -176,7 +268,7 @@ class TrainingRun(KindController):
             resume=resume,
             verify=asked.verify,
             below=steps.below if resume == "Latest" else None,
-            arguments=asked.resume_args if self._templates[index].command is not None else (),
+            arguments=asked.resume_args if self._stages[index].template.command is not None else (),
             last=asked.keep.last if asked.keep else None,
             every=asked.keep.every if asked.keep else None,
         )
@@ -190,3 +282,32 @@ def newest_checkpoint(saves: Saves) -> Status:
     every_s = saves.every_s
     often = every_s is None or every_s < 1.0  # as exactly as checkpoints are looked for
     return {"checkpoint": told if often else {**told, "everySeconds": round(every_s or 0.0)}}
+
+
+def _identity(name: str) -> str:
+    """The hash that tells a stage from the others."""
+    return params_hash({STAGE: name})
+
+
+def _stages(spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins) -> Iterator[_Stage]:
+    """In order; one that has no runs yet gets an index that no other has."""
+    names = [stage.name for stage in spec.stages] or ["main"]
+    known: dict[str, int] = {}
+    for name in names:
+        index = allocated.get(_identity(name))
+        if index is not None and index not in known.values():
+            known[name] = index
+    free = max(allocated.values(), default=-1) + 1
+    for at, (name, template) in enumerate(zip(names, templates(spec), strict=True)):
+        index = known.get(name)
+        if index is None:
+            index, free = free, free + 1
+        wished = spec.placement_of(at)
+        yield _Stage(
+            index=index,
+            name=name,
+            template=template,
+            placement=placement_of(wished),
+            template_hash=template_hash(template, wished, pins, spec.params_from),
+            own=content_of(template, pins, spec.params_from),
+        )

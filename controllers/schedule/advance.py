@@ -25,8 +25,7 @@ def advance(wish: Wish, history: History, now_s: float) -> Plan:
     """Always decides."""
     places = _places(wish)
     if not places:
-        candidates = wish.controller.policy.placement.candidates
-        wanted = " or ".join(f"`{it.provider}`" for it in candidates)
+        wanted = " or ".join(f"`{name}`" for name in wish.controller.candidates)
         text = with_hint(
             f"there is no provider {wanted}", "`kind: Provider` with that name declares one"
         )
@@ -67,8 +66,7 @@ def advance(wish: Wish, history: History, now_s: float) -> Plan:
 
 def _places(wish: Wish) -> list[str]:
     """Candidates where something may start."""
-    candidates = wish.controller.policy.placement.candidates
-    return [it.provider for it in candidates if it.provider in wish.providers]
+    return [name for name in wish.controller.candidates if name in wish.providers]
 
 
 def _stops(

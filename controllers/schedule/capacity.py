@@ -24,10 +24,10 @@ PROBE_AFTER_S_MIN = 15.0
 class Seats:
     """One pass's tally. Nothing outlives the pass."""
 
-    __slots__ = ("_judged", "_left", "_offers", "_placement", "_shortages", "_unknown")
+    __slots__ = ("_controller", "_judged", "_left", "_offers", "_shortages", "_unknown")
 
     def __init__(self, wish: Wish, history: History, now_s: float) -> None:
-        self._placement = wish.controller.policy.placement
+        self._controller = wish.controller
         self._offers = wish.offers
         self._shortages = wish.shortages
         self._unknown = {name: Offer() for name in wish.providers}
@@ -39,7 +39,8 @@ class Seats:
         known = self._judged.get(template_hash)
         if known is None:
             offers = {**self._unknown, **self._offers.get(template_hash, {})}
-            known = self._judged[template_hash] = judge(self._placement, offers, self._left)
+            placement = self._controller.placement(template_hash)
+            known = self._judged[template_hash] = judge(placement, offers, self._left)
         return known
 
     def best(self, template_hash: str) -> Judgement | None:
@@ -132,20 +133,20 @@ def spilled(
             seats.take(other)
             stops.append(Stop(run.name, SPILLED_OVER, grace_s))
             if run.provider not in shortages:
-                shortages[run.provider] = _learned(run.provider, wait, history, wish, now_s)
+                shortages[run.provider] = _learned(run, wait, history, wish, now_s)
     return tuple(stops), shortages
 
 
-def spills_at_s(wish: Wish, now_s: float) -> float | None:
+def spills_at_s(wish: Wish, history: History, now_s: float) -> float | None:
     """When the next waiting start has waited long enough to be moved."""
-    placement = wish.controller.policy.placement
-    if len(placement.candidates) < 2:
-        return None
-    times = (
-        it.short_since_s + placement.spill.after_s
-        for it in wish.waits.values()
-        if it.short_since_s is not None
-    )
+    times = []
+    for name, wait in wish.waits.items():
+        run = history.live.get(name)
+        if run is None or wait.short_since_s is None:
+            continue
+        placement = wish.controller.placement(run.template_hash)
+        if len(placement.candidates) > 1:
+            times.append(wait.short_since_s + placement.spill.after_s)
     return min((at_s for at_s in times if at_s > now_s), default=None)
 
 
@@ -159,22 +160,24 @@ def grown(short: Shortage, provider: str, history: History, now_s: float) -> Sho
     return replace(short, seats=begun, probe_at_s=now_s) if begun > short.seats else short
 
 
-def _learned(provider: str, wait: Wait, history: History, wish: Wish, now_s: float) -> Shortage:
+def _learned(moved: Run, wait: Wait, history: History, wish: Wish, now_s: float) -> Shortage:
     """What a move tells of the provider that it leaves: so many have a place there, and no more."""
+    provider = moved.provider
     waiting = sum(
         1
         for run in history.live.values()
         if run.provider == provider and (run.name in wish.waits or run.reason == SPILLED_OVER)
     )
     held = _held(history)[provider]
-    after_s = max(PROBE_AFTER_S_MIN, wish.controller.policy.placement.spill.after_s)
+    spill = wish.controller.placement(moved.template_hash).spill
+    after_s = max(PROBE_AFTER_S_MIN, spill.after_s)
     seats = max(0, held - waiting)
     said = spill_reason(wait.reason) or wait.reason
     return Shortage(seats, now_s + after_s, f"it answered {said}")
 
 
 def _moves(wait: Wait, run: Run, wish: Wish, now_s: float) -> bool:
-    spill = wish.controller.policy.placement.spill
+    spill = wish.controller.placement(run.template_hash).spill
     if wish.room.paused or wait.asking or wait.short_since_s is None:
         return False
     if spill_reason(wait.reason, account=wait.account) not in spill.on:
@@ -186,7 +189,7 @@ def _moves(wait: Wait, run: Run, wish: Wish, now_s: float) -> bool:
 def _vacancies(wish: Wish, history: History, now_s: float) -> Iterator[tuple[str, Vacancy]]:
     """What is left for this object: of the provider, and of what was learned of it."""
     held = _held(history) if wish.shortages else Counter()
-    for name in (it.provider for it in wish.controller.policy.placement.candidates):
+    for name in wish.controller.candidates:
         room = wish.room.places.get(name)
         short = wish.shortages.get(name)
         if short is not None:

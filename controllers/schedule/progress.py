@@ -52,7 +52,7 @@ def wakes_at_s(wish: Wish, history: History, now_s: float) -> float | None:
     times = (
         history.waiting.next_due_at_s(now_s),
         ends_at_s(wish, now_s),
-        spills_at_s(wish, now_s),
+        spills_at_s(wish, history, now_s),
         # A wait whose time has come is being acted on; waking for it again would spin.
         min((it.retry_at_s for it in wish.waits.values() if it.retry_at_s > now_s), default=None),
     )
@@ -64,13 +64,14 @@ def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
     told = [(name, wait.message) for name, wait in wish.waits.items()] + [*wish.held.items()]
     told = [(name, text) for name, text in told if name in history.live]
     for name, text in told[:WAITING_SHOWN_MAX]:
-        yield f"task {history.live[name].index}: {text}"
+        yield f"{wish.controller.called(history.live[name].index)}: {text}"
     for due_s, index in history.waiting.backing_off(now_s):
         unit = history.unfinished.get(index)
         why = unit.last.reason if unit and unit.last else "a failure"
         if unit and unit.last and rolls_over(unit.last) and unit.idle_lives >= ROLL_OVERS_IDLE_MAX:
             why = f"{unit.idle_lives} sandboxes in a row that grew too old without a new step"
-        yield f"task {index}: backing off for {due_s - now_s:.0f} s after {why}"
+        called = wish.controller.called(index)
+        yield f"{called}: backing off for {due_s - now_s:.0f} s after {why}"
     if wish.controller.policy.parallelism == 0:
         yield "spec.parallelism is 0"
     yield from stopping(history)[:1]

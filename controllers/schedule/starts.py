@@ -50,7 +50,7 @@ class Started:
 
 def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Started:
     """First come, first served; whoever cannot start keeps all behind it from starting."""
-    seats, policy = supply.seats, wish.controller.policy
+    seats = supply.seats
     idle, made = list(supply.idle), 0
     starts: list[Start] = []
     full = False
@@ -72,7 +72,7 @@ def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Start
         if isinstance(paid, Unpaid):
             unpaid = paid
             break
-        start = start_of(unit, history, box, policy, reason)
+        start = start_of(unit, history, box, wish.controller, reason)
         if isinstance(paid, Paid):
             start = _in_a_new_one(start, paid, seats)
             made += 1
@@ -146,10 +146,11 @@ def wanted_now(
 
 
 def start_of(
-    unit: Unit, history: History, reuse: OpenSandbox | None, policy: Policy, reason: str
+    unit: Unit, history: History, reuse: OpenSandbox | None, kind: KindController, reason: str
 ) -> Start:
     """Its next attempt, in the open sandbox or, once a provider is said, in a new one."""
     used = reuse.used + 1 if reuse else 1
+    policy, chosen = kind.policy, len(kind.placement(unit.template_hash).candidates) > 1
     return Start(
         index=unit.index,
         attempt=history.next_attempt(unit.index),
@@ -160,5 +161,5 @@ def start_of(
         reusable=policy.reuse is None or used < policy.reuse,
         sandbox=reuse.name if reuse else None,
         reason=reason,
-        placed="its sandbox was free" if reuse and len(policy.placement.candidates) > 1 else "",
+        placed="its sandbox was free" if reuse and chosen else "",
     )

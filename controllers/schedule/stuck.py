@@ -44,7 +44,9 @@ def stuck(plan: Plan, wish: Wish, history: History, now_s: float) -> dict[str, s
     """`{lack, reason, message, hint}`; None while something gets on, or will by itself."""
     if plan.phase is not Phase.PENDING or plan.active:
         return None
-    if history.waiting.next_due_at_s(now_s) is not None or spills_at_s(wish, now_s) is not None:
+    if history.waiting.next_due_at_s(now_s) is not None:
+        return None
+    if spills_at_s(wish, history, now_s) is not None:
         return None
     if history.live:
         waits = [wish.waits.get(name) for name in history.live]

@@ -197,20 +197,18 @@ def named_volumes(
     stored: Stored, manifest: Manifest, known: set[tuple[str, str]], now_s: float
 ) -> Iterator[Resource]:
     """Those to be made; known: (name, namespace) of volumes that are declared or made already."""
-    spec = manifest.spec
-    names_volumes = spec if isinstance(spec, FunctionSpec) else getattr(spec, "template", None)
     namespace = manifest.namespace
-    for mount in names_volumes.volumes if names_volumes is not None else ():
-        there = stored.resources.get("Volume", mount.name, namespace) is not None
-        if there or (mount.name, namespace) in known:
+    for name, provider in _mounted(manifest.spec).items():
+        there = stored.resources.get("Volume", name, namespace) is not None
+        if there or (name, namespace) in known:
             continue
         yield Resource(
             uid=secrets.token_hex(8),
             kind="Volume",
-            name=mount.name,
+            name=name,
             generation=1,
             version=0,
-            spec=dump_spec(VolumeSpec(provider=_provider(spec))),
+            spec=dump_spec(VolumeSpec(provider=provider)),
             status="",
             labels={},
             annotations={NAMED_BY: manifest.key},
@@ -219,9 +217,14 @@ def named_volumes(
         )
 
 
-def _provider(spec: Spec) -> str:
-    """Where the volumes belong that it names."""
+def _mounted(spec: Spec) -> dict[str, str]:
+    """The volumes that it names, each with the provider where it belongs: of the first to name
+    it.
+    """
     if isinstance(spec, FunctionSpec):
-        return spec.provider
-    assert isinstance(spec, Execution)
-    return spec.placement.candidates[0].provider
+        return {mount.name: spec.provider for mount in spec.volumes}
+    found: dict[str, str] = {}
+    for part in spec.parts() if isinstance(spec, Execution) else ():
+        for mount in part.template.volumes:
+            found.setdefault(mount.name, part.placement.candidates[0].provider)
+    return found

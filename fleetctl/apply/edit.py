@@ -100,7 +100,7 @@ def manifest_with(
         if dot and block in words:
             words[block][key] = None if text == "null" else text
         else:
-            put(data, steps(path.removeprefix("spec.")), _value(path, text))
+            put(data, steps(path.removeprefix("spec.")), value_of(path, text))
     spec = _checked(KINDS[kind].spec, data, "spec", resource.key)
     if any(image.requirements is not None for _, image in images(spec)):
         raise UsageError(
@@ -158,7 +158,7 @@ def _checked(model: type[Read], data: Mapping[str, Any], where: str, key: str) -
         raise UsageError(said, hint=wrong.hint) from error
 
 
-def _value(path: str, text: str) -> object:
+def value_of(path: str, text: str) -> object:
     """As YAML reads a plain text; lists and mappings are written as JSON."""
     try:
         return json.loads(text) if text[:1] in ("[", "{", '"') else resolve(text)

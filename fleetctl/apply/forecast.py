@@ -66,11 +66,12 @@ def _standing(
 def _priced(
     spec: Execution, providers: Mapping[str, Backend], said: Mapping[str, ProviderSpec]
 ) -> bool:
-    names = [it.provider for it in spec.placement.candidates if it.provider in providers]
-    template = getattr(spec, "template", None)
-    if template is None:  # of a sweep that says what to run in `search`
-        template = Template(command=["true"])
-    return any(charged(providers[name], said.get(name), template) != 0.0 for name in names)
+    return any(
+        charged(providers[it.provider], said.get(it.provider), part.template) != 0.0
+        for part in spec.parts()
+        for it in part.placement.candidates
+        if it.provider in providers
+    )
 
 
 def noted(changes: Sequence[Change], forecasts: Mapping[str, Forecast]) -> list[Change]:

@@ -48,7 +48,7 @@ def impact_on(
 def _found(stored: Stored, work: Work, order: Order) -> Impact:
     contents = contents_of(stored, work) if _knows_its_function(stored, work.track) else None
     cached = lookup(contents, work.history)[0] if contents is not None else {}
-    places = [it.provider for it in work.controller.policy.placement.candidates]
+    places = work.controller.candidates
     known = [order.parallelism[name] for name in places if name in order.parallelism]
     at_once = sum(known) if known else None
     return impact(work.controller, work.history, cached=cached, parallelism=at_once)

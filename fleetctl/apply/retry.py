@@ -8,13 +8,16 @@ their numbers, logs and costs stay, and what they came to counts no more.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from fleetctl.apply.commit import find
+from fleetctl.apply.consent import NeedsConsent
 from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.common.text import did_you_mean
 from fleetctl.controllers.history.requeue import failed, tried
+from fleetctl.controllers.impact import worked_s
 from fleetctl.controllers.model import LIVE_STATES, Run
 from fleetctl.controllers.plan import TERMINAL_PHASES
 from fleetctl.specs.kinds import KINDS
@@ -27,13 +30,19 @@ from fleetctl.tracking.track import Track, Work
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """which: the failed ones, those of `indexes`, all, or all whatever is known of those that have
-    not run. request: a name of this request.
+    """which: the failed ones, those of `indexes` and `names`, those from the first of these on,
+    all, or all whatever is known of those that have not run. names: of units that have one.
+
+    What builds on a unit is done again with it, unless `only`; approved: a person has seen what
+    that is. request: a name of this request.
     """
 
-    which: Literal["failed", "index", "all", "rerun"]
+    which: Literal["failed", "index", "from", "all", "rerun"]
     indexes: tuple[range, ...] = ()
     request: str = ""
+    names: tuple[str, ...] = ()
+    only: bool = False
+    approved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,8 @@ def retry(
             hint=f"fleetctl retry {resource.key} runs those that failed",
         )
     chosen, live = _chosen(work, choice)
+    if work.controller.in_order and choice.which in ("index", "from", "failed"):
+        chosen = _with_later(work, choice, chosen, now_s)
     # One that gave up as a whole has more to do than its failed units.
     goes_on = bool(chosen) or choice.which == "rerun"
     goes_on = goes_on or (choice.which == "failed" and _gave_up(work.track))
@@ -99,8 +110,60 @@ def _chosen(work: Work, choice: Choice) -> tuple[list[int], int]:
                 f"{work.resource.key} has no {unit} {some[-1]}",
                 hint=f"fleetctl get tasks {work.resource.key}",
             )
-    asked = [it for it in history.live_by_index if any(it in some for some in choice.indexes)]
-    return tried(history, choice.indexes), len(asked)
+    wanted = (*choice.indexes, *(range(it, it + 1) for it in _named(work, choice.names)))
+    asked = [it for it in history.live_by_index if any(it in some for some in wanted)]
+    return tried(history, wanted), len(asked)
+
+
+def _named(work: Work, names: Sequence[str]) -> Iterator[int]:
+    """The indexes of units that have these names. Raises NotFound and UsageError."""
+    kind, key = KINDS[work.resource.kind], work.resource.key
+    if names and not kind.named:
+        raise UsageError(f"a {kind.unit} of {key} has a number, and no name", hint="use `--index`")
+    units = [work.controller.unit(index) for index in work.controller.indexes()] if names else []
+    known = {str(unit.params[kind.unit]): unit.index for unit in units if unit is not None}
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"there is {', '.join(known)}"
+            raise NotFound(f"{key} has no {kind.unit} `{name}`", hint=hint)
+        yield known[name]
+
+
+def _with_later(work: Work, choice: Choice, chosen: list[int], now_s: float) -> list[int]:
+    """The units with what builds on them. Raises NeedsConsent where that was not asked for by name
+    and somebody should know, and UsageError where `only` cannot be.
+    """
+    order, history = list(work.controller.indexes()), work.history
+    if not chosen:
+        return chosen
+    first = min(map(order.index, chosen))
+    later = order[first + 1 :]
+    running = [it for it in later if it in history.live_by_index]
+    if choice.only:
+        if running:
+            called = work.controller.called(running[0])
+            said = f"{called} of {work.resource.key} runs, and builds on what would be done again"
+            raise UsageError(said, hint="wait for its end, or leave `--only` out")
+        return chosen
+    redone = tried(history, [range(it, it + 1) for it in later])
+    unasked = [it for it in redone if it not in chosen and it in history.succeeded]
+    losses = list(_losses(work, [] if choice.which == "from" else unasked, running, now_s))
+    if losses and not choice.approved:
+        raise NeedsConsent(losses, hint="add --yes to do it all the same, or --only for it alone")
+    return sorted({*chosen, *redone})
+
+
+def _losses(
+    work: Work, redone: Sequence[int], running: Sequence[int], now_s: float
+) -> Iterator[str]:
+    """What a person loses beyond what was named, one sentence each."""
+    key, called = work.resource.key, work.controller.called
+    for index in redone:
+        yield f"{key}: {called(index)} has succeeded, builds on it, and would run again"
+    for index in running:
+        run = work.history.live[work.history.live_by_index[index]]
+        spent = f"{worked_s([run], now_s):,.0f} s of work"
+        yield f"{key}: {called(index)} runs, builds on it, and would be stopped ({spent})"
 
 
 def _gave_up(track: Track) -> bool:

@@ -224,6 +224,13 @@ def add_allow_missing(parser: Parser) -> None:
     )  # fmt: skip
 
 
+def add_set(parser: Parser) -> None:
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE",
+        help="give a field of each object that does work otherwise: template.resources.gpu=A100:4",
+    )  # fmt: skip
+
+
 def add_recursive(parser: Parser) -> None:
     parser.add_argument(
         "-R", "--recursive", action="store_true", help="of directories also those below"

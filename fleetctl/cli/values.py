@@ -73,6 +73,7 @@ def indexes(text: str) -> Indexes:
         if not _is_index(low) or (dash and not _is_index(high)):
             raise argparse.ArgumentTypeError(
                 f"`{text}` is not a list of indexes; write it as 3,7-9"
+                + (f", or `--stage {text}`" if text[:1].isalpha() and text.isascii() else "")
             )
         first, last = int(low), int(high if dash else low)
         if last < first:

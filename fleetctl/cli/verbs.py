@@ -40,6 +40,9 @@ VERBS = {
         "show what an apply would do, where, and what it would cost",
         namespaced=True,
     ),
+    "run": Verb(
+        "apply.run", "run another command in the environment that a file gives", namespaced=True
+    ),
     "diff": Verb("apply.diff", "show how what is stored differs from these files", namespaced=True),
     "validate": Verb("apply.validate", "check files without storing anything", namespaced=True),
     "get": Verb("show.get", "list objects, tasks and attempts", Takes.OBJECTS, namespaced=True),
@@ -161,7 +164,6 @@ SAID_ELSEWHERE = {
     "cancel": "`fleetctl suspend KIND/NAME` stops work and keeps it, `fleetctl delete` removes it",
     "stop": "`fleetctl suspend KIND/NAME` stops work, `fleetctl down` stops the controller",
     "create": "fleetctl apply -f FILE",
-    "run": "fleetctl apply -f FILE --wait",
     "launch": "fleetctl apply -f FILE --wait",
     "replace": "fleetctl apply -f FILE",
     "patch": "fleetctl set KIND/NAME FIELD=VALUE",

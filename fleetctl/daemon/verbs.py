@@ -89,10 +89,16 @@ class Verbs:
 
     async def retry(self, request: Request) -> Reply:
         which = request.get("which")
-        if which not in ("failed", "index", "all", "rerun"):
-            raise UsageError("a retry needs `which`: failed, index, all or rerun")
-        chosen = ranges_of(list_in(request, "indexes")) if which == "index" else ()
-        choice = Choice(which, chosen, str(request.get("request") or ""))
+        if which not in ("failed", "index", "from", "all", "rerun"):
+            raise UsageError("a retry needs `which`: failed, index, from, all or rerun")
+        choice = Choice(
+            which,
+            ranges_of(list_in(request, "indexes")) if "indexes" in request else (),
+            str(request.get("request") or ""),
+            names=tuple(map(str, list_in(request, "names"))) if "names" in request else (),
+            only=request.get("only") is True,
+            approved=request.get("yes") is True,
+        )
         results = []
         for kind, name, namespace in keys_in(request):
             now_s = self._state.clock.now_s()

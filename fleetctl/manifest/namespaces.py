@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fleetctl.manifest.messages import Finding
-from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.blocks.common import Execution, Metadata
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import Kind
 from fleetctl.specs.values.namespaces import ASSET_CHARS_MAX, DEFAULT_NAMESPACE, asset_name
@@ -48,8 +48,10 @@ def misplaced(metadata: Metadata, kind: Kind, chosen: Chosen) -> Iterator[Findin
 def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
     """Assets whose name at the provider is longer than providers take."""
     own = [metadata.name] if isinstance(spec, VolumeSpec | FunctionSpec) else []
-    template = spec if isinstance(spec, FunctionSpec) else getattr(spec, "template", None)
-    mounts = [mount.name for mount in template.volumes] if template is not None else []
+    held = spec.volumes if isinstance(spec, FunctionSpec) else ()
+    if isinstance(spec, Execution):
+        held = tuple(mount for part in spec.parts() for mount in part.template.volumes)
+    mounts = dict.fromkeys(mount.name for mount in held)
     for name in (*own, *mounts):
         if len(asset_name(name, metadata.namespace)) > ASSET_CHARS_MAX:
             said = f" is `{metadata.namespace}`, which is too long before `{name}`"

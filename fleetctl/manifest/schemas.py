@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 import fleetctl.specs
 from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.blocks.nodes import NODES_MAX
 from fleetctl.specs.kinds import API_VERSION, KINDS
 from fleetctl.specs.sweep import SearchFile
 from fleetctl.specs.values.scalars import Spec
@@ -94,6 +95,11 @@ def _without_titles(schema: Any) -> Any:
 
 
 def _with_short_forms(name: str, definition: dict[str, Any]) -> dict[str, Any]:
+    if name == "Nodes":
+        number = {"type": "integer", "minimum": 1, "maximum": NODES_MAX}
+        return {"anyOf": [number, definition]}
+    if name == "Ray":
+        return {"anyOf": [{"type": "boolean"}, definition]}
     if name in _SHORT_FORMS:
         forms: list[Any] = [{"type": "string", "description": _SHORT_FORMS[name]}, definition]
         if name == "Gpu":

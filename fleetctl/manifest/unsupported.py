@@ -21,7 +21,6 @@ from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.specs.kinds import kind_called
 from fleetctl.specs.provider import ProviderSpec
 from fleetctl.specs.sweep import AT_WANDB, SweepSpec
-from fleetctl.specs.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 
 _NOT_YET = " is not supported yet"
@@ -31,8 +30,6 @@ def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
     match spec:
         case SweepSpec():
             yield from _sweep(spec)
-        case TrainingRunSpec():
-            yield from _training(spec)
         case ProviderSpec():
             yield from _provider(metadata.name, spec)
 
@@ -98,14 +95,6 @@ def _sweep(spec: SweepSpec) -> Iterator[Finding]:
     for name in _ELSEWHERE:
         if getattr(search, name) is not None:
             yield _finding((*at, name), "leave it out")
-
-
-def _training(spec: TrainingRunSpec) -> Iterator[Finding]:
-    if spec.nodes > 1:
-        said = f" is `{spec.nodes}`; more than one node is not supported yet"
-        yield Finding(("spec", "nodes"), ("spec", "nodes"), said, "use `nodes: 1`")
-    if spec.ray:
-        yield _finding(("spec", "ray"), "start Ray inside `script`: `ray start --head`")
 
 
 def _finding(path: Path, hint: str, value: str = "") -> Finding:

@@ -25,6 +25,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import CheckpointOrder, Observation, ProgressOrder, WandbTrial
 from fleetctl.guest.ship.library import library
 from fleetctl.providers.account import Account
+from fleetctl.specs.blocks.nodes import Nodes, nodes_of, ray_of
 from fleetctl.specs.blocks.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
@@ -56,6 +57,23 @@ class Contract:
     secrets: bool = False  # gives work the values of secrets that it keeps itself
     # Of a sandbox whose task names no limit of its own; None: as long as may be.
     usual_lifetime_s: float | None = None
+    nodes_max: int = 1  # machines that can work as one attempt
+    ray: bool = False  # starts a Ray cluster before the work
+
+    def cannot_join(self, provider: str, template: Template) -> str:
+        """Why so many nodes, or a Ray cluster over them, cannot be had there; or empty."""
+        nodes = nodes_of(template)
+        if nodes.min > self.nodes_max:
+            one = self.nodes_max == 1
+            most = "one machine" if one else f"at most {self.nodes_max} machines"
+            return f"provider `{provider}` gives an attempt {most}, and `nodes` is {nodes}"
+        ray = ray_of(template).enabled
+        if template.is_function and (nodes.min > 1 or ray):
+            asked = "`ray` asks for a cluster" if ray else f"`nodes` is {nodes}"
+            return f"a function runs on one machine and starts no Ray cluster, and {asked}"
+        if ray and not self.ray:
+            return f"provider `{provider}` starts no Ray cluster; start it inside `script`"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,14 @@ class RunOrder:
     metric: str = ""  # that its kind compares, of which every value is recorded
     checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: nowhere known
     progress: ProgressOrder | None = None  # when it counts as hung; None: never
+    variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt alone
+
+    @property
+    def nodes(self) -> Nodes:
+        """Machines of this attempt. All begin, or none: the provider owns them, ends all when one
+        fails, and its observations are of all together.
+        """
+        return nodes_of(self.template)
 
     def arguments(self) -> list[str]:
         """The command line of its work; empty for a program of ours. Raises Refused without any."""

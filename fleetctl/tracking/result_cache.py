@@ -73,7 +73,7 @@ def lookup(contents: Contents, history: History) -> tuple[dict[int, Key], str]:
     """(the units whose results are known, a sentence why none can be or nothing)."""
     if contents.rerun:
         return {}, "somebody asked to run all again"
-    first = contents.controller.unit(0)
+    first = contents.controller.unit(contents.controller.first)
     why = contents.of(first).why if first is not None else ""
     recall = cache(contents.store.cache.recall)
     return found(contents.controller, history, contents.of, recall), why

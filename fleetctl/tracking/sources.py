@@ -228,7 +228,7 @@ async def _commits(named: Sequence[tuple[Manifest, Source]]) -> dict[str, Looked
 def _runs_here(spec: object) -> bool:
     """Whether a path of this machine means the same where it runs."""
     if isinstance(spec, Execution):
-        return all(runs_here(it.provider) for it in spec.placement.candidates)
+        return all(map(runs_here, spec.providers()))
     return runs_here(getattr(spec, "provider", ""))
 
 

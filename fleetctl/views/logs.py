@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from fleetctl.stores.read.reader import RunRow
 
 
-def read_bytes(place: Path, uid: str, run: RunRow, offset: int) -> Iterator[tuple[bytes, int]]:
+def read_bytes(
+    place: Path, uid: str, run: RunRow, offset: int, *, node: int = 0
+) -> Iterator[tuple[bytes, int]]:
     """What there is now from `offset` on, in pieces, each with the offset that follows it."""
-    reader = _reader(place, uid, run)
+    reader = _reader(place, uid, run, node)
     while True:
         data, offset = reader.read(offset)
         if not data:
@@ -21,14 +23,20 @@ def read_bytes(place: Path, uid: str, run: RunRow, offset: int) -> Iterator[tupl
         yield data, offset
 
 
-def read_times(place: Path, uid: str, run: RunRow) -> list[tuple[int, float]]:
+def read_times(place: Path, uid: str, run: RunRow, *, node: int = 0) -> list[tuple[int, float]]:
     """(offset, when the byte there came), ascending; the first byte came when the run began."""
     begun_s = run.created_at_s if run.started_at_s is None else run.started_at_s
-    return [(0, begun_s), *_reader(place, uid, run).times()]
+    return [(0, begun_s), *_reader(place, uid, run, node).times()]
 
 
-def _reader(place: Path, uid: str, run: RunRow) -> LogReader:
+def log_exists(place: Path, uid: str, run: RunRow, *, node: int) -> bool:
+    """Whether that node of the run has begun to write."""
+    return _reader(place, uid, run, node).exists()
+
+
+def _reader(place: Path, uid: str, run: RunRow, node: int) -> LogReader:
+    from fleetctl.guest.nodes.names import node_name
     from fleetctl.providers.paths import runs_dir
     from fleetctl.providers.rundir.logs import LogReader
 
-    return LogReader(runs_dir(place, run.provider, uid), run.name)
+    return LogReader(runs_dir(place, run.provider, uid), node_name(run.name, node))

@@ -66,8 +66,8 @@ def is_outdated(run: RunRow, seen: View) -> bool:
     if not run.content or not isinstance(contents, list) or not contents:
         return False
     # A single one is that of all; of a kind whose units differ there is one for each.
-    wished = contents[min(run.index, len(contents) - 1)]
-    return run.content != str(wished)
+    wished = str(contents[min(run.index, len(contents) - 1)])
+    return bool(wished) and run.content != wished  # empty: the spec has no such unit any more
 
 
 def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -19,6 +21,7 @@ from fleetctl.specs.blocks.policies import (
     SuccessPolicy,
     SuccessRule,
 )
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
 
@@ -31,6 +34,7 @@ __all__ = [
     "Metadata",
     "OwnBudget",
     "ParamsFrom",
+    "Part",
     "Placement",
     "Retry",
     "SandboxPolicy",
@@ -93,6 +97,29 @@ class ParamsFrom(Spec):
     best: Literal[True] = Field(
         default=True, description="Those of its best trial, once it is over; always true."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What some units of an object run and where: kinds whose units differ have several.
+
+    path: where in the spec it is said; own: the template's fields that stand there, where the
+    others stand in `template`.
+    """
+
+    path: tuple[str | int, ...]
+    template: Template
+    placement: Placement
+    own: tuple[str, ...] = ()
+
+    def at(self, field: str) -> tuple[str | int, ...]:
+        """The path in a manifest of a field of its template, by the model's name for it."""
+        return ("spec", *(self.path if field in self.own else ("template",)), field)
+
+    @property
+    def placement_at(self) -> tuple[str | int, ...]:
+        """The path in a manifest of its placement."""
+        return ("spec", *(self.path if "placement" in self.own else ()), "placement")
 
 
 class Execution(Spec):
@@ -158,3 +185,13 @@ class Execution(Spec):
         description="Whether work that has succeeded before runs again; default: not if it writes"
         " no volume.",
     )
+
+    def parts(self) -> Iterator[Part]:
+        """What its units run and where; a sweep may say what to run in `search` alone."""
+        template = getattr(self, "template", None) or Template(command=("true",))
+        yield Part(("template",), template, self.placement)
+
+    def providers(self) -> tuple[str, ...]:
+        """Names of all places where any of it may run, first to be named first."""
+        names = (it.provider for part in self.parts() for it in part.placement.candidates)
+        return tuple(dict.fromkeys(names))

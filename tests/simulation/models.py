@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.providers.base import Contract
+from tests.simulation.nodes import NODES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def _contract(**changes: object) -> Contract:
         "default_parallelism": 4,
         "poll_s": 10.0,
         "functions": True,
+        "nodes_max": NODES_MAX,
     }
     return Contract(**(values | changes))  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.controllers.money.budget import period_of, selects
-from tests.simulation import gpus
+from tests.simulation import gpus, nodes
 from tests.simulation.payers import Known
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import spec
@@ -68,17 +68,19 @@ def set_aside_before_it_starts(scene: Scene) -> Iterator[str]:
 
 
 def charged_what_it_got(scene: Scene) -> Iterator[str]:
-    """I6: of a list of GPUs, no run is charged less than the one that it got costs, and one that
-    tells which no more.
+    """I6: of a list of GPUs, and of nodes that may be fewer, no run is charged less than what it
+    got costs, and one that tells what it is no more.
     """
     for run in scene.changed():
         work = scene.world.works.get(run.name)
-        if work is None or run.usd_per_s is None or not gpus.listed(work.order.template):
+        if work is None or run.usd_per_s is None:
+            continue
+        if not gpus.listed(work.order.template) and work.order.nodes.max == 1:
             continue
         true_usd_per_s = work.box.usd_per_s
         if run.usd_per_s < true_usd_per_s - TINY_USD:
             yield f"`{run.name}` is charged ${run.usd_per_s}/s, and is billed ${true_usd_per_s}/s"
-        known = run.journal_offset > 0 and gpus.told(work.order)
+        known = run.journal_offset > 0 and (gpus.told(work.order) or nodes.told(work.order))
         if known and run.usd_per_s > true_usd_per_s + TINY_USD:
             yield f"`{run.name}` told what it got, and is charged ${run.usd_per_s}/s for it"
 

@@ -147,7 +147,10 @@ def training(rng: random.Random, *, provider: str, name: str = "train") -> Wante
         fails = rng.randint(0, restarts)
         env = {"seconds": rng.choice(("1", "8", "30")), "fails": str(fails), "metrics": "2"}
         stages.append({"name": f"stage-{number}", "env": env})
+    # By what is drawn already: another draw would be another life for every seed.
+    nodes = (1, 2, {"min": 1, "max": 3})[len(stages) - 1]
     spec: Spec = {
+        "nodes": nodes,
         "maxRestarts": restarts,
         "stages": stages,
         "placement": {"provider": provider},

@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 from zlib import crc32
 
-from fleetctl.controllers.model import Alive, Checkpoints, Ended, Gone, Metric, Observation, Saved
+from fleetctl.controllers.model import (
+    Alive,
+    Checkpoints,
+    Ended,
+    Gone,
+    Metric,
+    Node,
+    Observation,
+    Saved,
+)
 from fleetctl.providers.base import RunRef
 from fleetctl.specs.values.hashing import canonical_json
-from tests.simulation import gpus
+from tests.simulation import gpus, nodes
 from tests.simulation.models import Model
 from tests.simulation.world import Work, World
 
@@ -110,6 +119,7 @@ def _alive(world: World, work: Work, ref: RunRef) -> Alive:
         max(length, ref.journal_offset),
         metrics,
         gpus=_gpus(work, ref),
+        nodes=_nodes(work, ref),
         checkpoints=checkpoints,
     )
 
@@ -117,6 +127,11 @@ def _alive(world: World, work: Work, ref: RunRef) -> Alive:
 def _gpus(work: Work, ref: RunRef) -> tuple[str, ...]:
     """They are in the first line of the journal."""
     return gpus.told(work.order) if ref.journal_offset == 0 else ()
+
+
+def _nodes(work: Work, ref: RunRef) -> tuple[Node, ...]:
+    """So are they."""
+    return nodes.told(work.order) if ref.journal_offset == 0 else ()
 
 
 def _ended(work: Work, ref: RunRef) -> Ended:
@@ -139,4 +154,5 @@ def _ended(work: Work, ref: RunRef) -> Ended:
         result=result_of(work) if work.end.ok else None,
         sandbox_open=work.box.alive,
         gpus=_gpus(work, ref),
+        nodes=_nodes(work, ref),
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
-from tests.simulation import gpus
+from tests.simulation import gpus, nodes
 from tests.simulation.loop import Timeline
 from tests.simulation.models import Model
 from tests.simulation.shelf import NOTHING, STEP, Saving, Shelf, saving_of
@@ -248,7 +248,9 @@ class World:
                 asked_at_s,
                 self.now_s,
                 order.reusable,
-                (model.usd_per_s or 0.0) * gpus.FACTORS.get(gpus.given(order), 1.0),
+                (model.usd_per_s or 0.0)
+                * gpus.FACTORS.get(gpus.given(order), 1.0)
+                * nodes.given(order),
             )
         )
 

@@ -109,6 +109,7 @@ def _place(place: Place) -> dict[str, object]:
     price = per_hour(judged.usd_per_s)
     least = per_hour(place.least_usd_per_s)
     return {
+        **({"name": place.name, "gpu": place.gpu} if place.name else {}),
         "provider": judged.provider,
         "fits": judged.fits,
         "chosen": judged.won,

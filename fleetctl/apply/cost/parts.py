@@ -58,32 +58,38 @@ def parts_of(
     stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market
 ) -> tuple[Part, ...]:
     """One for each template that a unit will start with, first to start first."""
-    made = [_part(stored, wish, found, unit, market, group) for group in _groups(found)]
+    made = [_part(stored, wish, found, unit, market, group) for group in _groups(found, unit)]
     return tuple(made)
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
+    """name: of its only unit."""
+
     digest: str
     template: Template
     units: int | None
+    name: str = ""
 
 
-def _groups(found: Impact) -> Iterator[_Group]:
+def _groups(found: Impact, kind: str) -> Iterator[_Group]:
+    """kind: what a unit is called, and the parameter that names it where it has a name."""
     if found.to_run == 0:
         return
     controller = found.controller
     if controller.template_hash:
         index = _some_index(found)
         # Of a search that works out its points the next one may not be known yet.
-        known = controller.content(0) if index is None else controller.template(index)
+        at = controller.first if index is None else index
+        known = controller.content(at) if index is None else controller.template(at)
         yield _Group(controller.template_hash, known, found.to_run)
         return
     running = {run.index for run in found.going_on}
-    for index in range(controller.total or 0):
+    for index in controller.indexes():
         unit = controller.unit(index)
         if unit is not None and not found.history.is_done(index) and index not in running:
-            yield _Group(unit.template_hash, controller.template(index), 1)
+            name = str(unit.params.get(kind, ""))
+            yield _Group(unit.template_hash, controller.template(index), 1, name)
 
 
 def _some_index(found: Impact) -> int | None:
@@ -101,8 +107,9 @@ def _part(
     stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market, group: _Group
 ) -> Part:
     policy, namespace = found.controller.policy, wish.namespace
-    offers = market.offers(policy.placement, group.template, namespace)
-    judged, vacancies = _judged(policy.placement, offers, market, found)
+    placement = found.controller.placement(group.digest)
+    offers = market.offers(placement, group.template, namespace)
+    judged, vacancies = _judged(placement, offers, market, found)
     limits = tuple(market.limits([it.provider for it in judged if it.fits], group.template))
     quanta_s = (market.quantum_s(it.provider) for it in judged)
     after_s = policy.grace_s + max(quanta_s, default=0.0)
@@ -115,12 +122,13 @@ def _part(
         at_once = min(at_once, group.units)
     slots = _slots(judged, at_once, vacancies)
     shares = shared_out(group.units or 0, slots)
+    whole = market.whole(group.template, namespace)
+    wanted = whole.resources.gpu if whole is not None else None
+    gpu = _words(wanted) if wanted else ""
     places = tuple(
-        _place(it, group, lasts, market, namespace=namespace, units=units, slots=room)
+        _place(it, group, lasts, market, namespace=namespace, units=units, slots=room, gpu=gpu)
         for it, room, units in zip(judged, slots, shares, strict=True)
     )
-    whole = market.whole(group.template, namespace)
-    gpu = whole.resources.gpu if whole is not None else None
     return Part(
         units=group.units,
         lasts=lasts,
@@ -130,7 +138,7 @@ def _part(
             [cost(group.units, lasts, it.usd_per_s) for it in judged if it.fits],
         ),
         at_once=min(at_once, sum(slots)),
-        gpu=_words(gpu) if gpu else "",
+        gpu=gpu,
         limits=limits,
     )
 
@@ -182,6 +190,7 @@ def _place(
     namespace: str,
     units: int,
     slots: int,
+    gpu: str,
 ) -> Place:
     least = market.least_usd_per_s(it.provider, group.template, namespace)
     return Place(
@@ -191,6 +200,8 @@ def _place(
         slots=slots,
         source=market.source(it.provider),
         least_usd_per_s=least,
+        name=group.name,
+        gpu=gpu,
     )
 
 

@@ -27,7 +27,8 @@ class Verb(Enum):
 @dataclass(frozen=True, slots=True)
 class Place:
     """A candidate of the placement and what it gets. least_usd_per_s: where its template lists
-    several GPUs, the price of the cheapest; that of the judgement is of the dearest.
+    several GPUs, the price of the cheapest; that of the judgement is of the dearest. name: of the
+    unit, where each has its own template.
     """
 
     judged: Judgement
@@ -36,6 +37,8 @@ class Place:
     slots: int  # units at the same time, when all places are full
     source: str  # of its price
     least_usd_per_s: float | None = None
+    name: str = ""
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fleetctl.manifest.hints.words import listed
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.blocks.template import Template, VolumeMount
+from fleetctl.specs.blocks.template import VolumeMount
 from fleetctl.specs.function import FunctionSpec
 
 if TYPE_CHECKING:
@@ -23,19 +23,16 @@ if TYPE_CHECKING:
 
 
 def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
-    template: Template | None = getattr(spec, "template", None)
-    if template is None:
-        return
-    places = [it.provider for it in spec.placement.candidates]
-    yield from _volumes(manifest, ("spec", "template"), template.volumes, places, world)
-    if template.function is not None:
-        at: Path = ("spec", "template", "function")
-        name = template.function
-        yield from _kept(manifest, at, "Function", name, places, world)
+    for part in spec.parts():
+        template, places = part.template, [it.provider for it in part.placement.candidates]
+        yield from _volumes(manifest, part.at("volumes"), template.volumes, places, world)
+        if template.function is not None:
+            at: Path = ("spec", "template", "function")
+            yield from _kept(manifest, at, "Function", template.function, places, world)
 
 
 def of_function(manifest: Manifest, spec: FunctionSpec, world: World) -> Iterator[Prediction]:
-    yield from _volumes(manifest, ("spec",), spec.volumes, [spec.provider], world)
+    yield from _volumes(manifest, ("spec", "volumes"), spec.volumes, [spec.provider], world)
 
 
 def _volumes(
@@ -46,7 +43,7 @@ def _volumes(
     world: World,
 ) -> Iterator[Prediction]:
     for number, mount in enumerate(mounts):
-        at: Path = (*within, "volumes", number, "name")
+        at: Path = (*within, number, "name")
         yield from _kept(manifest, at, "Volume", mount.name, places, world)
 
 

@@ -16,7 +16,7 @@ from fleetctl.manifest.hints.words import listed, meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.providers.base import Foreseeing, Foreseen
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import Execution, Part
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
@@ -40,30 +40,38 @@ class _No:
 
 async def of_work(manifest: Manifest, spec: Execution, world: World) -> AsyncIterator[Prediction]:
     """Wrong names of providers; and that no candidate can run it."""
-    paths = _candidate_paths(spec)
+    told = set()  # stages may share a place, or a field of the template
+    for part in spec.parts():
+        async for found in _of_part(manifest, part, world):
+            if found.finding not in told:
+                told.add(found.finding)
+                yield found
+
+
+async def _of_part(manifest: Manifest, part: Part, world: World) -> AsyncIterator[Prediction]:
+    paths = _candidate_paths(part)
     known = [name for name in paths if name in world.providers]
     for name, path in paths.items():
         if name not in world.providers:
             sort = Sort.DOUBT if known else Sort.NEVER
             yield Prediction(manifest, _unknown(name, path, world), sort)
-    template = _whole(manifest, spec, world)
-    if not known or template is None:
+    whole = _whole(manifest, part, world)
+    if not known or whole is None:
         return
-    refusals = [
-        it for it in [await _refusal(name, template, spec, manifest, world) for name in known] if it
-    ]
+    found = [await _refusal(name, whole, part, manifest, world) for name in known]
+    refusals = [it for it in found if it]
     if len(refusals) < len(known):
         return
     if len(paths) == 1:
         (no,) = refusals
-        yield Prediction(manifest, _single(no, paths[no.provider], spec), no.sort)
+        yield Prediction(manifest, _single(no, paths[no.provider], part), no.sort)
         return
     said = "; ".join(f"`{it.provider}`: {it.why}" for it in refusals)
     said = f": no place can run this: {said}"
     hint = next((it.hint for it in refusals if it.sort is not Sort.NEVER), refusals[0].hint)
     sorts = {it.sort for it in refusals}
     sort = next(it for it in (Sort.LATER, Sort.CAPACITY, Sort.NEVER) if it in sorts)
-    at: Path = ("spec", "placement")
+    at: Path = part.placement_at
     yield Prediction(manifest, Finding(at, at, said, hint), sort)
 
 
@@ -87,13 +95,13 @@ async def of_function(
         yield Prediction(manifest, Finding(path, path, said, found.hint), _sort(found))
 
 
-def _candidate_paths(spec: Execution) -> dict[str, Path]:
+def _candidate_paths(part: Part) -> dict[str, Path]:
     """Where each candidate is named."""
-    at: Path = ("spec", "placement")
-    for field, entries in (("ordered", spec.placement.ordered), ("anyOf", spec.placement.any_of)):
+    at, placement = part.placement_at, part.placement
+    for field, entries in (("ordered", placement.ordered), ("anyOf", placement.any_of)):
         if entries:
             return {it.provider: (*at, field, n, "provider") for n, it in enumerate(entries)}
-    (only,) = spec.placement.candidates
+    (only,) = placement.candidates
     return {only.provider: (*at, "provider")}
 
 
@@ -105,11 +113,9 @@ def _unknown(name: str, path: Path, world: World) -> Finding:
     return Finding(path, path, said, f"{hint}there is {there}; {DECLARE}")
 
 
-def _whole(manifest: Manifest, spec: Execution, world: World) -> Template | None:
+def _whole(manifest: Manifest, part: Part, world: World) -> Template | None:
     """With what its Function says; None while that is not there."""
-    template: Template | None = getattr(spec, "template", None)
-    if template is None:  # of a sweep that says what to run in `search`
-        return Template(command=("true",))
+    template = part.template
     if template.function is None:
         return template
     resource = world.found("Function", template.function, manifest.namespace)
@@ -121,10 +127,13 @@ def _whole(manifest: Manifest, spec: Execution, world: World) -> Template | None
 
 
 async def _refusal(
-    name: str, template: Template, spec: Execution, manifest: Manifest, world: World
+    name: str, template: Template, part: Part, manifest: Manifest, world: World
 ) -> _No | None:
     """Why this candidate can never run it, or waits for what is not there."""
     backend = world.providers[name]
+    if why := backend.contract.cannot_join(name, template):
+        said = why.removeprefix(f"provider `{name}` ")
+        return _No(name, said, "use `nodes: 1`, or place it elsewhere", Sort.NEVER)
     foreseen: _No | None = None
     if isinstance(backend, Foreseeing):
         found = await backend.foresee(template, world.account(name))
@@ -133,14 +142,14 @@ async def _refusal(
     if foreseen is not None and foreseen.sort is Sort.NEVER:
         return foreseen
     # Where there is no choice, volumes and Functions kept elsewhere are told with both places.
-    several = len(spec.placement.candidates) > 1
+    several = len(part.placement.candidates) > 1
     volume = partial(_volume, world, manifest.namespace)
     price = charged(backend, world.said.get(name), template)
     own = backend.lacks(template)
     lacking = lacks(name, backend, template, volume) if several else own
     if foreseen is not None and lacking == own:
         lacking = ""  # it was said better
-    judged = judge(placement_of(spec), {name: Offer(price, lacking)})
+    judged = judge(placement_of(part.placement), {name: Offer(price, lacking)})
     mine = next(it for it in judged if it.provider == name)
     if mine.fits:
         return foreseen
@@ -152,12 +161,11 @@ def _volume(world: World, namespace: str, name: str) -> Resource | None:
     return world.found("Volume", name, namespace)
 
 
-def _single(no: _No, at: Path, spec: Execution) -> Finding:
+def _single(no: _No, at: Path, part: Part) -> Finding:
     """At the field of the template that it is about, else where the place is named."""
     if no.field:
-        path: Path = ("spec", "template", *no.field)
-        called = getattr(spec, "template", None)
-        if called is not None and called.function is not None:
+        path: Path = (*part.at(no.field[0]), *no.field[1:])
+        if part.template.function is not None:
             path = ("spec", "template", "function")
         return Finding(path, path, _said(no.provider, no.why, no.field), no.hint)
     return Finding(at, at, _said(no.provider, no.why, ()), no.hint)

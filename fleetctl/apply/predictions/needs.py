@@ -19,7 +19,6 @@ from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
-from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.secret import SecretSpec
@@ -48,14 +47,12 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     yield from _prior(manifest, spec, world)
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
         yield from _wandb_key(manifest, spec, world)
-    template: Template | None = getattr(spec, "template", None)
-    if template is None:
-        return
-    places = [it.provider for it in spec.placement.candidates]
-    yield from _secrets(manifest, ("spec", "template"), template.secrets, places, world)
-    if template.function is not None:
-        at: Path = ("spec", "template", "function")
-        yield from _object(manifest, at, "Function", template.function, world)
+    for part in spec.parts():
+        template, places = part.template, [it.provider for it in part.placement.candidates]
+        yield from _secrets(manifest, part.at("secrets"), template.secrets, places, world)
+        if template.function is not None and not part.own:
+            at: Path = ("spec", "template", "function")
+            yield from _object(manifest, at, "Function", template.function, world)
 
 
 def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
@@ -129,7 +126,7 @@ def library_of(spec: Spec) -> str:
 
 
 def of_function(manifest: Manifest, spec: FunctionSpec, world: World) -> Iterator[Prediction]:
-    yield from _secrets(manifest, ("spec",), spec.secrets, [spec.provider], world)
+    yield from _secrets(manifest, ("spec", "secrets"), spec.secrets, [spec.provider], world)
 
 
 def of_secret(manifest: Manifest, spec: SecretSpec, world: World) -> Iterator[Prediction]:
@@ -154,7 +151,7 @@ def _secrets(
     manifest: Manifest, within: Path, names: tuple[str, ...], places: list[str], world: World
 ) -> Iterator[Prediction]:
     for number, name in enumerate(names):
-        at: Path = (*within, "secrets", number)
+        at: Path = (*within, number)
         yield from _object(manifest, at, "Secret", name, world)
         resource = world.found("Secret", name, manifest.namespace)
         if resource is None:

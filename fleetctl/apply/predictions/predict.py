@@ -12,8 +12,8 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.predictions import agreement, homes, needs
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
-from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.blocks.common import Execution, Part
+from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.function import FunctionSpec
 from fleetctl.specs.secret import SecretSpec
@@ -31,21 +31,23 @@ def worth_a_look(spec: Spec) -> bool:
     """False for what nothing could be predicted of: most work of this machine. A quick look."""
     if not isinstance(spec, Execution):
         return True  # others may name it
-    if any(
-        it.provider != DEFAULT_PROVIDER or it.max_price_per_hour is not None
-        for it in spec.placement.candidates
-    ):
-        return True
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
         return True
-    template: Template | None = getattr(spec, "template", None)
     if needs.library_of(spec) or getattr(spec, "params_from", None) is not None:
         return True
-    if template is None:
-        return False
+    return any(map(_worth_a_look, spec.parts()))
+
+
+def _worth_a_look(part: Part) -> bool:
+    placement, template = part.placement, part.template
+    if any(
+        it.provider != DEFAULT_PROVIDER or it.max_price_per_hour is not None
+        for it in placement.candidates
+    ):
+        return True
     asks = template.image or template.secrets or template.resources.gpu or template.is_function
-    named = template.volumes or template.function
-    return bool(asks or named or spec.placement.max_price_per_hour is not None)
+    named = template.volumes or template.function or isinstance(template, GangTemplate)
+    return bool(asks or named or placement.max_price_per_hour is not None)
 
 
 async def predicted(

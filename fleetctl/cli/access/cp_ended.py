@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.access.tar import Moved, means_contents, pack, unpack
 from fleetctl.cli.targets.accounts import accounts
-from fleetctl.cli.targets.task import template_of
+from fleetctl.cli.targets.task import called, template_of
 from fleetctl.cli.targets.volume import VolumePlace
 from fleetctl.common.errors import NotFound, Refused
 from fleetctl.common.home import home
@@ -46,7 +46,7 @@ def left(wanted: Target, index: int | None, path: str) -> Left | None:
         task = _ended(seen, index, reading) if seen.kind.runs else None
         if task is None:
             return None
-        template = template_of(seen, task.run.index)
+        template = template_of(seen, task.run)
         account = accounts(reading).get(task.run.provider)
     volume = _in_volume(template, path, seen.resource.namespace)
     if volume is not None:
@@ -57,7 +57,7 @@ def left(wanted: Target, index: int | None, path: str) -> Left | None:
     place = Path(os.path.realpath(kept / path))
     if not place.is_relative_to(kept.parent) or not place.exists():
         raise NotFound(
-            f"{seen.kind.unit} {task.run.index} of {safe(seen.key)} left no `{safe(path)}`",
+            f"{called(seen, task.run)} of {safe(seen.key)} left no `{safe(path)}`",
             hint=f"fleetctl cp {safe(seen.resource.kind.lower())}/{safe(seen.resource.name)}:"
             f"{task.run.index}/. ./left   copies all that it left",
         )
@@ -115,7 +115,7 @@ def _kept(seen: View, task: Task, account: Account | None) -> Path | None:
 def _gone(
     seen: View, task: Task, template: Mapping[str, object], path: str, *, kept: bool
 ) -> Refused:
-    unit = f"{seen.kind.unit} {task.run.index} of {safe(seen.key)}"
+    unit = f"{called(seen, task.run)} of {safe(seen.key)}"
     names = [str(mapping(it).get("name")) for it in _list(template.get("volumes"))]
     if kept:
         what = f"{unit} left the files of its work directory, and `{safe(path)}` is not among them"

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from fleetctl.cli.access.tar import PIECE_BYTES, Moved, means_contents, pack, unpack, upload_place
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.task import Beside, beside
+from fleetctl.cli.targets.task import Beside, Which, beside
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.home import home
 from fleetctl.common.text import byte_size, plural, safe
@@ -79,7 +79,7 @@ async def download(source: RunPlace, target: str, screen: Screen) -> int:
         return await out_of(left.volume, target, screen)
     if left is not None:
         return _told(cp_ended.copy(left.path, source.path, target), str(Path(target)), screen)
-    found = beside(source.target, source.index, home())
+    found = beside(source.target, Which(source.index), home())
     try:
         with tempfile.TemporaryFile() as file:
             await _receive(found, source, file)
@@ -94,7 +94,7 @@ async def upload(source: str, target: RunPlace, screen: Screen) -> int:
     origin = Path(source)
     if not origin.exists():
         raise NotFound(f"there is no file or directory `{source}`")
-    found = beside(target.target, target.index, home())
+    found = beside(target.target, Which(target.index), home())
     try:
         with tempfile.TemporaryFile() as said:
             await _run(found, _LOOK, target.path, said, target.shown)

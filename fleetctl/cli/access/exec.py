@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.task import Beside, beside
-from fleetctl.cli.values import count
+from fleetctl.cli.targets.task import Beside, add_which, beside, which_of
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.views.kinds import target
@@ -50,7 +49,8 @@ class _Parser(Parser):
 
 
 PAGE = """\
-KIND/NAME [--index N] [-i] [-t] [--] COMMAND [ARG ...]
+KIND/NAME [--index N | --stage NAME] [--node N] [-i] [-t]
+    [--] COMMAND [ARG ...]
 
 Run a command beside a task that runs, in its sandbox: its files, variables and
 limits. The exit code is the command's. It ends with the task, and the task does
@@ -71,9 +71,7 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = _Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="whose task")
-    made.add_argument(
-        "--index", type=count, metavar="N", help="which task; not needed while one alone runs"
-    )
+    add_which(made)
     made.add_argument("-i", "--stdin", action="store_true", help="give it our standard input")
     made.add_argument("-t", "--tty", action="store_true", help="give it a terminal")
     return made
@@ -87,7 +85,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 async def _run(args: Namespace, screen: Screen) -> int:
-    found = beside(target(args.object, args.namespace), args.index, home())
+    found = beside(target(args.object, args.namespace), which_of(args), home())
     tty = args.tty and _has_terminal(screen)
     if args.tty and not tty:
         screen.warn("there is no terminal here to give to the command")

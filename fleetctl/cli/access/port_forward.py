@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.task import Beside, beside
-from fleetctl.cli.values import count
+from fleetctl.cli.targets.task import Beside, add_which, beside, which_of
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
@@ -50,21 +49,23 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 class Ports(NamedTuple):
     ours: int  # 0 = any that is free
-    theirs: int
+    theirs: int  # 0 = of the dashboard of its Ray cluster
 
 
 PAGE = """\
-KIND/NAME PORT[:REMOTE] [--index N]
+KIND/NAME PORT[:REMOTE]|ray [--index N | --stage NAME] [--node N]
 
 Let a port of this machine lead to a port in the sandbox of a task that runs, until
-Ctrl-C. On this machine a task's ports are open anyway; at Modal each connection is
-carried by a command in the sandbox, which needs python3 or nc there; at Daytona the
-answer is a link that works for an hour. stdout is the address.
+Ctrl-C; `ray` is the dashboard of its Ray cluster. On this machine a task's ports are
+open anyway; at Modal each connection is carried by a command in the sandbox, which
+needs python3 or nc there; at Daytona the answer is a link that works for an hour.
+stdout is the address.
 
 examples:
   fleetctl port-forward tr/pretrain 6006
   fleetctl port-forward job/serve 8080:80 --index 3
   fleetctl port-forward job/serve 0:80
+  fleetctl port-forward tr/pretrain ray
 
 exit codes:
   0 there is nothing to carry, 2 wrong usage, 3 refused, or the task has ended,
@@ -78,13 +79,13 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "ports", type=_ports, metavar="PORT[:REMOTE]", help="here and there; 0 is any that is free"
     )
-    made.add_argument(
-        "--index", type=count, metavar="N", help="which task; not needed while one alone runs"
-    )
+    add_which(made)
     return made
 
 
 def _ports(text: str) -> Ports:
+    if text == "ray":
+        return Ports(0, 0)
     ours, colon, theirs = text.partition(":")
     numbers = [ours, theirs if colon else ours]
     if not all(it.isascii() and it.isdigit() for it in numbers):
@@ -102,8 +103,11 @@ def run(args: Namespace, screen: Screen) -> int:
 
 async def _run(args: Namespace, screen: Screen) -> int:
     wanted, ports = target(args.object, args.namespace), args.ports
-    found = beside(wanted, args.index, home())
+    found = beside(wanted, which_of(args), home())
     try:
+        if not ports.theirs:
+            number = await _ray_dashboard(found)
+            ports = Ports(number, number)
         link = await found.entering.link(found.place, ports.theirs)
         if "://" in link or link == f"{HOST}:{ports.ours}":
             screen.talk(f"port {ports.theirs} of {found.name} is open there already")
@@ -112,6 +116,21 @@ async def _run(args: Namespace, screen: Screen) -> int:
         return await _forward(found, ports, link, screen)
     finally:
         await found.entering.close()
+
+
+async def _ray_dashboard(found: Beside) -> int:
+    """The port that it listens on, there. Raises Refused."""
+    from fleetctl.providers.exec import Streams
+
+    said: list[bytes] = []
+    asked = ("sh", "-c", 'echo "$FLEETCTL_RAY_DASHBOARD"')
+    await found.entering.execute(found.place, asked, Streams(None, said.append, _nobody))
+    text = b"".join(said).decode("ascii", "replace").strip()
+    if not text.isdigit():
+        raise Refused(
+            f"{found.name} has no Ray dashboard", hint="`ray: {dashboard: true}` starts one"
+        )
+    return int(text)
 
 
 async def _forward(found: Beside, ports: Ports, link: str, screen: Screen) -> int:

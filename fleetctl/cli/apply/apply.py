@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.outcomes import CLIENT, NONE, SAID_OF_DRY_RUNS, SERVER, show, warn_of
 from fleetctl.cli.apply.request import apply, documents_meant, order_of
-from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests
+from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, add_set
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.values import duration_s, money, one_of, rollout
 from fleetctl.common.errors import UsageError
@@ -36,6 +36,7 @@ and names the flag to add. A saved plan has told what it stops: it asks nothing.
 examples:
   fleetctl apply -f sweep.yaml
   fleetctl apply -f jobs/ --wait --timeout 2h
+  fleetctl apply -f skyrl.yaml --set template.resources.gpu=A100:4
   fleetctl apply -R -f fleet/ --prune --applyset nightly
   fleetctl apply -f https://example.com/sweep.yaml
   fleetctl apply -f jobs/ --watch
@@ -77,6 +78,7 @@ def parser(verb: str) -> Parser:
 
 def _add_consequences(made: Parser) -> None:
     """Flags on what an apply may do to what is there."""
+    add_set(made)
     add_allow_missing(made)
     made.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before running work or data is lost"
@@ -176,6 +178,7 @@ def _watch(args: Namespace, screen: Screen) -> int:
     given = {
         "--wait": args.wait,
         "--max-cost": args.max_cost is not None,
+        "--set": bool(args.set),
         "--dry-run": args.dry_run != NONE,
         "a saved plan": not args.files,
     }
@@ -193,6 +196,8 @@ def _watch(args: Namespace, screen: Screen) -> int:
 def _wish(args: Namespace, saved: str, screen: Screen) -> tuple[list[Document], dict[str, object]]:
     """The manifests and how to apply them: from the command line, or from a plan."""
     order = order_of(args)
+    if saved and args.set:
+        raise UsageError("a saved plan is applied as it was made", hint="make it with `--set`")
     if not saved:
         return documents_meant(args, screen), order
     from fleetctl.cli.apply.plans.file import load

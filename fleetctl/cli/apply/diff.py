@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.apply.request import documents_meant
-from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, said_namespace
+from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, add_set, said_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.home import home
@@ -42,6 +42,7 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     add_manifests(made)
+    add_set(made)
     made.add_argument("--applyset", default="", metavar="NAME", help="as apply has it")
     made.add_argument(
         "--prune", action="store_true", help="also what apply would delete from the set"

@@ -91,10 +91,10 @@ async def _asked(found: Proposal) -> None:
     the dated table: a plan needs no network.
     """
     named = {
-        it.provider
+        name
         for manifest in found.manifests
         if isinstance(manifest.spec, Execution)
-        for it in manifest.spec.placement.candidates
+        for name in manifest.spec.providers()
     }
     backends = [it for name, it in found.accounts.backends.items() if name in named]
     asked = [it.ask_prices() for it in backends if isinstance(it, LivePrices)]

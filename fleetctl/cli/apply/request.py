@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 
 def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
-    """Of -f and -R; with --prune there need be none."""
-    return documents_of(
+    """Of -f and -R, as --set has them; with --prune there need be none."""
+    found = documents_of(
         args.files, recursive=args.recursive, may_be_empty=args.prune, tell=screen.hint
     )
+    if not args.set:
+        return found
+    from fleetctl.cli.apply.overrides import with_fields
+
+    return with_fields(found, args.set)
 
 
 def order_of(args: Namespace) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping
 
+from fleetctl.cli.apply.consent import allowed_by_a_person
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.values import indexes
@@ -12,7 +13,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural, safe
 from fleetctl.daemon import spawn
-from fleetctl.daemon.client import results_of
+from fleetctl.daemon.client import raise_refusal, results_of
 from fleetctl.views.kinds import target
 
 
@@ -46,18 +47,24 @@ def _parser_of_rerun(verb: str) -> Parser:
 
 
 RETRY_PAGE = """\
-KIND/NAME (--failed | --index 3,7-9 | --all)
+KIND/NAME (--failed | --index 3,7-9 | --stage NAME | --from STAGE | --all)
+    [--only] [--yes]
 
 Let tasks that ended run again. Their attempts and logs are kept, failures are
 counted anew, and what runs already is left alone. Nothing comes from the cache.
+With a stage go those that build on it; you are asked before, unless you say
+`--from`, and `--only` leaves them as they are.
 
 examples:
   fleetctl retry job/resize --failed
   fleetctl retry job/resize --index 3,7-9
+  fleetctl retry tr/pretrain --from data
+  fleetctl retry tr/pretrain --stage data --only
   fleetctl retry sweep/lr --all
 
 exit codes:
-  0 done, or nothing to do, 2 wrong usage, 4 no such object or task, 5 conflict
+  0 done, or nothing to do, 2 wrong usage, 3 refused (add --yes),
+  4 no such object or task, 5 conflict
 """
 
 
@@ -65,7 +72,13 @@ def _parser_of_retry(verb: str) -> Parser:
     made = Parser(verb, RETRY_PAGE)
     made.add_argument("--failed", action="store_true", help="those that failed for good")
     made.add_argument("--index", type=indexes, metavar="LIST", help="these tasks: 3,7-9")
+    made.add_argument("--stage", metavar="NAME", help="this stage, and what builds on it")
+    made.add_argument("--from", dest="since", metavar="STAGE", help="this stage and all after it")
     made.add_argument("--all", action="store_true", help="all that have run, succeeded ones too")
+    made.add_argument("--only", action="store_true", help="not the stages that build on it")
+    made.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask before other stages run again"
+    )
     return made
 
 
@@ -75,21 +88,32 @@ def run(args: Namespace, screen: Screen) -> int:
         raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     if args.verb == "rerun":
         return _ask({"keys": [wanted.key], "which": "rerun"}, screen)
-    if sum((args.failed, args.all, args.index is not None)) != 1:
+    chosen = (args.failed, args.all, args.index is not None, bool(args.stage), bool(args.since))
+    if sum(chosen) != 1:
         raise UsageError(
-            "say which tasks: one of `--failed`, `--index` and `--all`",
+            "say which tasks: one of `--failed`, `--index`, `--stage`, `--from` and `--all`",
             hint=f"fleetctl retry {wanted.key} --failed",
         )
-    which = "failed" if args.failed else "all" if args.all else "index"
-    message: dict[str, object] = {"keys": [wanted.key], "which": which}
+    if args.only and (args.all or args.since):
+        raise UsageError("`--only` goes with `--index`, `--stage` or `--failed`")
+    words = ("failed", "all", "index", "index", "from")
+    which = next(word for word, said in zip(words, chosen, strict=True) if said)
+    message: dict[str, object] = {"keys": [wanted.key], "which": which, "yes": args.yes}
     if args.index is not None:
         message["indexes"] = [list(pair) for pair in args.index.ranges]
-    return _ask(message, screen)
+    if name := args.stage or args.since:
+        message["names"] = [name]
+    return _ask({**message, **({"only": True} if args.only else {})}, screen)
 
 
 def _ask(message: Mapping[str, object], screen: Screen) -> int:
     asked = {"verb": "retry", "request": _request(), **message}
-    for result in results_of(spawn.demand(home(), asked)):
+    reply = spawn.request(home(), asked)
+    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=False):
+        reply = spawn.request(home(), {**asked, "yes": True})
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    for result in results_of(reply):
         screen.data(_line(result))
         if moved := result.get("sourceMoved"):
             screen.warn(

@@ -23,12 +23,13 @@ from fleetctl.views.tasks import CACHED
 
 PAGE = """\
 KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS
-    [-f] [--index 3,7-9] [--failed] [--tail N] [--since TIME] [--timestamps]
-    [--attempt N] [--build]
+    [-f] [--index 3,7-9 | --stage NAME] [--node N] [--failed] [--tail N]
+    [--since TIME] [--timestamps] [--attempt N] [--build]
 
 Show what tasks printed, the newest attempt of each, in the order of their indexes.
-Every line begins with [index/attempt], and of several objects with their names;
---no-prefix leaves that out. Lines are dated to about a second, remote ones by their
+Every line begins with [index/attempt], of a stage with its name, of several nodes
+with the node, [train/2 n1], and of several objects with their names; --no-prefix
+leaves that out. Lines are dated to about a second, remote ones by their
 coming here.
 
 examples:
@@ -50,6 +51,8 @@ def parser(verb: str) -> Parser:
     add_labels(made, "of all objects, or of a kind, with such labels")
     made.add_argument("-f", "--follow", action="store_true", help="go on until the objects end")
     made.add_argument("--index", type=indexes, metavar="LIST", help="only these tasks: 3,7-9")
+    made.add_argument("--stage", metavar="NAME", help="only the stage of this name")
+    made.add_argument("--node", type=count, metavar="N", help="only this node, from 0")
     made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")
     made.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each task")
     made.add_argument("--attempt", type=count, metavar="N", help="this attempt, not the newest")
@@ -132,7 +135,9 @@ def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen)
 
 def _say_none(seen: View, pick: Pick, screen: Screen) -> None:
     unit = seen.kind.unit
-    if pick.failed:
+    if pick.stage:
+        screen.talk(f"{safe(seen.key)} has started no {unit} `{safe(pick.stage)}`")
+    elif pick.failed:
         screen.talk(f"no {unit} of {safe(seen.key)} has failed")
     elif pick.previous:
         screen.talk(f"no {unit} of {safe(seen.key)} had an attempt before its newest one")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.follow.logs_select import Pick, ending
-from fleetctl.cli.follow.logs_stream import LogStream
+from fleetctl.cli.follow.logs_stream import NodeStreams
 from fleetctl.cli.follow.supervise import Supervisor
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.deadline import Every
@@ -64,7 +64,7 @@ class Follower:
         self._place = place
         self._pick = pick
         self._screen = screen
-        self._open: dict[str, LogStream] = {}
+        self._open: dict[str, NodeStreams] = {}
         self._done: set[str] = set()
 
     def known(self, task: Task) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetctl.cli.follow.logs_stream import Dating, LogStream
+from fleetctl.cli.follow.logs_stream import Dating, LogStream, NodeStreams
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.values import Indexes
 from fleetctl.common.text import duration, safe
-from fleetctl.views.objects import View
+from fleetctl.specs.kinds import unit_called
+from fleetctl.views.objects import View, parsed
 from fleetctl.views.reading import Reading
 from fleetctl.views.tasks import Task, attempt
 
@@ -29,6 +30,8 @@ class Pick(NamedTuple):
     previous: bool = False
     dating: Dating = Dating()
     several: bool = False  # lines say whose they are
+    stage: str = ""
+    node: int | None = None  # None = all that there are
 
     @property
     def single(self) -> int | None:
@@ -53,6 +56,8 @@ class Pick(NamedTuple):
             return False
         if self.indexes is not None and task.run.index not in self.indexes:
             return False
+        if self.stage and parsed(task.run.params).get("stage") != self.stage:
+            return False
         since_s, ended_at_s = self.dating.since_s, task.run.ended_at_s
         if since_s is not None and ended_at_s is not None and ended_at_s < since_s:
             return False
@@ -60,18 +65,25 @@ class Pick(NamedTuple):
 
     def stream(
         self, place: Path, seen: View, task: Task, screen: Screen, *, uid: str = ""
-    ) -> LogStream:
+    ) -> NodeStreams:
         """uid: of another object, whose run it is."""
-        return LogStream(
-            place,
-            uid or seen.resource.uid,
-            task.run,
-            screen,
-            tail=self.tail,
-            prefixed=self.prefixed,
-            dating=self.dating,
-            whose=safe(seen.key) if self.several else "",
-        )
+        label = f"{safe(seen.key)} " if self.several else ""
+        label += f"{unit_called(seen.kind.name, task.run.index, task.run.params).split(' ')[1]}"
+
+        def stream(node: int, *, alone: bool) -> LogStream:
+            return LogStream(
+                place,
+                uid or seen.resource.uid,
+                task.run,
+                screen,
+                tail=self.tail,
+                prefixed=self.prefixed,
+                dating=self.dating,
+                label=safe(label),
+                node=None if alone else node,
+            )
+
+        return NodeStreams(stream, only=self.node)
 
 
 def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
@@ -85,6 +97,8 @@ def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
         args.previous,
         Dating(args.timestamps, since_s),
         several,
+        args.stage or "",
+        args.node,
     )
 
 

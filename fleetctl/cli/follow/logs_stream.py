@@ -6,11 +6,11 @@ import re
 from bisect import bisect_right
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe, timestamp
-from fleetctl.views.logs import read_bytes, read_times
+from fleetctl.views.logs import log_exists, read_bytes, read_times
 
 if TYPE_CHECKING:
     from fleetctl.stores.read.reader import RunRow
@@ -35,8 +35,50 @@ class Dating(NamedTuple):
 UNDATED = Dating()
 
 
+class Stream(Protocol):
+    def __call__(self, node: int, *, alone: bool) -> LogStream: ...
+
+
+class NodeStreams:
+    """The output of one run: of each of its nodes, as they come to be, or of `only` one.
+
+    stream: makes that of a node; alone: there is no other.
+    """
+
+    def __init__(self, stream: Stream, *, only: int | None = None) -> None:
+        self._stream = stream
+        self._only = only
+        first = stream(only or 0, alone=not only)
+        self.name = stream(0, alone=True).name
+        self._open = [first]
+
+    @property
+    def empty(self) -> bool:
+        return all(it.empty for it in self._open)
+
+    def drain(self) -> None:
+        """Print all whole lines that are there now."""
+        if self._only is None:
+            self._find_more()
+        for stream in self._open:
+            stream.drain()
+
+    def finish(self) -> None:
+        """Print what is left of last lines that have no end."""
+        for stream in self._open:
+            stream.finish()
+
+    def _find_more(self) -> None:
+        while (more := self._stream(len(self._open), alone=False)).exists:
+            if len(self._open) == 1:
+                self._open[0].one_of_several()
+            self._open.append(more)
+
+
 class LogStream:
-    """Remembers how far the log is printed. whose: the object, where there are several."""
+    """Remembers how far the log is printed. label: the task, and its object where there are
+    several; node: which, where there are several.
+    """
 
     def __init__(
         self,
@@ -48,15 +90,15 @@ class LogStream:
         tail: int | None = None,
         prefixed: bool = True,
         dating: Dating = UNDATED,
-        whose: str = "",
+        label: str = "",
+        node: int | None = None,
     ) -> None:
-        self.name = f"[{whose + ' ' if whose else ''}{run.index}/{run.attempt}]"
+        self._label, self._node, self._prefixed = label, node, prefixed
         self.empty = True
         self._place = place
         self._uid = uid
         self._run = run
         self._screen = screen
-        self._prefix = f"{self.name} " if prefixed else ""
         self._dating = dating
         self._times: list[tuple[int, float]] = []
         self._offset = 0
@@ -66,13 +108,27 @@ class LogStream:
             None if tail is None else deque(maxlen=tail)
         )
 
+    @property
+    def name(self) -> str:
+        node = "" if self._node is None else f" n{self._node}"
+        return f"[{self._label or self._run.index}/{self._run.attempt}{node}]"
+
+    @property
+    def exists(self) -> bool:
+        """Whether its node has begun."""
+        return log_exists(self._place, self._uid, self._run, node=self._node or 0)
+
+    def one_of_several(self) -> None:
+        """From now on its lines say which node they are of."""
+        self._node = self._node or 0
+
     def drain(self) -> None:
         """Print all whole lines that are there now; with `tail`, at first only the last ones."""
-        pieces = read_bytes(self._place, self._uid, self._run, self._offset)
+        pieces = read_bytes(self._place, self._uid, self._run, self._offset, node=self._node or 0)
         for data, offset in pieces:
             self._offset, self.empty = offset, False
             if self._dating.any:
-                self._times = read_times(self._place, self._uid, self._run)
+                self._times = read_times(self._place, self._uid, self._run, node=self._node or 0)
             self._line_at = offset - len(data) - len(self._partial)
             self._take(data)
         if self._skipping is not None:
@@ -103,7 +159,7 @@ class LogStream:
             self._partial = self._partial[LINE_BYTES_MAX:]
 
     def _line(self, line: bytes) -> None:
-        prefix = self._prefix
+        prefix = f"{self.name} " if self._prefixed else ""
         if self._dating.any:
             at_s = self._times[bisect_right(self._times, (self._line_at, float("inf"))) - 1][1]
             if self._dating.since_s is not None and at_s < self._dating.since_s:

@@ -8,7 +8,7 @@ from itertools import islice
 
 from fleetctl.cli.flags import Parser
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.show.figures import attempts_line, cost_line, timing_line, where_line
+from fleetctl.cli.show.figures import attempts_line, cost_line, nodes_line, timing_line, where_line
 from fleetctl.cli.show.search_lines import search_lines
 from fleetctl.cli.show.summary import best_line, failed_line, front_lines, took
 from fleetctl.common.clock import SystemClock
@@ -153,6 +153,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("W&B", safe(_at_wandb(wandb)))
     if stage := seen.text("stage"):
         yield _label("Stage", safe(stage))
+    if nodes := seen.status.get("nodes"):
+        yield _label("Nodes", nodes_line(nodes))
     if checkpoint := seen.map("checkpoint"):
         yield _label("Checkpoint", _saved(checkpoint, now_s))
     if isolation := seen.text("isolation"):

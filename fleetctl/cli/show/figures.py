@@ -6,6 +6,7 @@ has the cost of, and how long tasks took. Pure but for reading; what nobody know
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -127,3 +128,17 @@ def _number(value: object) -> float:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
+
+
+def nodes_line(nodes: object) -> str:
+    """`3: 2 Stopped, 1 Failed; node 1: Signal:KILL`, of the newest attempt."""
+    told = [mapping(it) for it in nodes] if isinstance(nodes, list) else []
+    states = Counter(str(it.get("state")) for it in told)
+    failed = (
+        f"node {rank}: {it['reason']}"
+        for rank, it in enumerate(told)
+        if it.get("state") in ("Failed", "Lost") and it.get("reason")
+    )
+    first = next(failed, "")
+    said = ", ".join(f"{count} {state}" for state, count in states.items())
+    return safe(f"{len(told)}: {said}" + (f"; {first}" if first else ""))

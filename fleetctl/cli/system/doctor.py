@@ -158,16 +158,24 @@ def _needs(seen: View) -> Iterator[str]:
     if not seen.kind.runs:
         yield str(spec.get("provider") or DEFAULT_PROVIDER)
         return
-    providers = set(_placed(mapping(spec.get("placement"))))
+    stages = [mapping(it) for it in _list(spec.get("stages"))]
+    places = [mapping(it["placement"]) for it in stages if it.get("placement")]
+    if len(places) < len(stages) or not stages:
+        places.append(mapping(spec.get("placement")))
+    providers = {name for place in places for name in _placed(place)}
     yield from providers
     if not any(runs_here(name) for name in providers):
         return
     template = mapping(spec.get("template"))
-    image, source = mapping(template.get("image")), mapping(template.get("source"))
-    if image.get("pip") or image.get("python"):
+    images = [mapping(it.get("image")) for it in (template, *stages)]
+    if any(image.get("pip") or image.get("python") for image in images):
         yield "uv"
-    if source.get("git"):
+    if mapping(template.get("source")).get("git"):
         yield "git"
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _placed(placement: Mapping[str, object]) -> Iterator[str]:

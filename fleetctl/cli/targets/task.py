@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.cli.flags import Parser
 from fleetctl.cli.targets.accounts import account_named
+from fleetctl.cli.values import count
 from fleetctl.common.errors import NotFound, Refused, UsageError
-from fleetctl.common.text import and_more, safe
+from fleetctl.common.text import and_more, did_you_mean, safe
 from fleetctl.controllers.model import LIVE_STATES, RunState
+from fleetctl.guest.nodes.names import node_name
 from fleetctl.specs.builtin import runs_here
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds import KINDS, unit_called
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, mapping, parsed
 from fleetctl.views.reading import Reading, must_find, open_reading
 
 if TYPE_CHECKING:
     from fleetctl.providers.exec import Entering, Place
+    from fleetctl.stores.read.reader import RunRow
     from fleetctl.views.tasks import Task
 
 INDEXES_SHOWN_MAX = 10
@@ -34,14 +39,42 @@ class Beside(NamedTuple):
     name: str  # `task 3 of job/x`, for people
 
 
-def beside(wanted: Target, index: int | None, home: Path) -> Beside:
+class Which(NamedTuple):
+    """Which task a person means, by one of the two; neither: the only one that runs. node: which of
+    its machines.
+    """
+
+    index: int | None = None  # type: ignore[assignment]  # hides tuple.index
+    stage: str = ""
+    node: int = 0
+
+
+def add_which(parser: Parser) -> None:
+    parser.add_argument(
+        "--index", type=count, metavar="N", help="which task; not needed while one alone runs"
+    )
+    parser.add_argument("--stage", metavar="NAME", help="which stage, by its name")
+    parser.add_argument(
+        "--node", type=count, default=0, metavar="N", help="which of several nodes; default 0"
+    )
+
+
+def which_of(args: Namespace) -> Which:
+    """Raises UsageError."""
+    if args.index is not None and args.stage:
+        raise UsageError("`--index` and `--stage` are two ways to say which; leave one out")
+    return Which(args.index, args.stage or "", args.node)
+
+
+def beside(wanted: Target, which: Which, home: Path) -> Beside:
     """Raises NotFound, UsageError when it must be said which task, and Refused when none runs."""
     with open_reading(home) as reading:
         seen = must_find(wanted, reading)
         if not seen.kind.runs:
             raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
+        index = index_called(seen, which.stage, reading) if which.stage else which.index
         task = _task(seen, index, reading)
-        template = template_of(seen, task.run.index)
+        template = template_of(seen, task.run)
         secrets = _secrets(template, seen.resource.namespace, reading)
     run = task.run
     of_function = template.get("function") or template.get("runtime") == "function"
@@ -55,15 +88,33 @@ def beside(wanted: Target, index: int | None, home: Path) -> Beside:
 
     source = mapping(template.get("source"))
     place = Place(
-        run=run.name,
-        sandbox=run.sandbox,
+        run=node_name(run.name, which.node),
+        sandbox=node_name(run.sandbox, which.node),
         handle=run.handle,
         env=_env(template, task),
         directory=str(source.get("mountPath") or ""),
         secrets=secrets,
     )
     way_in = entering(account_named(run.provider, home), home)
-    return Beside(way_in, place, f"{seen.kind.unit} {run.index} of {safe(seen.key)}")
+    return Beside(way_in, place, f"{called(seen, run)} of {safe(seen.key)}")
+
+
+def called(seen: View, run: RunRow) -> str:
+    """A task for people: `task 3`, `stage train`."""
+    return safe(unit_called(seen.kind.name, run.index, run.params))
+
+
+def index_called(seen: View, name: str, reading: Reading) -> int:
+    """The index of a unit that has a name, and has begun. Raises NotFound and UsageError."""
+    unit = seen.kind.unit
+    if not seen.kind.named:
+        raise UsageError(f"a {unit} of {safe(seen.key)} has a number, and no name; use `--index`")
+    begun = {str(parsed(task.run.params).get(unit)): task.run.index for task in reading.tasks(seen)}
+    if name not in begun:
+        near = did_you_mean(name, begun)
+        said = f"{safe(seen.key)} has started no {unit} `{safe(name)}`"
+        raise NotFound(said, hint=near or f"fleetctl get tasks {safe(seen.key)}")
+    return begun[name]
 
 
 def _task(seen: View, index: int | None, reading: Reading) -> Task:
@@ -72,12 +123,12 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
         if task is None:
             raise NotFound(f"{safe(seen.key)} has started no {seen.kind.unit} {index}")
         if task.run.state == RunState.STARTING:
-            raise _not_begun(f"{seen.kind.unit} {index} of {safe(seen.key)}", seen)
+            raise _not_begun(f"{called(seen, task.run)} of {safe(seen.key)}", seen)
         if task.run.state not in LIVE_STATES:
             from fleetctl.providers.exec import ENDED_HINT
 
             raise Refused(
-                f"{seen.kind.unit} {index} of {safe(seen.key)} has ended ({task.state.lower()})",
+                f"{called(seen, task.run)} of {safe(seen.key)} has ended ({task.state.lower()})",
                 hint=ENDED_HINT,
             )
         return task
@@ -108,15 +159,15 @@ def _not_begun(what: str, seen: View) -> Refused:
     )
 
 
-def template_of(seen: View, index: int) -> Mapping[str, object]:
-    """What the task runs, with what its stage adds."""
+def template_of(seen: View, run: RunRow) -> Mapping[str, object]:
+    """What the task runs, with what its stage says in place of it."""
     spec = seen.spec()
     template = mapping(spec.get("template"))
-    stages = spec.get("stages")
-    if isinstance(stages, list) and index < len(stages):
-        stage = mapping(stages[index])
-        env = {**mapping(template.get("env")), **mapping(stage.get("env"))}
-        return {**template, "env": env}
+    stages, name = spec.get("stages"), parsed(run.params).get("stage")
+    for stage in map(mapping, stages if isinstance(stages, list) else ()):
+        if stage.get("name") == name and seen.kind.named:
+            env = {**mapping(template.get("env")), **mapping(stage.get("env"))}
+            return {**template, **stage, "env": env}
     return template
 
 

@@ -19,6 +19,7 @@ from fleetctl.engine.capacity.providers import Accounts
 from fleetctl.engine.execute import functions
 from fleetctl.providers.base import Backend
 from fleetctl.providers.prices import own
+from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds import parse_spec
 from fleetctl.specs.provider import ProviderSpec
@@ -85,15 +86,15 @@ class Market:
     def offers(self, work: Work) -> Offers:
         """What the candidates of an object are to each template that it may start."""
         controller = work.controller
-        names = [it.provider for it in controller.policy.placement.candidates]
-        return {
-            digest: {
+        found = {}
+        for digest, template in _templates(controller):
+            names = [it.provider for it in controller.placement(digest).candidates]
+            found[digest] = {
                 name: self._offer(work.track, name, digest, template, only=len(names) == 1)
                 for name in names
                 if name in self._state.providers and name not in self.closing
             }
-            for digest, template in _templates(controller)
-        }
+        return found
 
     def price(self, provider: str, template: Template, namespace: str) -> float | None:
         """USD a second of one sandbox; None when nobody knows."""
@@ -140,10 +141,14 @@ class Market:
 
 
 def charged(backend: Backend, said: ProviderSpec | None, template: Template) -> float | None:
-    """USD a second of one sandbox, by its Provider object before the provider itself."""
+    """USD a second of one attempt, of all its nodes, by its Provider object before the provider
+    itself.
+    """
     if said is not None and said.prices is not None:
-        return own.usd_per_s(said.prices, template.resources)
-    return backend.usd_per_s(template)
+        one = own.usd_per_s(said.prices, template.resources)
+    else:
+        one = backend.usd_per_s(template)
+    return None if one is None else one * nodes_of(template).max
 
 
 def lacks(
@@ -155,6 +160,8 @@ def lacks(
     """Why this template can never run there, as far as is known without asking; or empty."""
     if template.is_function and not backend.contract.functions:
         return f"provider `{provider}` has no functions"
+    if why := backend.contract.cannot_join(provider, template):
+        return why
     for mount in template.volumes:
         volume = volume_named(mount.name)
         kept = getattr(parse_spec("Volume", volume.spec), "provider", "") if volume else ""
@@ -166,6 +173,6 @@ def lacks(
 def _templates(controller: KindController) -> list[tuple[str, Template]]:
     """Every template that a unit may start with, by its hash; kinds share one or have few."""
     if controller.template_hash:
-        return [(controller.template_hash, controller.content(0))]
-    units = [controller.unit(index) for index in range(controller.total or 0)]
+        return [(controller.template_hash, controller.content(controller.first))]
+    units = [controller.unit(index) for index in controller.indexes()]
     return [(unit.template_hash, controller.template(unit.index)) for unit in units if unit]

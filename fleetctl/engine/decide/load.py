@@ -112,17 +112,16 @@ class Reading:
         """The commit that its runs have got of `source.git`; None where they have none, or work at
         different ones.
         """
-        first = work.controller.unit(0)
+        first = work.controller.unit(work.controller.first)
         if first is None:
             return None
         template = work.controller.content(first.index)
         if template.source is None or template.source.git is None:
             return None
         uid, providers = work.resource.uid, self._state.providers
-        places = [it.provider for it in work.controller.policy.placement.candidates]
         told = {
             providers[name].revision(uid, template, first.template_hash)
-            for name in places
+            for name in work.controller.candidates
             if name in providers
         }
         known = told - {""}

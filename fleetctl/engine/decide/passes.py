@@ -142,7 +142,7 @@ class Passes:
         index = None if held else controller.asks(history)
         most = policy.parallelism
         if most is None:
-            names = {it.provider for it in policy.placement.candidates}
+            names = controller.candidates
             most = sum(it for name, it in wish.providers.items() if name in names)
         if controller.handed is not None:
             free = controller.handed.room(history, most=most)

@@ -32,6 +32,7 @@ from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
 from fleetctl.engine.execute.rate_limit import Gate
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.stage_results import stage_variables
 from fleetctl.engine.messages import (
     AssetReplied,
     Fact,
@@ -254,11 +255,14 @@ class Effects:
         own = functions.pinned(self._state, own, work.resource)
         whole, function = functions.resolved(self._state, own, namespace)
         template = functions.placed(whole, namespace)
-        if function is not None and not self._state.providers[run.provider].contract.functions:
+        contract = self._state.providers[run.provider].contract
+        if function is not None and not contract.functions:
             raise Refused(
                 f"provider `{run.provider}` has no functions",
                 hint="use `runtime: sandbox`, or place it on one that has",
             )
+        if why := contract.cannot_join(run.provider, template):
+            raise Refused(why, hint="use `nodes: 1`, or place it elsewhere")
         policy = controller.policy
         box = work.history.sandboxes.get(run.sandbox)
         used = box.used if box else 1
@@ -285,6 +289,7 @@ class Effects:
             function=function,
             wandb=wandb,
             metric=controller.metric,
+            variables=stage_variables(work, self._state.store.runs, run.index),
             checkpoint=controller.checkpoint(work.history, run.index),
             progress=controller.progress,
         )

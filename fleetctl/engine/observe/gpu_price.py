@@ -15,6 +15,7 @@ from fleetctl.engine.capacity.prices import Market, charged
 from fleetctl.engine.execute import functions
 from fleetctl.providers.prices.devices import possible
 from fleetctl.providers.prices.table import dearest
+from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Gpu, Template
 from fleetctl.specs.kinds import KINDS
 from fleetctl.tracking.track import Work
@@ -32,6 +33,8 @@ def priced_as_got(
     it does not.
     """
     begins = before.journal_offset == 0 and (seen.journal_offset > 0 or isinstance(seen, Ended))
+    if begins:
+        after = _of_fewer_nodes(work, after, seen)
     whole = _listing(state, work, after) if begins and after.usd_per_s else None
     gpu = whole.resources.gpu if whole is not None else None
     if whole is None or gpu is None:
@@ -41,6 +44,18 @@ def priced_as_got(
         _say_untold(state, work, gpu, after)
     left = dearest(prices[str(it)] for it in possible(gpu, seen.gpus).each)
     return _cheaper(after, dearest(prices.values()), left)
+
+
+def _of_fewer_nodes(work: Work, run: Run, seen: Alive | Ended) -> Run:
+    """At the price of the nodes that the attempt got, of the most that it could have had."""
+    controller = work.controller
+    unit = controller.unit(run.index) if controller is not None else None
+    if not seen.nodes or unit is None or unit.template_hash != run.template_hash:
+        return run
+    most = nodes_of(controller.template(run.index)).max
+    share = len(seen.nodes) / most
+    usd_per_s = None if run.usd_per_s is None else run.usd_per_s * share
+    return replace(run, usd_per_s=usd_per_s, usd=None if run.usd is None else run.usd * share)
 
 
 def _listing(state: State, work: Work, run: Run) -> Template | None:

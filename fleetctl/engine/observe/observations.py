@@ -79,6 +79,8 @@ class Sightings:
             work.history.note = seen.note
         if isinstance(seen, Alive | Ended):
             after = priced_as_got(state, self._market, work, run, after, seen)
+            if seen.nodes:
+                work.history.nodes = seen.nodes
             self._records.entered(work, after)
         if after.state in LIVE_STATES:
             began = run.state is RunState.STARTING

@@ -15,7 +15,7 @@ from fleetctl.controllers.kind import outdated, superseded
 from fleetctl.controllers.model import Checkpoints, Metric, Run, RunState, Saved
 from fleetctl.engine.hurry import freed
 from fleetctl.engine.observe.remembered import remembered
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds import KINDS, unit_called
 from fleetctl.stores.base import Remembered
 from fleetctl.tracking.load import last_values, score_of
 from fleetctl.tracking.track import Work
@@ -100,11 +100,12 @@ class Records:
         self._results[run.name] = result
         self._remember(work, run, result, latest)
         unit, ended = KINDS[track.resource.kind].unit, run.state.value
+        called = unit_called(track.resource.kind, run.index, run.params)
         if run.state in (RunState.FAILED, RunState.LOST):
-            what = f"{unit} {run.index} attempt {run.attempt} {ended.lower()}: {run.reason}"
+            what = f"{called} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._state.say(track.resource.uid, f"{unit.title()}{ended}", what, kind="Warning")
         elif run.state is RunState.SUCCEEDED and run.message and len(work.history.succeeded) == 1:
-            what = f"{unit} {run.index}: {run.message}"  # once: the others will say the same
+            what = f"{called}: {run.message}"  # once: the others will say the same
             self._state.say(track.resource.uid, "Remark", what, kind="Warning")
 
     def _last_step(self, run: Run) -> int | None:
@@ -141,9 +142,9 @@ class Records:
 
     def remarked(self, work: Work, run: Run, remarks: Sequence[str]) -> None:
         """What the guest of a live run could not read as metrics. Many runs may say the same."""
-        unit = KINDS[work.resource.kind].unit
+        called = unit_called(work.resource.kind, run.index, run.params)
         for text in remarks[: REMARKS_MAX - work.remarks]:
-            what = f"{unit} {run.index} attempt {run.attempt}: {text}"
+            what = f"{called} attempt {run.attempt}: {text}"
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 

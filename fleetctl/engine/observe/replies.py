@@ -210,7 +210,7 @@ class Answers:
 
     def _has_another_place(self, work: Work, run: Run, message: str) -> bool:
         """Remember that this one is none, and tell whether any candidate is left."""
-        placement = work.controller.policy.placement
+        placement = work.controller.placement(run.template_hash)
         if len(placement.candidates) < 2:
             return False
         work.track.refusals[run.template_hash, run.provider] = message_of(message)

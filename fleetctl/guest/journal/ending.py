@@ -13,9 +13,12 @@ MESSAGES = {
     "KeeperEnded": "the process that looks after local runs was told to end",
     "Stalled": "it had no new step, checkpoint or output for as long as `progress` allows",
     "SandboxEnded": "its sandbox was told to end",
+    "NodesNotReady": "not all of its nodes were ready to begin in time",
 }
 # What ended these was not the task.
-INFRASTRUCTURE = frozenset({"KeeperEnded", "SandboxEnded", "SourceFailed", "GuestFailed"})
+INFRASTRUCTURE = frozenset(
+    {"KeeperEnded", "SandboxEnded", "SourceFailed", "GuestFailed", "NodesNotReady"}
+)
 
 
 def outcome(

@@ -74,6 +74,15 @@ class Journal:
             return False
         return True
 
+    def nodes(self, nodes: Any) -> None:
+        """Record how all nodes of the run stand, by rank: state, address, reason and exit code of
+        each. What the disk refuses is said with the next change.
+        """
+        try:
+            self._write(compact({"e": "nodes", "at": time.time(), "nodes": nodes}) + "\n")
+        except OSError:
+            return
+
     def note(self, kind: str, fields: dict[str, Any]) -> bool:
         """Record an event about checkpoints; False when the disk refuses."""
         try:

@@ -181,7 +181,27 @@ class Attempt:
             trial = trial_of(order, variables, directory)
             variables.update(trial.variables)
             self._followers.append(trial)
-        self._launch(order["argv"], variables, directory, self._ended, task=True)
+        if order.get("ray"):
+            self._launch_with_ray(variables, directory)
+        else:
+            self._launch(order["argv"], variables, directory, self._ended, task=True)
+
+    def _launch_with_ray(self, variables: dict[str, str], directory: str) -> None:
+        """The work inside a cluster of its own."""
+        from fleetctl.guest.nodes.ray import launch, own_variables
+        from fleetctl.guest.remote.process.child import tell
+
+        order = self.order
+        whole = {**variables, **own_variables(order["ray"])}
+
+        def work() -> NoReturn:
+            own, more = begun_of(order, whole)
+            execute([*order["argv"], *more], {**whole, **own}, directory, order["workdir"])
+
+        def lead() -> NoReturn:
+            launch(order["ray"], whole, work, tell)
+
+        self._follow(Leader(self._loop, lead, self._writable), self._ended)
 
     def _variables(self) -> dict[str, str]:
         return environment(self.order, self._secrets, self._box.base)

@@ -23,7 +23,8 @@ def _unsaved(spec: TrainingRunSpec) -> Iterator[Finding]:
     if spec.checkpoint is None or spec.template.function is not None:
         return
     wanted = spec.checkpoint.path
-    for mount in spec.template.volumes:
+    # A stage that does not save may do without.
+    for mount in (it for part in spec.parts() for it in part.template.volumes):
         if any(_within(wanted, place) for place in (mount.mount_path, *mount.links)):
             if mount.read_only:
                 said = f" is `{wanted}`, and volume `{mount.name}` is mounted there to be read only"

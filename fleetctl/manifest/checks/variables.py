@@ -15,7 +15,7 @@ from fleetctl.specs.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
 
 # As the guests set them; each is said in `fleetctl explain` and in the README.
-_OURS = re.compile(r"FLEETCTL_(?:PARAMS|RESULT|METRICS|RUN|ATTEMPT|VOLUME(?:_.*)?)")
+_OURS = re.compile(r"FLEETCTL_(?:PARAMS|RESULT|METRICS|RUN|ATTEMPT|STAGE_RESULTS|VOLUME(?:_.*)?)")
 INDEX = "JOB_COMPLETION_INDEX"
 # Provider `local` has no container: there each task has a home and a place for devices of its own.
 OF_THIS_MACHINE = frozenset({"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES"})
@@ -67,4 +67,4 @@ def _may_run_here(spec: Spec) -> bool:
         return runs_here(spec.provider)
     if not isinstance(spec, Execution):
         return False
-    return any(runs_here(it.provider) for it in spec.placement.candidates)
+    return any(map(runs_here, spec.providers()))

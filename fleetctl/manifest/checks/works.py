@@ -42,9 +42,9 @@ def environments(spec: Spec) -> Iterator[tuple[Path, Mapping[str, str]]]:
 
 
 def images(spec: Spec) -> Iterator[tuple[Path, Image]]:
-    at, holder = _boxed(spec)
-    if holder is not None and holder.image is not None:
-        yield (*at, "image"), holder.image
+    if isinstance(spec, FunctionSpec) and spec.image is not None:
+        yield ("spec", "image"), spec.image
+    yield from said(spec, "image")
 
 
 def sources(spec: Spec) -> Iterator[tuple[Path, Source]]:
@@ -54,9 +54,12 @@ def sources(spec: Spec) -> Iterator[tuple[Path, Source]]:
 
 
 def volumes(spec: Spec) -> Iterator[tuple[Path, VolumeMount]]:
-    at, holder = _boxed(spec)
-    for number, mount in enumerate(holder.volumes if holder is not None else ()):
-        yield (*at, "volumes", number), mount
+    named = list(said(spec, "volumes"))
+    if isinstance(spec, FunctionSpec):
+        named.append((("spec", "volumes"), spec.volumes))
+    for at, mounts in named:
+        for number, mount in enumerate(mounts):
+            yield (*at, number), mount
 
 
 def _boxed(spec: Spec) -> tuple[Path, Template | FunctionSpec | None]:

@@ -127,7 +127,14 @@ def _requirements(spec: dict[str, Any], document: Document, included: Included) 
     file of the `source.path`; a file of a package gets its digest.
     """
     within: Path = ("spec", "template") if "template" in spec else ("spec",)
-    holder = spec.get("template", spec)
+    _listing(spec.get("template", spec), within, document, included)
+    stages = spec.get("stages")
+    for number, stage in enumerate(stages if isinstance(stages, list) else ()):
+        _listing(stage, ("spec", "stages", number), document, included)
+
+
+def _listing(holder: Any, within: Path, document: Document, included: Included) -> None:
+    """The same of one image; within: what has it."""
     image = holder.get("image") if isinstance(holder, dict) else None
     listed = image.get("pip", []) if isinstance(image, dict) else None
     if not isinstance(listed, list):
@@ -142,7 +149,7 @@ def _requirements(spec: dict[str, Any], document: Document, included: Included) 
             here = (*within, "image", "pip", at)
             entries += _listed(path, document.dir, here, document, included)
     own = image.get("requirements")
-    if included.origin and isinstance(own, str) and own:
+    if included.origin and isinstance(own, str) and own and "stages" not in within:
         del image["requirements"]
         here = (*within, "image", "requirements")
         if not is_inside(own):

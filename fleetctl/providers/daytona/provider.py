@@ -77,6 +77,7 @@ CONTRACT = Contract(
     # TTL, an eviction or a person may destroy it too, and then its name is free again: who lost the
     # answer of a start would find nothing and begin the work twice. So its id comes first.
     two_phase=True,
+    ray=True,
 )
 
 

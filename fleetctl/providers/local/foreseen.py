@@ -8,6 +8,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.base import Foreseen
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.runs import gpus
+from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Gpu, Image, Template
 
 
@@ -15,7 +16,7 @@ async def first(template: Template) -> Foreseen | None:
     if template.image is not None and (found := await _image(template.image)) is not None:
         return found
     wanted = template.resources.gpu
-    return None if wanted is None else await _gpu(wanted)
+    return None if wanted is None else await _gpu(wanted, nodes_of(template).min)
 
 
 async def _image(image: Image) -> Foreseen | None:
@@ -39,8 +40,8 @@ async def _image(image: Image) -> Foreseen | None:
     return None
 
 
-async def _gpu(wanted: Gpu) -> Foreseen | None:
-    """Of a list, one sort that is there will do."""
+async def _gpu(wanted: Gpu, nodes: int) -> Foreseen | None:
+    """Of a list, one sort that is there will do, for all nodes of an attempt."""
     try:
         there = await gpus.devices() if gpus.perhaps_there() else []
     except Unavailable:
@@ -48,9 +49,11 @@ async def _gpu(wanted: Gpu) -> Foreseen | None:
     short = []
     for one in wanted.choices:
         count = sum(gpus.is_sort(name, one) for name in there)
-        if count >= one.count:
+        if count >= one.count * nodes:
             return None
-        short.append(f"needs {one.count} x {one.name}, this machine has {count}")
+        each = f"{nodes} nodes need" if nodes > 1 else "needs"
+        total = one.count * nodes
+        short.append(f"{each} {total} x {one.name}, this machine has {count}")
     what = f"; it has {', '.join(sorted(set(there)))}" if there else ""
     hint = "place it on another provider, such as `placement: {provider: modal}`"
     field = ("resources", "gpu")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Ended, Gone, Observation
+from fleetctl.guest.journal.ending import size_text
 from fleetctl.providers.account import Account
 from fleetctl.providers.base import (
     BEGUN_AS_ANOTHER,
@@ -37,11 +38,14 @@ from fleetctl.providers.local.runs.keepers import Keepers
 from fleetctl.providers.local.runs.link import KeeperGone
 from fleetctl.providers.local.runs.orders import mark_of, start_message
 from fleetctl.providers.paths import make_private
+from fleetctl.providers.rundir.journal import Journal
 from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
+from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
 
 TIERS = ("auto", "namespaces", "process")
+NODES_MAX = 64  # on one machine: more is a slip of the pen
 START_TRIES = 3  # a keeper may leave just as an order arrives
 
 CONTRACT = Contract(
@@ -59,6 +63,8 @@ CONTRACT = Contract(
     # Most tasks wait for something other than this machine; memory and processes are the limit.
     sandboxes_at_once=max(64, 16 * (os.cpu_count() or 1)),
     functions=True,  # every keeper is warm
+    nodes_max=NODES_MAX,
+    ray=True,
 )
 
 
@@ -170,6 +176,11 @@ class LocalProvider:
         wanted = template.resources.gpu
         if wanted is not None and not gpus.perhaps_there():
             return "this machine has no GPU"
+        nodes, memory = nodes_of(template).min, template.resources.memory
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if memory is not None and nodes > 1 and nodes * memory > there:
+            each = f"{nodes} nodes of {size_text(memory)}"
+            return f"this machine has {size_text(there)} of memory, too little for {each}"
         return ""
 
     async def close(self) -> None:
@@ -180,11 +191,11 @@ class LocalProvider:
         link = await self._keepers.ensure(
             name, lambda: preparing.prepare(self._layout, order, tier=self._tier)
         )
-        devices = await self._devices(order)
+        nodes, devices = await self._devices(order)
         # Before it starts: it may have ended, and been observed, when the answer is read here.
         self._keepers.watch(name, order.run)
         try:
-            answer = await link.start(start_message(order, devices))
+            answer = await link.start(start_message(order, devices, nodes))
         except KeeperGone:
             self._keepers.forget(name, order.run)
             raise
@@ -194,18 +205,33 @@ class LocalProvider:
         # What was adopted may have begun under an earlier keeper, which its journal tells.
         return self._handle(order.uid, order.run) if "adopted" in answer else link.token
 
-    async def _devices(self, order: RunOrder) -> dict[int, str]:
-        """The first sort of GPU that is free."""
-        gpu = order.template.resources.gpu
+    async def _devices(self, order: RunOrder) -> tuple[int, dict[int, str]]:
+        """(how many nodes the attempt gets, devices for all of them): of the first sort of GPU that
+        is free, and of elastic nodes as many as there are devices for.
+        """
+        gpu, most = order.template.resources.gpu, min(order.nodes.max, NODES_MAX)
         refused: Unavailable | None = None
         for wanted in gpu.choices if gpu is not None else ():
-            try:
-                return await self._gpus.take(order.run, order.uid, wanted)
-            except Unavailable as error:
-                refused = refused or error
+            for count in range(most, order.nodes.min - 1, -1):
+                try:
+                    whole = wanted.model_copy(update={"count": wanted.count * count})
+                    return count, await self._gpus.take(order.run, order.uid, whole)
+                except Unavailable as error:
+                    refused = refused or error
         if refused is not None:
-            raise refused
-        return {}
+            raise await self._of_nodes(order, refused)
+        return most, {}
+
+    async def _of_nodes(self, order: RunOrder, refused: Unavailable) -> Unavailable:
+        """The same, told in nodes where there are several."""
+        gpu, least = order.template.resources.gpu, order.nodes.min
+        if least == 1 or gpu is None:
+            return refused
+        free = await self._gpus.free(gpu)
+        had = free // gpu.count
+        said = f"{had} of {least} nodes: {refused}"
+        reason = "NoCapacity" if had else refused.reason
+        return Unavailable(said, reason=reason, retry_after_s=refused.retry_after_s)
 
     async def _observe(self, ref: RunRef) -> Observation | None:
         uid = ref.uid or uid_of(ref.handle)
@@ -218,7 +244,7 @@ class LocalProvider:
         name, _, token = handle.partition("/")
         if seen.ending is not None and not seen.ending.sandbox_open:
             self._keepers.forget(name, ref.run)
-            return self._told(uid, describe(ref, seen, handle, sandbox_open=False))
+            return self._told(uid, seen, describe(ref, seen, handle, sandbox_open=False))
         gone = await self._keepers.is_gone(name, token)
         if seen.ending is None and gone:
             # Its end may have been written between the two looks.
@@ -226,10 +252,11 @@ class LocalProvider:
             if seen.ending is None:
                 return Gone(ref.run, time.time())
         self._keepers.watch(name, ref.run)
-        return self._told(uid, describe(ref, seen, handle, sandbox_open=not gone))
+        return self._told(uid, seen, describe(ref, seen, handle, sandbox_open=not gone))
 
-    def _told(self, uid: str, seen: Observation) -> Observation:
-        return with_last_words(seen, self._runs.directory(uid))
+    def _told(self, uid: str, journal: Journal, seen: Observation) -> Observation:
+        node = journal.ending.node if journal.ending is not None else 0
+        return with_last_words(seen, self._runs.directory(uid), node=node)
 
     def _handle(self, uid: str, run: str) -> str:
         """The handle that a run's keeper wrote down; "" when there is none."""

@@ -75,6 +75,7 @@ CONTRACT = Contract(
     default_parallelism=20,
     poll_s=30.0,
     two_phase=True,
+    ray=True,
     secrets=True,
     functions=True,
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from fleetctl.controllers.model import NO_CHECKPOINTS, Checkpoints, Metric, Saved
+from fleetctl.controllers.model import NO_CHECKPOINTS, Checkpoints, Metric, Node, Saved
 from fleetctl.guest.journal.metriclines import remark
 from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
 
@@ -33,6 +33,7 @@ class Ending:
     sandbox_open: bool
     note: str
     kept: str = ""  # where the run began, below the work directories, when its files stay
+    node: int = 0  # whose end it is, of several
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Journal:
     note: str = ""
     mark: str = ""  # of the work that began, as strays.work_mark tells it
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
+    nodes: tuple[Node, ...] = ()  # the last that is told of them
     metrics: tuple[Metric, ...] = ()
     remarks: tuple[str, ...] = ()
     checkpoints: Checkpoints = NO_CHECKPOINTS
@@ -64,6 +66,7 @@ class _Read:
     note: str = ""
     mark: str = ""
     gpus: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
     metrics: list[Metric] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
@@ -95,6 +98,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         note=read.note,
         mark=read.mark,
         gpus=read.gpus,
+        nodes=read.nodes,
         metrics=tuple(read.metrics),
         remarks=tuple(read.remarks),
         checkpoints=_checkpoints(read),
@@ -127,6 +131,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.raw = True
             case "remark":
                 read.remarks.append(str(event["message"]))
+            case "nodes":
+                read.nodes = tuple(map(_node, event["nodes"]))
             case "checkpoint":
                 read.saved.append(_saved(event))
             case "resumed":
@@ -156,6 +162,13 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
     except (KeyError, TypeError, ValueError):
         return False
     return True
+
+
+def _node(told: Mapping[str, Any]) -> Node:
+    """Raises KeyError, TypeError or ValueError."""
+    code = told.get("exit")
+    address, reason = str(told.get("address", "")), str(told.get("reason", ""))
+    return Node(str(told["state"]), address, reason, None if code is None else int(code))
 
 
 def _saved(event: Mapping[str, Any]) -> Saved:
@@ -212,4 +225,5 @@ def _ending(event: Mapping[str, Any]) -> Ending:
         sandbox_open=event.get("open") is True,
         note=str(event.get("note", "")),
         kept=str(event.get("kept", "")),
+        node=int(event.get("node", 0)),
     )

@@ -86,6 +86,10 @@ class LogReader:
                 found.append((int(offset), float(at_s)))
         return found
 
+    def exists(self) -> bool:
+        """Whether anything was opened for it."""
+        return self._path(0).exists()
+
     def size(self) -> int:
         """Where the log ends now."""
         last = max(self._segments(), default=None)

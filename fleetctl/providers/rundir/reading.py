@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetctl.controllers.model import Alive, Ended, Observation
+from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.base import RunRef
 from fleetctl.providers.paths import RUNS, checked, jobs_dir, journal_path
 from fleetctl.providers.rundir.journal import Ending, Journal, parse
@@ -57,6 +58,7 @@ class Runs:
             whole,
             metrics=seen.metrics,
             remarks=seen.remarks,
+            nodes=seen.nodes,
             checkpoints=seen.checkpoints,
             offset=seen.offset,
         )
@@ -91,14 +93,19 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
         checkpoints=seen.checkpoints,
         note=seen.note,
         gpus=seen.gpus,
+        nodes=seen.nodes,
     )
 
 
-def with_last_words(seen: Observation, runs: Path) -> Observation:
-    """A command says on its output why it failed; that is the message when it has no other."""
+def with_last_words(seen: Observation, runs: Path, *, node: int = 0) -> Observation:
+    """A command says on its output why it failed; that is the message when it has no other. node:
+    the one that failed, of several.
+    """
     if not isinstance(seen, Ended) or seen.ok or seen.infrastructure:
         return seen
-    message = seen.message or LogReader(runs, seen.run).last_words()
+    message = seen.message or LogReader(runs, node_name(seen.run, node)).last_words()
+    if node:
+        message = f"node {node}: {message or seen.reason}"
     return replace(seen, message=with_module_hint(message))
 
 
@@ -121,6 +128,7 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
         sandbox_open=sandbox_open,
         note=ending.note,
         gpus=seen.gpus,
+        nodes=seen.nodes,
     )
 
 

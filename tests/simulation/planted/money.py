@@ -17,6 +17,7 @@ from fleetctl.engine.decide import intents
 from fleetctl.engine.money import reservations
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.observe import gpu_price
+from fleetctl.specs.blocks.nodes import ONE
 from fleetctl.stores.sqlite.ledger import SqliteLedger
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -181,6 +182,16 @@ def what_is_not_told_is_the_cheapest() -> Context:
     return around(gpu_price, "possible", make)
 
 
+def a_gang_costs_what_one_node_costs() -> Context:
+    """The price of an attempt is that of one of its nodes."""
+    return swapped(prices, "nodes_of", lambda template: ONE)
+
+
+def nodes_that_it_did_not_get_are_paid_for() -> Context:
+    """An attempt that got fewer nodes than the most is charged for the most."""
+    return swapped(gpu_price, "_of_fewer_nodes", lambda work, run, seen: run)
+
+
 def _all(*contexts: Context) -> Context:
     stack = ExitStack()
     for context in contexts:
@@ -200,4 +211,6 @@ PLANTS: tuple[Plant, ...] = (
     a_cheaper_place_is_not_paid_for,
     a_list_is_priced_at_its_first,
     what_is_not_told_is_the_cheapest,
+    a_gang_costs_what_one_node_costs,
+    nodes_that_it_did_not_get_are_paid_for,
 )

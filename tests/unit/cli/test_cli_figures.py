@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleetctl.cli.show.figures import attempts_line, cost_line, eta_s, timing_line, where_line
+from fleetctl.cli.show.figures import (
+    attempts_line,
+    cost_line,
+    eta_s,
+    nodes_line,
+    timing_line,
+    where_line,
+)
 from fleetctl.stores.read.reader import LivePrices, ResourceRow
 from fleetctl.views.objects import View, view
 
@@ -117,3 +124,11 @@ def test_there_is_no_end_in_sight_while_nothing_runs_or_the_total_is_unknown() -
     assert eta_s(job(total=10, succeeded=5, active=0), [1.0]) is None
     assert eta_s(job(total=None, succeeded=5, active=2), [1.0]) is None
     assert eta_s(job(total=10, succeeded=4, failed=0, active=2), [10.0]) == 25.0
+
+
+def test_the_nodes_of_an_attempt_are_counted_and_the_one_that_failed_is_named() -> None:
+    stopped = {"state": "Stopped", "reason": "NodeEnded"}
+    failed = {"state": "Failed", "reason": "Signal:KILL"}
+    line = nodes_line([stopped, failed, stopped])
+    assert line == "3: 2 Stopped, 1 Failed; node 1: Signal:KILL"
+    assert nodes_line([{"state": "Running"}] * 2) == "2: 2 Running"

@@ -68,6 +68,9 @@ class Play:
         spec = KINDS[self.kind].spec.model_validate(self.spec)
         allocated = {run.params_hash: run.index for run, _ in self._stored()}
         controller = CONTROLLERS[self.kind](spec, allocated, self.pins)
+        if controller.keeps_indexes:
+            for run, _ in self._stored():
+                controller.recall(run)
         history = History(controller.limits)
         replay(history, self._replayed_rows(controller))
         return controller, history

@@ -111,8 +111,8 @@ def test_stages_stay_in_order_when_several_must_run_again() -> None:
     play.turn()
     play.change(template={"script": "echo other"}, stages=[{"name": "prepare"}, {"name": "train"}])
     play.turn()
-    assert play.active == [0]
-    play.succeed(0)
+    assert play.active == [2]  # `prepare` is new, whatever stood first before
+    play.succeed(2)
     play.turn()
     assert play.active == [1]
 
@@ -158,3 +158,116 @@ def test_every_end_of_a_stage_leaves_it_the_time_to_save() -> None:
     spec = run("data", checkpoint=checkpoint, template=longer)
     made = TrainingRun(KINDS["TrainingRun"].spec.model_validate(spec), {})
     assert made.template(0).termination_grace_period_seconds == made.policy.grace_s == 300.0
+
+
+def stages(*names: str) -> list[dict[str, str]]:
+    return [{"name": name} for name in names]
+
+
+def test_removing_a_finished_stage_leaves_the_running_one_alone() -> None:
+    play = training("data", "train", "test")
+    play.turn()
+    play.succeed(0)
+    play.turn()
+    play.change(stages=stages("train", "test"))
+    assert [it for it in play.turn().actions if isinstance(it, Stop)] == []
+    play.restart()
+    play.succeed(1)
+    play.turn()
+    assert play.active == [2]
+    play.succeed(2)
+    assert (play.turn().phase, play.controller.total) == (Phase.SUCCEEDED, 2)
+
+
+def test_a_stage_inserted_before_the_running_one_stops_it_and_runs_first() -> None:
+    play = training("data", "train")
+    play.turn()
+    play.succeed(0)
+    play.turn()
+    play.change(stages=stages("data", "clean", "train"))
+    [stop] = [it for it in play.turn().actions if isinstance(it, Stop)]
+    assert (stop.reason, stop.message) == (
+        "Superseded",
+        "stage clean runs first, and it builds on that",
+    )
+    play.confirm()
+    for index in (2, 1):
+        play.turn()
+        assert play.active == [index]
+        play.succeed(index)
+    assert play.turn().phase is Phase.SUCCEEDED
+
+
+def test_a_stage_inserted_before_finished_ones_redoes_what_builds_on_it_alone() -> None:
+    play = training("data", "train", "test")
+    for index in range(3):
+        play.turn()
+        play.succeed(index)
+    play.turn()
+    play.change(stages=stages("data", "train", "prune", "test"))
+    assert sorted(play.history.outdated) == [2]  # `test`
+    for index in (3, 2):
+        play.turn()
+        assert play.active == [index]
+        play.succeed(index)
+    assert play.turn().phase is Phase.SUCCEEDED
+
+
+def test_where_running_work_may_end_an_inserted_stage_waits_for_it() -> None:
+    play = training("train", rollout="FinishRunning")
+    play.turn()
+    play.change(stages=stages("data", "train"))
+    assert not play.turn().actions
+    assert play.active == [0]
+
+
+def test_a_stage_has_machine_image_and_place_of_its_own() -> None:
+    fields = run(
+        placement={"provider": "modal"},
+        template={"script": "true", "resources": {"gpu": "H100:8"}, "secrets": ["wandb"]},
+        stages=[
+            {
+                "name": "data",
+                "resources": {},
+                "placement": {"provider": "local"},
+                "secrets": [],
+                "image": {"pip": ["datasets"]},
+                "workdir": "prep",
+            },
+            {"name": "train"},
+        ],
+    )
+    made = TrainingRun(KINDS["TrainingRun"].spec.model_validate(fields), {})
+    data, train = made.template(0), made.template(1)
+    assert (data.resources.gpu, data.secrets, data.workdir) == (None, (), "prep")
+    assert (str(train.resources.gpu), train.secrets, train.image) == ("H100:8", ("wandb",), None)
+    hashes = [unit.template_hash for unit in map(made.unit, (0, 1)) if unit is not None]
+    places = [[it.provider for it in made.placement(one).candidates] for one in hashes]
+    assert (places, made.candidates) == ([["local"], ["modal"]], ("modal", "local"))
+
+
+def test_a_stage_starts_where_it_may_run() -> None:
+    play = training("data", template={"script": "true"})
+    play.change(stages=[{"name": "data", "placement": {"provider": "elsewhere"}}, {"name": "b"}])
+    plan = play.turn()
+    assert (plan.reason, play.active) == ("NoPlace", [])
+    assert plan.message == "provider `elsewhere`: there is no provider `elsewhere`"
+
+
+def test_another_stage_in_place_of_one_is_new_work_and_what_builds_on_it_is_done_again() -> None:
+    play = training("data", "train")
+    for index in range(2):
+        play.turn()
+        play.succeed(index)
+        play.now_s += 1
+    play.turn()
+    play.change(stages=[{"name": "prepare", "env": {"A": "1"}}, {"name": "train"}])
+    for index in (2, 1):
+        play.turn()
+        assert play.active == [index]
+        play.now_s += 1
+        play.restart()
+        play.succeed(index)
+    assert play.turn().phase is Phase.SUCCEEDED
+    play.change(stages=stages("train"))
+    assert play.turn().phase is Phase.SUCCEEDED  # taken out, it is there all the same

@@ -16,7 +16,7 @@ from typing import Any
 from fleetctl.apply import commit
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.controllers.kind import Params
-from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Observation, Resource, Run
+from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Node, Observation, Resource, Run
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
@@ -84,6 +84,7 @@ class FakeProvider:
     price: float | None = 0.0  # USD a second
     gpu_prices: dict[str, float] = field(default_factory=dict)  # beside it, by `NAME:COUNT`
     gpus: tuple[str, ...] = ()  # what the driver in each sandbox tells
+    nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # of runs that have several
     begun_bytes: int = 0  # of a journal that tells nothing but its beginning
     taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
@@ -167,7 +168,10 @@ class FakeProvider:
         offset = ref.journal_offset + len(fresh)
         offset = max(offset, self.begun_bytes)
         begun_at_s = self.boxes[order.sandbox].created_at_s
-        return Alive(ref.run, f"h-{ref.run}", begun_at_s, offset, fresh, gpus=self.gpus)
+        nodes = self.nodes.get(ref.run, ())
+        return Alive(
+            ref.run, f"h-{ref.run}", begun_at_s, offset, fresh, gpus=self.gpus, nodes=nodes
+        )
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._scripted("stop")

@@ -242,6 +242,21 @@ async def test_a_sweep_to_be_warmed_by_may_come_later(tmp_path: Path) -> None:
         assert "is `xx`, and there is no Sweep of that name" in warning
 
 
+async def test_what_a_stage_says_for_itself_is_refused_at_its_own_place(tmp_path: Path) -> None:
+    head = HEAD.format(kind="TrainingRun", name="t")
+    spec = "spec:\n  nodes: 2\n  template: {script: x}\n  stages:\n"
+    async with served(tmp_path) as api:
+        stages = "  - {name: a, nodes: 1, secrets: [keys]}\n  - {name: b}\n"
+        told = await refused(api, head + spec + stages)
+        assert "spec.stages[0].secrets[0] is `keys`, and there is no Secret" in told
+        assert "`local`: gives an attempt one machine, and `nodes` is 2" in told
+        elsewhere = (
+            "  - {name: a, nodes: 1}\n  - {name: b, nodes: 1, placement: {provider: lokal}}\n"
+        )
+        told = await refused(api, head + spec + elsewhere)
+        assert "spec.stages[1].placement.provider is `lokal`" in told
+
+
 def at_wandb(values: str, secrets: str = "[keys]") -> str:
     search = f"{{method: grid, parameters: {{lr: {{values: {values}}}}}, program: train.py}}"
     spec = f"  backend: wandb\n  search: {search}\n  template: {{secrets: {secrets}}}\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
@@ -268,3 +270,20 @@ def _agree(whole: bytes, frames: list[dict[str, Any]]) -> bool:
     """Whether every frame of a log says what was written at its offset."""
     told = [(frame["at"], bytes_of(frame)) for frame in frames if frame["e"] == "log"]
     return all(whole[at : at + len(data)] == data for at, data in told)
+
+
+def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) -> None:
+    standin = Path(__file__).parents[2] / "training" / "standin"
+    driver = "import os, ray; ray.init(); print(len(ray.nodes()), os.environ['RAY_ADDRESS'])"
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    ray = {
+        "rank": 0, "addresses": ["127.0.0.1"], "port": port, "client_port": 0, "gpus": 0,
+        "dashboard_port": None, "cpus": None, "memory": None, "temp": f"/tmp/ray-{port}",
+    }  # fmt: skip
+    env = {"PATH": f"{standin}:{os.environ['PATH']}", "PYTHONPATH": str(standin)}
+    order = python_box.order(argv=["python3", "-c", f"{driver}; exit(7)"], env=env, ray=ray)
+    story = python_box.told(order)
+    assert (story.ended["reason"], story.log) == ("ExitCode:7", f"1 127.0.0.1:{port}\n".encode())
+    assert not Path(ray["temp"]).exists()

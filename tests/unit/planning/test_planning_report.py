@@ -316,3 +316,25 @@ def test_a_search_whose_points_nobody_knows_yet_has_its_whole_price(home: Path) 
     assert known.work.now.high is not None and known.work.now.high > 0
     assert awaited.work.now == known.work.now
     assert [it.units for it in awaited.work.places] == [6]
+
+
+def test_case_16_stages_are_priced_apart(home: Path) -> None:
+    template = {"script": "true", "resources": {"gpu": "H100:8"}, "timeoutSeconds": 3600}
+    wish = manifest(
+        "TrainingRun",
+        "long",
+        {
+            "template": template,
+            "placement": MODAL,
+            "stages": [{"name": "data", "resources": {"cpu": 1}}, {"name": "train"}],
+        },
+    )
+    [found] = planned(home, wish).objects
+    assert found.work is not None
+    data, train = found.work.places
+    assert (data.name, data.gpu, train.name, train.gpu) == ("data", "", "train", "H100:8")
+    assert data.judged.usd_per_s is not None and train.judged.usd_per_s is not None
+    assert train.judged.usd_per_s > 100 * data.judged.usd_per_s
+    assert found.work.rate_usd_per_s == train.judged.usd_per_s
+    highs = [place.cost.high for place in (data, train)]
+    assert found.work.now.high == sum(it for it in highs if it is not None)

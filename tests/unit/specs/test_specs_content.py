@@ -39,7 +39,8 @@ PLAIN: dict[str, dict[str, Any]] = {
         "trials": 2,
         "search": {"method": "random", "parameters": {"x": {"min": 0.0, "max": 1.0}}},
     },
-    "TrainingRun": {**TRAIN, "checkpoint": {"path": "/ckpt"}},
+    # Processes are counted where there are several nodes.
+    "TrainingRun": {**TRAIN, "checkpoint": {"path": "/ckpt"}, "nodes": 4},
     "Function": {"env": {"A": "1"}},
 }
 # Another value of each field, where it stands; of one that is called as another is, at its path.
@@ -69,6 +70,7 @@ OTHER: dict[str, Any] = {
     "backend": "wandb",
     "nodes": 2,
     "ray": True,
+    "procPerNode": 3,
     "maxRestarts": 2,
     "provider": "modal",
     "minContainers": 1,
@@ -137,10 +139,9 @@ def rows(kind: str) -> Iterator[tuple[str, str, Role]]:
     """(kind, field, role) of each field whose role its units show by themselves."""
     nested = ("template", "stages", "checkpoint")
     for name, role in KINDS[kind].items():
-        # More than one node is not supported yet; its units do not know of nodes so far.
         # A number of tasks takes the place of their list, and has one mode.
         # Which sweep at W&B it is goes with `backend: wandb` alone, and never changes.
-        if name not in (*nested, "nodes", "ray", "completions", "completion_mode", "wandb"):
+        if name not in (*nested, "completions", "completion_mode", "wandb"):
             yield kind, aliases(OBJECTS[kind].spec)[name], role
 
 

@@ -10,7 +10,14 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import documents_meant
-from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, add_output, said_namespace
+from fleetctl.cli.flags import (
+    Parser,
+    add_allow_missing,
+    add_manifests,
+    add_output,
+    add_set,
+    said_namespace,
+)
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.values import money
 from fleetctl.common.errors import FleetctlError
@@ -59,6 +66,7 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
     made.add_argument("--take-over", action="store_true", help="as apply has it")
+    add_set(made)
     add_allow_missing(made)
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from fleetctl.apply.cost.caps import Cap
@@ -108,21 +109,26 @@ def _placement(it: ObjectPlan, work: Work, screen: Screen) -> None:
     new = UNKNOWN if work.to_run is None else f"{work.to_run:,}"
     title = f"  PLACEMENT of {safe(it.change.key)} ({new} {work.unit}{_s(work.to_run)})"
     header = (title, "GPU", "$/H", "SLOTS", work.unit.upper() + "S", "EST. COST", "WHY")
-    rows = [_place(rank, place, work) for rank, place in enumerate(work.places, 1)]
+    rows, ranks = [], Counter[str]()
+    for place in work.places:
+        ranks[place.name] += 1
+        rows.append(_place(ranks[place.name], place))
     screen.table(header, rows)
 
 
-def _place(rank: int, place: Place, work: Work) -> list[str]:
+def _place(rank: int, place: Place) -> list[str]:
+    """A unit that has a name is told by it in place of a count of one."""
     judged = place.judged
     mark = str(rank) if judged.fits else "-"
+    where, name = f"  {mark} {safe(judged.provider)}", safe(place.name)
     if not judged.fits:
-        return [f"  {mark} {safe(judged.provider)}", "-", "-", "-", "-", "-", safe(judged.why)]
+        return [where, "-", "-", "-", name or "-", "-", safe(judged.why)]
     return [
-        f"  {mark} {safe(judged.provider)}",
-        safe(work.gpu) or "-",
+        where,
+        safe(place.gpu) or "-",
         _per_hour(place),
         f"{place.slots:,}",
-        f"{place.units:,}",
+        name or f"{place.units:,}",
         figure(place.cost) if place.units else "-",
         safe(judged.why),
     ]

@@ -57,6 +57,12 @@ class Gpus:
                 self._write(index, run, uid)
             return {index: names[index] for index in mine}
 
+    async def free(self, wanted: Gpu) -> int:
+        """How many of this sort nobody has."""
+        names = await devices()
+        fitting = [index for index, name in enumerate(names) if is_sort(name, wanted)]
+        return sum([await self._is_free(self._claim(index)) for index in fitting])
+
     async def _is_free(self, claim: tuple[str, str, float]) -> bool:
         run, uid, made_at_s = claim
         if not run:

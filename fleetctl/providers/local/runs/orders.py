@@ -20,6 +20,7 @@ from fleetctl.providers.local.assets.envs import Python
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.orphans import work_mark, work_of
 from fleetctl.providers.paths import make_private
+from fleetctl.specs.blocks.nodes import procs_of, ray_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import own_name
@@ -79,8 +80,8 @@ def mark_of(order: RunOrder) -> str:
     return work_mark(order.template_hash, params_hash(order.params))
 
 
-def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
-    """What may change while the keeper lives is told with each run."""
+def start_message(order: RunOrder, gpus: dict[int, str], nodes: int) -> dict[str, Any]:
+    """What may change while the keeper lives is told with each run. gpus: of all nodes together."""
     template = order.template
     gpu = template.resources.gpu
     return {
@@ -99,12 +100,29 @@ def start_message(order: RunOrder, gpus: dict[int, str]) -> dict[str, Any]:
         "grace_s": template.termination_grace_period_seconds,
         "reusable": order.reusable,
         "secrets": dict(order.secrets),
+        "variables": dict(order.variables),
+        "nodes": nodes,
+        "procs": procs_of(template),
+        "ray": _ray(template),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),
         **order.training(),
         "gpus": list(gpus),
         # Which of a list it got, its journal tells.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
+    }
+
+
+def _ray(template: Template) -> dict[str, Any] | None:
+    """As the keeper's gang reads it."""
+    ray, cpu = ray_of(template), template.resources.cpu
+    if not ray.enabled:
+        return None
+    return {
+        "port": ray.port,
+        "dashboard": ray.dashboard,
+        "memory": ray.object_store_memory,
+        "cpus": math.ceil(cpu) if cpu else None,
     }
 
 

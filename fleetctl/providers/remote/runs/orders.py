@@ -5,17 +5,21 @@ Values of secrets are not in it: they travel in the environment of the guest's `
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleetctl.common.errors import Refused
 from fleetctl.providers.base import RunOrder
 from fleetctl.providers.remote.runs.lifetimes import MARK
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX
+from fleetctl.specs.blocks.nodes import ray_of
 from fleetctl.specs.blocks.template import VolumeMount
 from fleetctl.specs.values.namespaces import own_name
 
 LINGER_S = 120.0  # of an idle sandbox whose provider does not end it
+RAY_PORT, RAY_CLIENT_PORT, RAY_DASHBOARD_PORT = 6379, 10001, 8265  # Ray's own choice
 SYNC_S = 60.0  # between commits of volumes while a task runs
 
 
@@ -50,7 +54,7 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
         "code": template.python,
         "argv": order.arguments(),
         "params": dict(order.params),
-        "env": dict(template.env),
+        "env": {**template.env, **order.variables},
         "secret_names": sorted(order.secrets),
         "wandb": order.wandb.order() if order.wandb is not None else None,
         "metrics": order.followed(),
@@ -65,6 +69,7 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
         "sync_s": SYNC_S if place.syncs and writable else None,
         "reusable": order.reusable,
         "log_bytes_max": LOG_BYTES_MAX,
+        "ray": _ray(order),
         "linger_s": LINGER_S,
         "memory": template.resources.memory,
         "identity": {
@@ -72,6 +77,32 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
             "note": place.note,
             **({MARK: True} if by_age else {}),
         },
+    }
+
+
+def _ray(order: RunOrder) -> dict[str, object] | None:
+    """A cluster of one node, in a sandbox whose network is its own; see guest/nodes/ray.py. Raises
+    Refused.
+    """
+    template, asked = order.template, ray_of(order.template)
+    if not asked.enabled:
+        return None
+    if template.python is not None:
+        raise Refused(
+            "`ray` goes with `command` or `script` at this provider, and the work is `python`",
+            hint="start Ray in it: `ray.init()`",
+        )
+    gpu, cpu = template.resources.gpu, template.resources.cpu
+    return {
+        "rank": 0,
+        "addresses": ["127.0.0.1"],
+        "port": asked.port or RAY_PORT,
+        "client_port": RAY_CLIENT_PORT,
+        "dashboard_port": RAY_DASHBOARD_PORT if asked.dashboard else None,
+        "gpus": gpu.count if gpu is not None else 0,
+        "cpus": math.ceil(cpu) if cpu else None,
+        "memory": asked.object_store_memory,
+        "temp": "/tmp/ray",  # noqa: S108 - Ray wants at most 45 bytes
     }
 
 

@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 
 from fleetctl.guest.checkpoints.begin import begin
+from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import CHANNEL, serve
@@ -57,9 +58,16 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
         os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
         enter(_start_directory(birth), birth.config["workdir"])
         environment = _begun(birth)
-        if birth.config["mode"] == "python":
-            _run_python(birth, environment)
-        _execute(birth, environment)
+        if birth.order.get("waits"):
+            _await_others()
+        if birth.order.get("ray"):
+            launch(
+                birth.order["ray"],
+                {**os.environ, **environment},
+                lambda: _do(birth, environment),
+                _tell,
+            )
+        _do(birth, environment)
     except (OSError, ValueError) as error:
         _tell({"e": "error", "reason": "StartFailed", "message": str(error)})
         os.write(2, f"fleetctl: {error}\n".encode())
@@ -69,6 +77,24 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
 
         os.write(2, traceback.format_exc().encode())
     os._exit(code)
+
+
+def _do(birth: Birth, environment: dict[str, str]) -> NoReturn:
+    if birth.config["mode"] == "python":
+        _run_python(birth, environment)
+    _execute(birth, environment)
+    raise AssertionError  # it has become the program
+
+
+def _await_others() -> None:
+    """Until all nodes of the attempt are ready; gone when they never will be."""
+    _tell({"e": "ready"})
+    try:
+        told = os.read(CHANNEL, 1)
+    except OSError:
+        told = b""
+    if not told:
+        os._exit(0)
 
 
 def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
@@ -201,6 +227,7 @@ def _environment(birth: Birth) -> dict[str, str]:
         "JOB_COMPLETION_INDEX": str(order["index"]),
         "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in order["gpus"]),
         **order["secrets"],
+        **order.get("variables", {}),
     }
     for name, value in order["params"].items():
         environment[variable(name)] = value if isinstance(value, str) else json.dumps(value)

@@ -25,11 +25,15 @@ class Hearing:
         poller: Poller,
         changed: Callable[[str], None],
         done: Callable[[Sandbox, Run], None],
+        ready: Callable[[Sandbox], None],
     ) -> None:
-        """changed: a run reported something; done: a worker finished a run and lives on."""
+        """changed: a run reported something; done: a worker finished a run and lives on; ready: a
+        node waits for the others.
+        """
         self._poller = poller
         self._changed = changed
         self._done = done
+        self._ready = ready
 
     def attend(self, sandbox: Sandbox, run: Run) -> None:
         """Listen to the output of a run, and to the channel of its sandbox if that is new."""
@@ -127,6 +131,8 @@ class Hearing:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
+        elif kind == "ready":
+            self._ready(sandbox)
         elif run.checkpoints is not None and run.checkpoints.hear(event, run.journal):
             self._changed(run.name)
         elif kind == "remark" and len(run.remarks) < REMARKS_MAX:

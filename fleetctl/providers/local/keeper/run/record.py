@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Optional
+from typing import Any, Optional
 
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.journal.results import read_file
@@ -20,6 +20,16 @@ def write_lost(journal: Journal) -> None:
     """The run began before the machine was started the last time; nobody knows how it ended."""
     journal.begin(time.time(), '"keeper":"lost/","note":""')
     journal.close()
+
+
+def end_node(journal: Journal, result: str, ended: dict[str, Any]) -> None:
+    """The end of one node of several, for people: what counts is in the journal of node 0, so a
+    disk that refuses loses nothing.
+    """
+    try:
+        journal.end(result, ended, sandbox_open=False)
+    except OSError:
+        journal.close()
 
 
 def forget_result(work: str) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fleetctl.guest.pace import Pace
     from fleetctl.guest.wandb.trial import Trial
 
+    from ..gang.gang import Gang
+
     class Follower(Protocol):
         """Reads what a run tells of its metrics; see followers.py."""
 
@@ -79,3 +81,6 @@ class Sandbox:
         self.closing = False
         self.told_open = False  # the end record of its last run says that it is open
         self.kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
+        self.gang: Optional[Gang[Sandbox]] = None  # that it is one of, where there are several
+        self.rank = 0
+        self.ended_at_s = 0.0  # when its process was found ended

@@ -19,6 +19,7 @@ from fleetctl.guest.pace import STACKS_S, STALLED, ask_for_stacks
 from fleetctl.guest.processes import ended, send
 from fleetctl.guest.task.text import compact
 
+from ..gang.gang import OF_ONE_NODE, Gang
 from ..io.poller import Poller
 from ..io.timers import Timers
 from . import procs, record, usage
@@ -29,6 +30,7 @@ from .concluding import conclude, files_left, left_at, read_metrics
 from .followers import follow
 from .hearing import Hearing
 from .sandbox import Run, Sandbox
+from .together import Together
 from .visits import Visits
 
 SETTLE_S = 0.02  # between two looks at what a run left behind
@@ -56,8 +58,18 @@ class Supervisor:
         self._runs = runs
         self._begun = begun
         self._changed = changed
-        self._hearing = Hearing(poller, changed, self._done)
+        self._hearing = Hearing(poller, changed, self._done, _begin_if_last)
         self._pids: dict[int, Sandbox] = {}
+        self._together = Together(
+            runs,
+            hearing=self._hearing,
+            timers=self.timers,
+            make=self._new_sandbox,
+            begin=self._begin,
+            end=self._end,
+            remove=self._remove,
+            changed=changed,
+        )
         self.visits = Visits(config, self.sandboxes)
         self._marks = itertools.count(config["mark_base"])
         self._identity = compact({**config["identity"], "note": config["note"]})[1:-1]
@@ -90,6 +102,8 @@ class Supervisor:
             write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
             return OK
         try:
+            if order.get("nodes", 1) > 1 or order.get("ray"):
+                return self._together.begin(Gang(order), journal)
             self._begin(sandbox or self._new_sandbox(order), order, journal)
         except OSError as error:
             self._undo(order, journal)
@@ -122,8 +136,10 @@ class Supervisor:
             sandbox.owner = owner
 
     def listing(self) -> list[Any]:
-        """[name, when it was made, owner, what it was made for] of every sandbox."""
-        found = self.sandboxes.values()
+        """[name, when it was made, owner, what it was made for] of every sandbox; one for all nodes
+        of an attempt.
+        """
+        found = [one for one in self.sandboxes.values() if one.rank == 0]
         return [[one.name, one.created_at_s, one.owner, one.first] for one in found]
 
     def end_named(self, name: str) -> None:
@@ -134,6 +150,14 @@ class Supervisor:
 
     def end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
         """TERM now, KILL after the grace; a second call can only make it sooner."""
+        gang = sandbox.gang
+        if gang is None or why in OF_ONE_NODE:
+            self._end(sandbox, why, grace_s)
+            return
+        for member in gang.living:
+            self._end(member, why, grace_s)
+
+    def _end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
         sandbox.closing = True
         if sandbox.run is not None:
             sandbox.run.ending = sandbox.run.ending or why
@@ -160,7 +184,7 @@ class Supervisor:
                 if not self.visits.ended(pid, status):
                     self._janitor.ended(pid)
             else:
-                sandbox.status = status
+                sandbox.status, sandbox.ended_at_s = status, time.time()
                 self._settle(sandbox)
 
     def _new_sandbox(self, order: dict[str, Any]) -> Sandbox:
@@ -206,13 +230,14 @@ class Supervisor:
         journal.close()
         os.unlink(f"{order['run']}.jsonl", dir_fd=self._runs)
         if order["sandbox"] == order["run"]:
-            del self.sandboxes[order["sandbox"]]
+            self.sandboxes.pop(order["sandbox"], None)
 
     def _fork(self, sandbox: Sandbox, run: Run, output: int) -> None:
         """A new leader for the sandbox."""
         order = run.order
         serves = self._config["mode"] == "python" and bool(order["reusable"])
-        ours, theirs = _both_ways() if serves else os.pipe()
+        both = serves or bool(order.get("waits"))
+        ours, theirs = _both_ways() if both else os.pipe()
         for name in order["params"]:
             variable(name)
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
@@ -302,6 +327,9 @@ class Supervisor:
         sandbox.clean = sandbox.clean and ended["ok"]
         if not (staying or sandbox.clean):
             ended["kept"] = left_at(self._config, sandbox.work)
+        if sandbox.gang is not None:
+            self._together.over(sandbox.gang, sandbox, result, ended)
+            return
         try:
             run.journal.end(result, ended, sandbox_open=staying)
         except OSError:  # a full disk: the end of a run waits until it can be told
@@ -344,7 +372,7 @@ class Supervisor:
     def _look(self) -> None:
         """Once a second: limits on sums, and metrics files of commands."""
         self.timers.after(TICK_S, self._look)
-        live = [sandbox for sandbox in self.sandboxes.values() if sandbox.run is not None]
+        live = [it for it in self.sandboxes.values() if it.run is not None and not _is_over(it)]
         for sandbox in live:
             if sandbox.run is not None and _reported(sandbox, sandbox.run):
                 self._changed(sandbox.run.name)
@@ -372,6 +400,17 @@ class Supervisor:
     def _end_stalled(self, sandbox: Sandbox, run: Run) -> None:
         if sandbox.run is run and sandbox.status is None:
             self.end(sandbox, STALLED, run.order["grace_s"])
+
+
+def _begin_if_last(sandbox: Sandbox) -> None:
+    """A node is ready; the last one lets all of them begin."""
+    if sandbox.gang is not None and sandbox.gang.is_ready(sandbox):
+        sandbox.gang.begin()
+
+
+def _is_over(sandbox: Sandbox) -> bool:
+    """A node that waits for the end of the others."""
+    return sandbox.gang is not None and sandbox.gang.ends[sandbox.rank] is not None
 
 
 def _reported(sandbox: Sandbox, run: Run) -> bool:

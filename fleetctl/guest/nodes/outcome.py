@@ -1,0 +1,65 @@
+"""What the ends of several nodes come to: one end of the attempt. Pure; called by whoever keeps the
+nodes.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+# Errors that come so soon after the loss of a node are its consequence: a broken connection.
+CONSEQUENCE_S = 60.0
+NODE_LOST = "NodeLost"
+RUNNING, SUCCEEDED, FAILED, LOST, STOPPED = "Running", "Succeeded", "Failed", "Lost", "Stopped"
+
+
+def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of the attempt's end record, of those of all nodes by rank.
+
+    Each has `ok`, `infra`, `reason`, `message`, `exit` and `at`; `stopped` where another node's end
+    was the cause, `outside` where all were ended, and `lost` where its machine went away. First
+    match wins:
+
+    - a lost node makes the attempt lost, whatever the others ended with soon after;
+    - node 0 decides success;
+    - else the first to fail by its own clock says why, and which node that was;
+    - else all were ended from outside, and node 0 says why.
+    """
+    failed = [rank for rank, end in enumerate(ends) if _failed(end)]
+    first = min(failed, key=lambda rank: (ends[rank]["at"], rank)) if failed else None
+    lost = [rank for rank, end in enumerate(ends) if end.get("lost")]
+    if lost and (first is None or ends[lost[0]]["at"] <= ends[first]["at"] + CONSEQUENCE_S):
+        return _of_lost(ends, lost[0])
+    if ends[0]["ok"] or first is None:
+        return dict(ends[0])
+    return {**ends[first], **({"node": first} if first else {})}
+
+
+def _failed(end: dict[str, Any]) -> bool:
+    return not (end["ok"] or end.get("stopped") or end.get("outside") or end.get("lost"))
+
+
+def _of_lost(ends: Sequence[dict[str, Any]], rank: int) -> dict[str, Any]:
+    codes = [f"node {n}: {end['reason']}" for n, end in enumerate(ends) if _failed(end)]
+    after = f"; the others ended after it with {', '.join(codes)}" if codes else ""
+    return {
+        **ends[rank],
+        "ok": False,
+        "infra": True,
+        "reason": NODE_LOST,
+        "message": f"node {rank} was lost{after}",
+        "exit": None,
+    }
+
+
+def state_of(end: dict[str, Any] | None) -> str:
+    """A word for how a node stands; None: it has not ended."""
+    if end is None:
+        return RUNNING
+    if end.get("lost"):
+        return LOST
+    if end.get("stopped") or end.get("outside"):
+        return STOPPED
+    return SUCCEEDED if end["ok"] else FAILED

@@ -1,0 +1,296 @@
+"""A Ray cluster around the work of an attempt: the head beside the work on node 0, a worker on each
+other node; all there before the work begins, and ended with it.
+
+Called in the forked process that leads a node, in place of the work; it never returns. Ray's own
+processes live in a session of their own: what ends the work by TERM leaves the cluster standing
+until the work is over, and `ray stop` is never asked, which would end every cluster of the user.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from types import FrameType
+    from typing import Any, Callable, Mapping, NoReturn, Optional
+
+    Tell = Callable[[dict[str, Any]], None]
+
+READY_S = 600.0  # a worker without its head would try for longer
+PAUSE_S = 0.1
+SAID_BYTES_MAX = 2000
+FAILED = "RayFailed"
+# Counts the nodes that are alive, by Ray's own word; ends when all are there.
+_COUNT = """
+import sys, time, ray
+address, count = sys.argv[1], int(sys.argv[2])
+ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+while sum(1 for node in ray.nodes() if node["Alive"]) < count:
+    time.sleep(0.2)
+"""
+
+
+def own_variables(asked: Mapping[str, Any]) -> dict[str, str]:
+    """What the work and Ray's processes are told of a cluster. Without a token anyone on the
+    network could run code; it is new each time and kept nowhere.
+    """
+    shown = asked["dashboard_port"]
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": os.urandom(32).hex(),
+        "RAY_ADDRESS": f"{asked['addresses'][0]}:{asked['port']}",
+        **({"FLEETCTL_RAY_DASHBOARD": str(shown)} if shown else {}),
+    }
+
+
+class _Ended(BaseException):
+    """TERM, while nothing of the work runs here."""
+
+
+class _Failed(Exception):
+    """The cluster cannot be had, or has broken down."""
+
+
+def launch(
+    asked: Mapping[str, Any],
+    variables: Mapping[str, str],
+    work: Callable[[], NoReturn],
+    tell: Tell,
+) -> NoReturn:
+    """asked: `rank`, `addresses` of all nodes, `port`, `client_port`, `dashboard_port` (or None),
+    `gpus` and `cpus` (or None) of this node, `memory` of its object store (or None), `temp`, a
+    directory of at most 45 bytes. variables: the whole environment of the work, `own_variables`
+    among it, the same on all nodes. work: never returns; called in a process of its own. tell: one
+    event to whoever keeps the run.
+    """
+    signal.signal(signal.SIGTERM, _end)
+    cluster = _Cluster(asked, variables)
+    code = 1
+    try:
+        cluster.start()
+        code = cluster.lead(work) if asked["rank"] == 0 else cluster.serve()
+    except _Ended:
+        code = 128 + signal.SIGTERM
+    except (_Failed, OSError) as error:
+        message = str(error)
+        tell({"e": "error", "reason": FAILED, "message": message})
+        os.write(2, f"fleetctl: {message}\n".encode("utf-8", "backslashreplace"))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if len(asked["addresses"]) > 1:
+            cluster.end_behind_us()
+        else:
+            cluster.end()
+    os._exit(code)
+
+
+class _Cluster:
+    """This node's part of it."""
+
+    def __init__(self, asked: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+        self._asked = asked
+        self._address = f"{asked['addresses'][0]}:{asked['port']}"
+        self._variables = dict(variables)
+        self._said = os.path.join(variables.get("TMPDIR", "/tmp"), "ray.log")  # noqa: S108
+        self._ray: Optional[subprocess.Popen[bytes]] = None
+
+    def start(self) -> None:
+        """Raises _Failed."""
+        import subprocess  # few attempts need it, and every supervisor loads this file
+
+        own = {name: it for name, it in self._variables.items() if name != "RAY_ADDRESS"}
+        with open(self._said, "wb") as said:
+            try:
+                self._ray = subprocess.Popen(
+                    self._arguments(),
+                    env=own,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    start_new_session=True,
+                )
+            except FileNotFoundError:
+                hint = "add it: `image: {pip: [ray]}`"
+                raise _Failed(f"the image has no program `ray`; hint: {hint}") from None
+
+    def lead(self, work: Callable[[], NoReturn]) -> int:
+        """Node 0: wait for all, do the work, and tell its exit code. Raises _Failed and _Ended."""
+        self._await_all()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the work has it from its group
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            work()
+        while True:
+            ended, status = os.waitpid(-1, 0)
+            if ended == pid:
+                return _code(status)
+            if self._ray is not None and ended == self._ray.pid:
+                self._ray.returncode = _code(status)
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise _Failed(f"Ray's head ended while the work ran: {self._last_words()}")
+
+    def serve(self) -> int:
+        """Another node: until it is killed, once node 0 is over. What saves on TERM there needs the
+        whole cluster. Raises _Failed.
+        """
+        assert self._ray is not None
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._ray.wait()
+        raise _Failed(f"Ray's worker on this node ended: {self._last_words()}")
+
+    def end_behind_us(self) -> None:
+        """`end`, once this process is gone: a worker that lost its head before the work's own end
+        is known would be taken for the cause of it.
+        """
+        leader = os.getpid()
+        if os.fork() == 0:
+            os.setsid()
+            while os.getppid() == leader:
+                time.sleep(PAUSE_S / 10)
+            self.end()
+            os._exit(0)
+
+    def end(self) -> None:
+        """Every process of Ray's session, and its files."""
+        if self._ray is not None:
+            while _kill_session(self._ray.pid):
+                time.sleep(PAUSE_S / 10)
+        if self._asked["rank"] == 0:
+            import shutil
+
+            shutil.rmtree(self._asked["temp"], ignore_errors=True)
+
+    def _await_all(self) -> None:
+        assert self._ray is not None
+        count = len(self._asked["addresses"])
+        until_s = time.monotonic() + READY_S
+        probe: Optional[subprocess.Popen[bytes]] = None
+        try:
+            while True:
+                if self._ray.poll() is not None:
+                    raise _Failed(f"Ray's head did not start: {self._last_words()}")
+                if time.monotonic() > until_s:
+                    raise _Failed(f"not all {count} nodes joined Ray within {READY_S:.0f} s")
+                if probe is None:
+                    probe = self._probe(count)
+                elif probe.poll() == 0:
+                    return
+                elif probe.returncode is not None:
+                    probe = None  # the head is not up yet
+                time.sleep(PAUSE_S)
+        finally:
+            if probe is not None and probe.poll() is None:
+                probe.kill()
+
+    def _probe(self, count: int) -> subprocess.Popen[bytes]:
+        import subprocess
+
+        # Not from where the work begins: a file `ray.py` of the user would be taken for Ray.
+        return subprocess.Popen(
+            [_python(self._variables), "-c", _COUNT, self._address, str(count)],
+            env=self._variables,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _arguments(self) -> list[str]:
+        asked, own = self._asked, self._asked["addresses"][self._asked["rank"]]
+        program = _found(self._variables, "ray") or "ray"
+        made = [program, "start", "--block", "--disable-usage-stats", f"--node-ip-address={own}"]
+        made.append(f"--num-gpus={asked['gpus']}")
+        if asked["cpus"]:
+            made.append(f"--num-cpus={asked['cpus']}")
+        if asked["memory"]:
+            made.append(f"--object-store-memory={asked['memory']}")
+        # Of a range, raylets on one machine would give their workers the same ports.
+        made += ["--min-worker-port=0", "--max-worker-port=0", f"--temp-dir={asked['temp']}"]
+        if asked["rank"]:
+            return [*made, f"--address={self._address}"]
+        made += ["--head", f"--port={asked['port']}"]
+        if self._has_client():
+            made.append(f"--ray-client-server-port={asked['client_port']}")
+        if asked["dashboard_port"]:
+            shown = f"--dashboard-port={asked['dashboard_port']}"
+            return [*made, "--include-dashboard=true", shown]
+        return [*made, "--include-dashboard=false"]
+
+    def _has_client(self) -> bool:
+        """Ray's client server would listen on 10001 for each head; without it no port may be
+        named.
+        """
+        import subprocess
+
+        asked = [_python(self._variables), "-c", "import ray, grpc"]
+        null = subprocess.DEVNULL
+        done = subprocess.run(
+            asked, env=self._variables, cwd="/", stdin=null, stdout=null, stderr=null, check=False
+        )
+        return done.returncode == 0
+
+    def _last_words(self) -> str:
+        try:
+            with open(self._said, "rb") as said:
+                said.seek(0, os.SEEK_END)
+                said.seek(max(0, said.tell() - SAID_BYTES_MAX))
+                lines = said.read().decode("utf-8", "replace").split("\n")
+        except OSError:
+            return ""
+        return "\n".join(line for line in lines if line.strip())
+
+
+def _end(_number: int, _frame: Optional[FrameType]) -> None:
+    raise _Ended
+
+
+def _python(variables: Mapping[str, str]) -> str:
+    """The Python that Ray is installed for."""
+    return _found(variables, "python3") or _found(variables, "python") or sys.executable
+
+
+def _found(variables: Mapping[str, str], program: str) -> str:
+    """Its path, or nothing."""
+    import shutil
+
+    return shutil.which(program, path=variables.get("PATH")) or ""
+
+
+def _code(status: int) -> int:
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def _kill_session(session: int) -> bool:
+    """Kill what is in the session; whether anything was. Actors have groups of their own."""
+    found = False
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            # state, ppid, pgrp, session
+            if int(fields[3]) == session and fields[0] not in b"ZX":
+                found = True
+                os.kill(int(name), signal.SIGKILL)
+        except (OSError, IndexError, ValueError):
+            continue
+    if not os.path.isdir("/proc"):
+        try:
+            os.killpg(session, signal.SIGKILL)
+        except OSError:
+            return False
+    while True:  # those that were ours
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                break
+        except ChildProcessError:
+            break
+    return found

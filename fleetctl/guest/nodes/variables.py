@@ -1,0 +1,47 @@
+"""What each node of several is told of the others: the variables that torchrun, accelerate,
+Lightning, JAX and plain scripts read. Pure.
+
+Nothing of it where there is one node, or plain scripts would become distributed by accident.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+def variables(
+    rank: int, addresses: Sequence[str], port: int, procs: int, interface: str = ""
+) -> dict[str, str]:
+    """Of node `rank`; addresses: of all, by rank, as their peers reach them; port: of node 0, that
+    is free; procs: processes of a launcher on each node; interface: that leads to the peers, where
+    libraries would not find it.
+    """
+    count = len(addresses)
+    if count == 1:
+        return {}
+    head = addresses[0]
+    told = {
+        "MASTER_ADDR": head,
+        "MASTER_PORT": str(port),
+        "NODE_RANK": str(rank),
+        "NNODES": str(count),
+        "FLEETCTL_NODE_RANK": str(rank),
+        "FLEETCTL_NODES": str(count),
+        "FLEETCTL_NODE_IPS": "\n".join(addresses),
+        "PET_NNODES": str(count),
+        "PET_NPROC_PER_NODE": str(procs),
+        "PET_NODE_RANK": str(rank),
+        "PET_MASTER_ADDR": head,
+        "PET_MASTER_PORT": str(port),
+        # torchrun's own restarts do not go together with the static meeting of several nodes.
+        "PET_MAX_RESTARTS": "0",
+        "JAX_COORDINATOR_ADDRESS": f"{head}:{port}",
+    }
+    if procs == 1:
+        # For `python train.py` without a launcher.
+        told.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    return {**told, **dict.fromkeys(INTERFACES if interface else (), interface)}

@@ -1,0 +1,177 @@
+"""The nodes of one attempt: what each is ordered, who is ready, and how each has ended.
+
+Made and asked by supervise.py, which forks and ends the processes. All nodes are forked and wait;
+the last that is ready lets all of them begin.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import Any, Generic, Optional, Protocol, TypeVar
+
+from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.nodes.outcome import state_of, whole_end
+from fleetctl.guest.nodes.ray import own_variables
+from fleetctl.guest.nodes.variables import variables
+
+READY_S = 600.0  # for all nodes to be made, copies of the source included
+FIRST_ADDRESS = 2  # 127.0.0.1 is replaced by Ray with the address of the machine
+GO = b"g"
+# Ended for what another node did, or because node 0 was done.
+CONSEQUENCE = "NodeEnded"
+OF_ONE_NODE = frozenset({"OOMKilled", "TooManyProcesses"})
+
+
+class Member(Protocol):
+    """The sandbox of a node. channel: on which its process waits for the word to begin."""
+
+    rank: int
+    channel: Optional[int]
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Gang(Generic[M]):
+    """order: of the whole attempt; `nodes`, `procs` and `gpus` (devices of all nodes) are in it."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.count: int = order["nodes"]
+        self.members: list[M] = []
+        self.ends: list[Optional[dict[str, Any]]] = [None] * self.count
+        self.result = ""  # of node 0, as a line of the journal
+        self.begun = False
+        self._ready: set[int] = set()
+        self.addresses = _addresses(self.count)
+        self._held = [_free_port()]
+        self._ray = self._ray_of() if order.get("ray") else None
+        self._told_of_ray = own_variables(self._ray) if self._ray is not None else {}
+
+    def order_of(self, rank: int) -> dict[str, Any]:
+        """What one node is ordered. Raises OSError."""
+        order, each = self.order, len(self.order["gpus"]) // self.count
+        told = variables(rank, self.addresses, self.port, order["procs"], _interface())
+        made = {
+            **order,
+            "run": node_name(order["run"], rank),
+            "sandbox": node_name(order["sandbox"], rank),
+            "gpus": order["gpus"][rank * each : (rank + 1) * each],
+            "variables": {**order.get("variables", {}), **told, "FLEETCTL_RUN": order["run"]},
+            "waits": True,
+            "reusable": False,
+        }
+        if self._ray is not None:
+            made["ray"] = {**self._ray, "rank": rank, "gpus": each}
+            made["variables"] = {**made["variables"], **self._told_of_ray}
+        if rank:
+            # Node 0 speaks for all: its time, its metrics.
+            made.update(timeout_s=None, wandb=None, metrics=None)
+        return made
+
+    def _ray_of(self) -> dict[str, Any]:
+        """What guest/nodes/ray.py is told, of any node. Two clusters on one machine share no port
+        and no directory. Raises OSError.
+        """
+        asked, ports = self.order["ray"], [_free_port() for _ in range(3)]
+        self._held += ports
+        head, client, dashboard = map(_number, ports)
+        head = asked["port"] or head
+        return {
+            "addresses": self.addresses,
+            "port": head,
+            "client_port": client,
+            "dashboard_port": dashboard if asked["dashboard"] else None,
+            "cpus": asked["cpus"],
+            "memory": asked["memory"],
+            "temp": f"/tmp/ray-{head}",  # noqa: S108 - Ray wants at most 45 bytes
+        }
+
+    @property
+    def port(self) -> int:
+        """Nobody else gets it before node 0 begins."""
+        return _number(self._held[0])
+
+    def is_ready(self, member: M) -> bool:
+        """Take note; True when this was the last one."""
+        self._ready.add(member.rank)
+        return not self.begun and len(self._ready) == self.count
+
+    def begin(self) -> None:
+        """Let all of them go on at once."""
+        self.begun = True
+        self.close()
+        for member in self.members:
+            if member.channel is not None:
+                os.write(member.channel, GO)
+
+    def close(self) -> None:
+        for port in self._held:
+            port.close()
+
+    def ended(self, member: M, why: str, result: str, ended: dict[str, Any]) -> None:
+        """A node is over. why: for what we ended it, or ""."""
+        end = self.ends[member.rank] = dict(ended)
+        if why == CONSEQUENCE:
+            end["stopped"] = True
+        elif why and why not in OF_ONE_NODE:
+            end["outside"] = True
+        if member.rank == 0:
+            self.result = result
+
+    @property
+    def living(self) -> list[M]:
+        return [it for it in self.members if self.ends[it.rank] is None]
+
+    def decides(self, member: M) -> bool:
+        """Whether the end of this node ends the others: it failed."""
+        end = self.ends[member.rank]
+        return end is not None and not end["ok"]
+
+    def end(self) -> tuple[str, dict[str, Any]]:
+        """(the result's line, the fields of the end record), once all nodes are over."""
+        ended = whole_end([it for it in self.ends if it is not None])
+        ended["at"] = time.time()
+        return self.result if ended["ok"] else "", ended
+
+    def table(self) -> list[dict[str, Any]]:
+        """How each stands, by rank."""
+        return [
+            {
+                "state": state_of(end),
+                "address": address,
+                **({"reason": end["reason"], "exit": end["exit"]} if end is not None else {}),
+            }
+            for address, end in zip(self.addresses, self.ends)  # noqa: B905 - Python 3.9
+        ]
+
+
+def _addresses(count: int) -> list[str]:
+    """Elsewhere than on Linux the loopback has one address, and ports tell nodes apart."""
+    if sys.platform != "linux":
+        return ["127.0.0.1"] * count
+    return [f"127.0.0.{FIRST_ADDRESS + rank}" for rank in range(count)]
+
+
+def _interface() -> str:
+    return "lo" if sys.platform == "linux" else "lo0"
+
+
+def _free_port() -> socket.socket:
+    """Bound, so that no other attempt is given it. Raises OSError."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(("", 0))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _number(port: socket.socket) -> int:
+    found: int = port.getsockname()[1]
+    return found
